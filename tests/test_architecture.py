@@ -169,7 +169,7 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 376,
     "vflbench/attacks": 7_908,
-    "vflbench/cli": 2_710,
+    "vflbench/cli": 2_659,
     "vflbench/data": 6_758,
     "vflbench/defenses": 1_647,
     "vflbench/engines": 790,

@@ -8,14 +8,14 @@ from warm_command import command
 from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE
 from vflbench.cli.components import component, locate
-from vflbench.cli.config import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES, leaves, read_ours
+from vflbench.cli.config import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES, leaves, read_config
 from vflbench.cli.help import comments, explanations, listing, option_lines
 from vflbench.places import config_folder
 from vflbench.report.published import comments_of
 from vflbench.results.terminal import WIDTH
 
 FILES = [(group, file) for group in COMPONENTS for file in sorted((config_folder() / group).glob("*.yaml"))]
-CHOICES = [(group, file) for group, file in FILES if isinstance(read_ours(file), dict)]
+CHOICES = [(group, file) for group, file in FILES if isinstance(read_config(file)[1], dict)]
 NAMES = [f"{group}={file.stem}" for group, file in CHOICES]
 IN_OTHER_WORDS = {"engine=nvflare"}
 """Choices whose comment says more than the class: what has to be installed."""
@@ -28,7 +28,7 @@ def test_the_groups_are_those_that_are_built():
 
 @pytest.mark.parametrize(("group", "file"), CHOICES, ids=NAMES)
 def test_a_choice_is_described_as_its_class_is(group, file):
-    content = read_ours(file)
+    content = read_config(file)[1]
     node = content.get(file.stem) if group in KEYED_NAMES else content.get(group, content)
     words = comments_of(file)
     assert words["does"]
@@ -47,7 +47,7 @@ def test_a_choice_is_described_as_its_class_is(group, file):
 
 @pytest.mark.parametrize(("group", "file"), CHOICES, ids=NAMES)
 def test_every_option_is_explained(group, file):
-    nodes = {key: value for key, value in read_ours(file).items() if key != "defaults"}
+    nodes = {key: value for key, value in read_config(file)[1].items() if key != "defaults"}
     options = nodes if "# @package _global_" in file.read_text() else {group: nodes}
     chosen = {name: file.stem if name == group else None for name in SINGLE_NAMES}
     words = explanations([config_folder()], chosen, options)
@@ -57,7 +57,7 @@ def test_every_option_is_explained(group, file):
 
 def test_the_options_of_a_run_are_explained():
     words = comments(config_folder() / "train.yaml")
-    keys = [key for key, _ in leaves(read_ours(config_folder() / "train.yaml"), "")]
+    keys = [key for key, _ in leaves(read_config(config_folder() / "train.yaml")[1], "")]
     assert [key for key in keys if not key.startswith(("hydra.", "defaults")) and not words.get(key)] == []
 
 

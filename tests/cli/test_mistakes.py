@@ -2,7 +2,8 @@
 
 import pytest
 
-from vflbench.cli.mistakes import choices, lacking_runs, nearest_options
+from vflbench.cli.config import choices
+from vflbench.cli.mistakes import lacking_runs, nearest_options
 from vflbench.places import config_folder
 
 HINTS = {

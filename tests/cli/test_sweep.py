@@ -3,6 +3,7 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from vflbench.cli.config import composed, refuse_launcher, use_plugins
 from vflbench.cli.sweep import overrides_of_runs
 from vflbench.errors import UserError
 
@@ -42,3 +43,15 @@ def test_values_keep_their_quotes_and_brackets():
 def test_an_interval_is_refused():
     with pytest.raises(UserError, match="values, separated by commas"):
         runs("seed=interval(0,1)", pairs=[])
+
+
+def test_a_launcher_that_an_experiment_chooses_is_refused_unless_the_command_line_has_one(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\ndefaults:\n  - override /hydra/launcher: basic\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(text)
+    use_plugins([str(tmp_path)])
+    with pytest.raises(UserError, match=r"a launcher in .*mine.yaml: .* hydra/launcher=basic"):
+        refuse_launcher(composed("train", ["experiment=mine"]))
+    refuse_launcher(composed("train", ["experiment=mine", "hydra/launcher=basic"]))
+    refuse_launcher(composed("train", ["experiment=marvell_sumkl"]))
+    use_plugins([])

@@ -5,7 +5,7 @@ It imports all that trains.
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +68,6 @@ class Started:
     def options(self) -> dict[str, Any]:
         """What `build` makes the experiment of."""
         return {**self.resolved, "overwrite": self.overwrite}
-
-    def to_plain(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> "Started":
-        return cls(**content)
 
 
 def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
@@ -141,7 +141,8 @@ def locate(path: Any, key: str, base: type) -> type:
         spec = importlib.util.find_spec(top)  # imports nothing
         if spec is None:
             raise absent(f" (no module {top})")
-        for place in spec.submodule_search_locations or [spec.origin]:
+        places: Iterable[str | None] = spec.submodule_search_locations or [spec.origin]
+        for place in places:
             refuse_elsewhere(place, top)
     try:
         module = importlib.import_module(module_name)

@@ -24,6 +24,7 @@ from vflbench.cli.config import (
     GROUPS,
     KEYED_NAMES,
     SINGLE_NAMES,
+    choices,
     leaves,
     own_options,
     read_config,
@@ -126,8 +127,8 @@ def options_text(config: DictConfig, folders: Sequence[Path]) -> str:
     words = explanations(folders, config.hydra.runtime.choices, options)
     lines = [*wrapped(str(config.hydra.help.header)), "", *wrapped(_CHOICES)]
     for group in sorted(GROUPS):
-        names = ", ".join(sorted({file.stem for folder in folders for file in (folder / group).glob("*.yaml")}))
-        lines += ["", f"{group}:", *(f"  {line}" for line in wrapped(names, width=WIDTH - 2))]
+        names = wrapped(", ".join(choices(folders, group)), width=WIDTH - 2)
+        lines += ["", f"{group}:", *(f"  {line}" for line in names)]
     lines += ["", "Options, as KEY=VALUE, with their current values:"]
     above = None
     for key, value in leaves(options, ""):
@@ -206,45 +207,34 @@ def _text(value: Any) -> str:
 def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
     """Print what can follow the line in COMP_LINE, or, on `-sc install=bash`, the script that sets completion up.
 
-    Options of `train`, `audit` and `prepare` are completed by Hydra, for the line without the command and without what is
-    ours. Folders are completed by the shell.
+    Options of `train`, `audit` and `prepare` are completed by Hydra, for the line without what it doesn't know: the command,
+    --plugins folders, and of an audit the recording and the flags. Folders are completed by the shell.
     """
     from vflbench.cli.train import hand_over_to_hydra, train_one  # late: names of commands need no Hydra
 
-    line = os.environ.get("COMP_LINE", "")
-    words = line.split()
-    command = words[1] if len(words) > 2 or (len(words) == 2 and line.endswith(" ")) else ""
     if arguments[1:] != ["query=bash"]:
         hand_over_to_hydra(train_one)
         return
-    if command in ("", "list", "reproduce"):
-        experiments = sorted(file.stem for file in (config_folder() / "experiment").glob("*.yaml"))
-        print(" ".join({"": commands, "list": GROUPS, "reproduce": experiments}[command]))
-        return
-    line = _hydras(line, command)
-    if command in ("report", "grade", "parties") or not line:
-        return
-    os.environ["COMP_LINE"] = line
-    with redirect_stdout(io.StringIO()) as answer:
-        hand_over_to_hydra(train_one, "audit" if command == "audit" else "train")
-    typed = "" if line.endswith(" ") else line.split()[-1]
-    print(" ".join(word for word in answer.getvalue().split() if word.startswith(typed) and _PLAIN.fullmatch(word)))
-
-
-def _hydras(line: str, command: str) -> str:
-    """The line without the command, --plugins folders, and of an audit without the recording and the flags, which Hydra
-    doesn't know. Empty while one of these is being typed.
-    """
-    program, _, *words = line.split()
+    line = os.environ.get("COMP_LINE", "")
+    program, *words = line.split() or [""]
     typed = words.pop() if words and not line.endswith(" ") else ""
+    command = words.pop(0) if words else ""
+    if command in ("", "list", "reproduce"):
+        experiments = choices([config_folder()], "experiment")
+        print(" ".join({"": commands, "list": GROUPS, "reproduce": experiments}[command]))
+    if command not in ("train", "audit", "prepare"):
+        return
     try:
         named, words = split_plugins(words)
         use_plugins(named)
     except UserError:
-        return ""
+        return
     if command == "audit":
         if typed.startswith("-") or (words and words[-1] in _AUDIT_FLAGS) or not any("=" not in word for word in words):
-            return ""
+            return
         after = zip(["", *words], words, strict=False)
         words = [word for flag, word in after if "=" in word and not word.startswith("-") and flag not in _AUDIT_FLAGS]
-    return " ".join([program, *words, typed])
+    os.environ["COMP_LINE"] = " ".join([program, *words, typed])
+    with redirect_stdout(io.StringIO()) as answer:
+        hand_over_to_hydra(train_one, "audit" if command == "audit" else "train")
+    print(" ".join(word for word in answer.getvalue().split() if word.startswith(typed) and _PLAIN.fullmatch(word)))

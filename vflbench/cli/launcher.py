@@ -62,14 +62,6 @@ class ProcessesLauncher(Launcher):
         jobs = [Job(words, load(self.config, list(words)), initial_job_idx + i) for i, words in enumerate(job_overrides)]
         return [_returned(outcome) for outcome in self.run(jobs)]
 
-    def warm_up(self, jobs: int) -> None:
-        """Begin the process that runs are forked from; `jobs` of them share the cores."""
-        threads = max(1, _CORES // min(self.n_jobs or _CORES, jobs))
-        for name in _THREADS:
-            os.environ.setdefault(name, str(threads))
-        self.processes.set_forkserver_preload(list(_LOADED))
-        forkserver.ensure_running()
-
     def run(self, jobs: Sequence[Job], report: Callable[[Job, JobOutcome], None] | None = None) -> list[JobOutcome]:
         """Run all; `report` is called as soon as one has ended.
 
@@ -81,7 +73,10 @@ class ProcessesLauncher(Launcher):
         at_work: dict[Connection, tuple[Job, BaseProcess]] = {}
         one = self.n_jobs is None and any(may_use_gpu(job.options.get("device")) for job in jobs)
         width = 1 if one else self.n_jobs or _CORES
-        self.warm_up(len(jobs))
+        for name in _THREADS:
+            os.environ.setdefault(name, str(max(1, _CORES // min(self.n_jobs or _CORES, len(jobs)))))
+        self.processes.set_forkserver_preload(list(_LOADED))
+        forkserver.ensure_running()
         stopping = announced = False
         try:
             with Interruption() as interruption:

@@ -7,14 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from traceback import walk_tb
+from typing import TYPE_CHECKING
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
-from vflbench.cli.config import COMPONENTS, KEYED_NAMES, read_ours, searched
+from vflbench.cli.config import COMPONENTS, KEYED_NAMES, choices, leaves, read_config, searched
 from vflbench.cli.help import sets_options
 from vflbench.errors import UserError, causes, nearest, paragraph
 from vflbench.places import config_folder
+from vflbench.results.folder import leave_error
 
 if TYPE_CHECKING:
     from vflbench.results.recorder import Recorder
@@ -27,8 +31,6 @@ def leaving_errors(recorder: "Recorder") -> Iterator[None]:
         yield
     except Exception as error:
         if recorder.begun:
-            from vflbench.results.folder import leave_error
-
             leave_error(recorder.folder, describe(error) or f"{type(error).__name__}: {error}", error)
         raise
     finally:
@@ -44,8 +46,9 @@ def describe(error: Exception) -> str | None:
 def _description(error: Exception) -> str | None:
     if isinstance(error, UserError):
         return str(error)
-    from_hydra = _is_hydras(error)
-    if from_hydra and (ours := _user_error_behind(error)) is not None:
+    from_hydra = isinstance(error, HydraException | OmegaConfBaseException)
+    ours = next((one for one in causes(error) if isinstance(one, UserError)), None)
+    if from_hydra and ours is not None:  # a resolver of ours raised it, and OmegaConf has wrapped it
         option = getattr(error, "full_key", None)
         return f"{option}: {ours}" if option and ours.key == "oc.env" else str(ours)
     if isinstance(error, OSError) and error.strerror:  # no permission, disk full, a name too long
@@ -61,32 +64,15 @@ def _description(error: Exception) -> str | None:
     return None
 
 
-def _is_hydras(error: Exception) -> bool:
-    """Whether it is one of Hydra's or OmegaConf's, neither of which need have been loaded."""
-    if "omegaconf" not in sys.modules:
-        return False
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    return isinstance(error, HydraException | OmegaConfBaseException)
-
-
-def _user_error_behind(error: BaseException) -> UserError | None:
-    """What a resolver of ours raised, which OmegaConf wraps."""
-    return next((one for one in causes(error) if isinstance(one, UserError)), None)
-
-
 def _raised_by_hydra(error: Exception) -> bool:
     """Whether the error came from Hydra and not from vflbench: then it concerns the command line."""
-    ours, last_is_hydra, frame = str(Path(__file__).parents[1]), False, error.__traceback__
-    while frame is not None:
-        file = frame.tb_frame.f_code.co_filename
-        if file.startswith(ours):
-            last_is_hydra = False
-        elif f"{os.sep}hydra{os.sep}" in file or f"{os.sep}omegaconf{os.sep}" in file:
-            last_is_hydra = True
-        frame = frame.tb_next
-    return last_is_hydra
+    for frame, _ in reversed(list(walk_tb(error.__traceback__))):
+        file = frame.f_code.co_filename
+        if file.startswith(str(Path(__file__).parents[1])):
+            return False
+        if f"{os.sep}hydra{os.sep}" in file or f"{os.sep}omegaconf{os.sep}" in file:
+            return True
+    return False
 
 
 def _describe_hydra(error: Exception) -> str:
@@ -120,11 +106,6 @@ def of_your_own(folders: Sequence[Path]) -> str:
     return "" if len(folders) > 1 else "; the folder of one of your own is named by --plugins DIR"
 
 
-def choices(folders: Sequence[Path], group: str) -> list[str]:
-    """The names in a group."""
-    return sorted({file.stem for folder in folders for file in (folder / group).glob("*.yaml")})
-
-
 def nearest_options(folders: Sequence[Path], key: str) -> str:
     """A hint for an unknown key: the choices that have it, or a similar key.
 
@@ -137,7 +118,7 @@ def nearest_options(folders: Sequence[Path], key: str) -> str:
         return f"; to add it, write +{key}=VALUE"
     group, _, rest = key.partition(".")
     if group in KEYED_NAMES and "." in rest:
-        return _of_choice(group, rest, holders, choices(folders, group), of_your_own(folders))
+        return _of_choice(folders, group, rest, holders)
     close = [name for name in get_close_matches(key, holders, n=2) if name != key]
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -162,30 +143,30 @@ def lacking_runs(folders: Sequence[Path], key: str, words: Sequence[str]) -> str
     if not has or not lacks:
         return None
     without, given = f"{group}={','.join(lacks)}", [word for word in words if word.lstrip("+").startswith(f"{key}=")]
-    runs = "the runs with {} have" if len(lacks) > 1 else "the run with {} has"
-    with_it = f"{group}={','.join(has)}"
-    both = f"one with {without}, one with {' '.join([with_it, *given])}"
-    return f"{runs.format(without)} no such option; make two sweeps: {both}"
+    runs = f"the runs with {without} have" if len(lacks) > 1 else f"the run with {without} has"
+    with_it = " ".join([f"{group}={','.join(has)}", *given])
+    return f"{runs} no such option; make two sweeps: one with {without}, one with {with_it}"
 
 
 def _holders(folders: Sequence[Path]) -> dict[str, list[str]]:
     """Option -> the choices that have it; none for those of any run."""
-    holders: dict[str, list[str]] = {name: [] for name in _keys(folders[0] / "train.yaml", skip=("defaults", "hydra"))}
+    holders: dict[str, list[str]] = {name: [] for name in _keys(folders[0] / "train.yaml", "", skip=("defaults", "hydra"))}
     for group in COMPONENTS:
         holders.setdefault(group, [])
         for file in (file for folder in folders for file in sorted((folder / group).glob("*.yaml"))):
-            for name in _keys(file, f"{group}."):
+            for name in _keys(file, group):
                 holders.setdefault(name, []).append(f"{group}={file.stem}")
     return holders
 
 
-def _of_choice(group: str, rest: str, holders: Iterable[str], names: Sequence[str], own: str) -> str:
-    """A hint for an unknown option of an attack, a defense, ... rest: NAME.OPTION. own: follows where there is no NAME."""
+def _of_choice(folders: Sequence[Path], group: str, rest: str, holders: Iterable[str]) -> str:
+    """A hint for an unknown option of an attack, a defense, ... rest: NAME.OPTION."""
     name, _, option = rest.partition(".")
+    names = choices(folders, group)
     if name not in names:
         close = get_close_matches(name, names, n=1)
         meant = f"{group}.{close[0]}.{option}" if close else ""
-        return f"; did you mean {meant}?" if meant in holders else f"; there is no {group}={name}{own}"
+        return f"; did you mean {meant}?" if meant in holders else f"; there is no {group}={name}{of_your_own(folders)}"
     prefix = f"{group}.{name}."
     options = [key.removeprefix(prefix) for key in holders if key.startswith(prefix)]
     close = get_close_matches(option, options, n=1)
@@ -195,21 +176,13 @@ def _of_choice(group: str, rest: str, holders: Iterable[str], names: Sequence[st
     return f"; {group}={name} has {words}"
 
 
-def _keys(file: Path, prefix: str = "", skip: tuple[str, ...] = ("_target_",)) -> list[str]:
+def _keys(file: Path, prefix: str, skip: tuple[str, ...] = ("_target_",)) -> list[str]:
     """The dotted names of all options in a config."""
-
-    def below(node: dict[Any, Any], prefix: str) -> list[str]:
-        keys: list[str] = []
-        for key, value in node.items():
-            if key not in skip:
-                keys += below(value, f"{prefix}{key}.") if isinstance(value, dict) else [f"{prefix}{key}"]
-        return keys
-
-    nodes = read_ours(file)
-    return below(nodes, "" if sets_options(file) else prefix) if isinstance(nodes, dict) else []
-
-
-_PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
+    _, content = read_config(file)
+    nodes = {key: node for key, node in content.items() if key not in skip} if isinstance(content, dict) else {}
+    options = leaves(nodes, "" if sets_options(file) else prefix) if nodes else ()
+    keys = (key.partition("[")[0] for key, value in options if value != {} and not key.endswith("._target_"))
+    return list(dict.fromkeys(keys))
 
 
 def quoting_mistake(text: str, word: str, words: Sequence[str]) -> str | None:
@@ -272,4 +245,4 @@ def _ungrammatical(word: str) -> str:
 
 def _open(text: str) -> bool:
     """Whether a bracket is opened in it that isn't closed."""
-    return any(text.count(a) > text.count(b) for a, b in _PAIRS)
+    return any(text.count(a) > text.count(b) for a, b in ("()", "[]", "{}"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vflbench.cli.main import Words
 from vflbench.errors import UserError
+from vflbench.results.terminal import path_text
 
 if TYPE_CHECKING:
     from vflbench.results.runs import Tree
@@ -24,12 +25,14 @@ examples:
 def report(arguments: Sequence[str]) -> None:
     """Write the page on finished runs or export their measurements, and print how many runs were taken, and the place."""
     options = _parser().parse_args(arguments)
+    from vflbench.results.runs import is_recording, read_tree  # late, as below: --help need not wait for their imports
+
     for folder in options.folders:
         if not folder.is_dir():
             raise UserError("there is no such folder", key="report", value=folder)
-    _refuse_recordings(options.folders)
-    from vflbench.results.runs import read_tree  # late, as below: --help need not wait for their imports
-
+        if is_recording(folder):
+            problem = f"it has recorded messages, and no run: vflbench audit {path_text(folder)}"
+            raise UserError(problem, key="report", value=folder)
     if not options.yes:
         _ask(options.folders)
     tree = read_tree(options.folders)
@@ -102,31 +105,12 @@ def _ask(folders: Sequence[Path]) -> None:
     raise UserError(f"{problem}or add --yes to take them all", key="report", value=where)
 
 
-def _refuse_recordings(folders: Sequence[Path]) -> None:
-    from vflbench.results.runs import is_recording
-    from vflbench.results.terminal import path_text
-
-    for folder in folders:
-        if is_recording(folder):
-            problem = f"it has recorded messages, and no run: vflbench audit {path_text(folder)}"
-            raise UserError(problem, key="report", value=folder)
-
-
-def _formats(text: str) -> tuple[str, ...]:
-    """The formats of --figures."""
-    formats = () if text == "none" else tuple(dict.fromkeys(text.split(",")))
-    if not set(formats) <= {"svg", "png", "pdf"}:
-        raise UserError("some of svg, png, pdf, or none", key="--figures", value=text)
-    return formats
-
-
 def _export(tree: "Tree", options: argparse.Namespace) -> None:
     from vflbench.results.runs import export
 
     count, unreadable = export(tree.runs, options.folders, options.export)
     tree.set_aside(unreadable)
-    print(f"{tree.counts()}; {count:,} measurements")
-    print(options.export)
+    print(f"{tree.counts()}; {count:,} measurements\n{options.export}")
 
 
 def _commands(tree: "Tree", options: argparse.Namespace) -> None:
@@ -146,7 +130,6 @@ def _commands(tree: "Tree", options: argparse.Namespace) -> None:
 def _page(tree: "Tree", options: argparse.Namespace) -> None:
     from vflbench.report.page import Wishes, write_report
     from vflbench.report.tables import printed, resolved
-    from vflbench.results.terminal import path_text
 
     out = options.out or options.folders[0] / "report"
     if options.out is None and out.is_symlink():  # whoever made the folder chose where it leads
@@ -155,7 +138,10 @@ def _page(tree: "Tree", options: argparse.Namespace) -> None:
         problem = f"no run is in or under it, but recorded messages: vflbench audit {path_text(recordings[0].path)}"
         raise UserError(problem, key="report", value=", ".join(map(str, options.folders)))
     by = resolved(tree.runs, tuple(filter(None, options.by.split(",")))) if tree.runs else ()
-    wishes = Wishes(x=options.x, y=options.y, by=by, layer=options.layer, formats=_formats(options.figures))
+    formats = () if options.figures == "none" else tuple(dict.fromkeys(options.figures.split(",")))
+    if not set(formats) <= {"svg", "png", "pdf"}:
+        raise UserError("some of svg, png, pdf, or none", key="--figures", value=options.figures)
+    wishes = Wishes(x=options.x, y=options.y, by=by, layer=options.layer, formats=formats)
     page = write_report(options.folders, out, wishes, tree)
     print("\n".join([tree.counts(), *tree.left_out()]))
     for section in wishes.sections(tree.runs) if by else ():

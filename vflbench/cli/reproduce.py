@@ -1,7 +1,6 @@
 """`vflbench reproduce NAME ... | --all`: repeats published tables and figures within a budget of time, on one page."""
 
 import argparse
-import difflib
 import os
 import re
 import signal
@@ -10,12 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from vflbench.cli.main import Words
 from vflbench.cli.measurements import asynchronous_range, no_defense
-from vflbench.errors import UserError
+from vflbench.errors import UserError, nearest
 from vflbench.places import config_folder
 from vflbench.report.published import PublishedExperiment, read_experiments
 
@@ -54,11 +54,10 @@ class Plan:
 def chosen_experiments(names: Sequence[str] | None, others: Sequence[str] = ()) -> list[PublishedExperiment]:
     """The experiments of these names; None: all. others: names of no experiments, which a mistyped one may mean."""
     experiments = read_experiments()
-    unknown = [name for name in names or () if name not in experiments]
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], [*experiments, *others], 1, 0.6)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(experiments)}"
-        raise UserError(f"there is no such experiment; {hint}", key="reproduce", value=",".join(unknown), see=_LIST)
+    for name in names or ():
+        if name not in experiments:
+            hint = nearest(name, [*experiments, *others]) or f"; there are {', '.join(experiments)}"
+            raise UserError(f"there is no such experiment{hint}", key="reproduce", value=name, see=_LIST)
     return [experiments[name] for name in dict.fromkeys(names if names is not None else experiments)]
 
 
@@ -83,10 +82,6 @@ def fitting_scale(chosen: Sequence[PublishedExperiment], minutes: float, jobs: i
     """
     left = SPENT * minutes * min(jobs, 2) / 2 - START * len(chosen)
     return min(1.0, max(LEAST_SCALE, left / sum(known(e.minutes) for e in chosen)))
-
-
-def longest_first(chosen: Sequence[PublishedExperiment]) -> list[PublishedExperiment]:
-    return sorted(chosen, key=lambda e: -known(e.minutes))
 
 
 def overrides(experiment: PublishedExperiment, plan: Plan) -> list[str]:
@@ -160,16 +155,23 @@ def repeat(experiment: PublishedExperiment, plan: Plan, deadline: float) -> Outc
     into = "hydra.sweep.dir=." if experiment.is_sweep else "hydra.run.dir=${name}_${digest:}"
     command = [sys.executable, "-m", "vflbench", "train", f"experiment={experiment.name}", *words, into]
     log = plan.out / f"{experiment.name}.log"
+    state = "done"
     with log.open("a") as file:
         print(" ".join(command), file=file, flush=True)
         process = subprocess.Popen(  # nosec B603  # our own command line, without a shell
             command, cwd=folder, stdout=file, stderr=subprocess.STDOUT, env=_environment(plan)
         )
-        stopped = not _ends_before(process, deadline)
-    minutes = (time.monotonic() - start) / 60
-    state = "stopped" if stopped else "failed" if process.returncode else "done"
+        for signal_, seconds in ((None, deadline - time.monotonic()), (signal.SIGINT, PATIENCE), (signal.SIGKILL, None)):
+            if signal_ is not None:
+                state = "stopped"
+                process.send_signal(signal_)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+                break
+    if process.returncode and state != "stopped":
+        state = "failed"
     details = {"stopped": "the time was up; the same command continues", "failed": f"see {log.name}"}
-    outcome = Outcome(experiment.name, state, minutes, details.get(state, ""))
+    outcome = Outcome(experiment.name, state, (time.monotonic() - start) / 60, details.get(state, ""))
     print(outcome.line(), flush=True)
     return outcome
 
@@ -181,21 +183,6 @@ def _environment(plan: Plan) -> dict[str, str]:
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // plan.jobs))}
     data = {} if plan.data is None else {"VFLBENCH_DATA": str(plan.data)}
     return {**threads, **os.environ, "PYTHONPATH": path, **data}
-
-
-def _ends_before(process: "subprocess.Popen[bytes]", deadline: float) -> bool:
-    """Whether the process ends in time; otherwise it is asked to stop as by Ctrl-C, so that it saves its state."""
-    try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-        return True
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        return False
 
 
 MEASUREMENTS = {"asynchronous_range": asynchronous_range, "no_defense": no_defense}
@@ -257,7 +244,7 @@ def reproduce(arguments: Sequence[str]) -> None:
     print(f"on {plan.default_dataset} where an experiment names no data set", flush=True)
     start = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:
-        work = [pool.submit(repeat, e, plan, start + 60 * minutes) for e in longest_first(chosen)]
+        work = [pool.submit(repeat, e, plan, start + 60 * minutes) for e in sorted(chosen, key=lambda e: -known(e.minutes))]
         outcomes = sorted((job.result() for job in work), key=lambda outcome: outcome.name)
     print("\n".join(["", *(outcome.line() for outcome in outcomes)]))
     print(f"\n{(time.monotonic() - start) / 60:.1f} minutes altogether")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice, product
+from itertools import groupby, islice, product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from omegaconf import DictConfig, open_dict, read_write
 from tqdm import tqdm
 
 from vflbench.cli.components import check_options
-from vflbench.cli.config import check, current_config, own_options, plain, recorded_folders
+from vflbench.cli.config import check, current_config, own_options, plain, recorded_folders, refuse_launcher
 from vflbench.errors import UserError
 from vflbench.report.words import line, number
 from vflbench.results.folder import Earlier, FolderError, alone_in, is_finished, look, read_summary
@@ -99,6 +99,7 @@ class RunsSweeper(Sweeper):
         """Bring every run to its end or its failure. Ends with exit code 1 where one failed."""
         assert self.hydra_context is not None
         assert self.config is not None
+        refuse_launcher(self.config)
         loader = self.hydra_context.config_loader
         words = overrides_of_runs(OverridesParser.create(config_loader=loader), self.params, self.runs, arguments)
         jobs = [Job(run, loader.load_sweep_config(self.config, run), number) for number, run in enumerate(words)]
@@ -131,7 +132,8 @@ class RunsSweeper(Sweeper):
         if isinstance(self.launcher, ProcessesLauncher) and waiting:
             self.launcher.run(waiting, sweep.report)
             return
-        for part in _in_order(sweep.jobs):
+        for _, group in groupby(enumerate(waiting), lambda one: one[1].number - one[0]):  # launchers count on from the first
+            part = [job for _, job in group]
             try:
                 returned = self.launcher.launch([job.overrides for job in part], part[0].number)
             except UserError:
@@ -188,17 +190,6 @@ class Job:
         self.outcome: JobOutcome | None = None
 
 
-def _in_order(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Those without an outcome, in parts with consecutive numbers: launchers count on from the first."""
-    parts: list[list[Job]] = []
-    for job in (job for job in jobs if job.outcome is None):
-        if parts and parts[-1][-1].number == job.number - 1:
-            parts[-1].append(job)
-        else:
-            parts.append([job])
-    return parts
-
-
 def refuse_shared_folder(jobs: Sequence[Job]) -> None:
     """Raise UserError where runs of other options have the same folder."""
     first: dict[Path, Any] = {}
@@ -210,18 +201,16 @@ def refuse_shared_folder(jobs: Sequence[Job]) -> None:
 
 def refuse_shared_mistake(jobs: Sequence[Job]) -> None:
     """Raise UserError before the first run begins, where all would fail for the same reason, as far as options show it."""
-    mistakes: list[UserError] = []
+    mistakes: dict[str, UserError] = {}
     for job in jobs:
         try:
             with current_config(job.config):
                 check_options(job.own)
             return
         except UserError as error:
-            mistakes.append(error)
-        if str(mistakes[-1]) != str(mistakes[0]):
-            return
-    if mistakes:
-        raise mistakes[0]
+            mistakes[str(error)] = error
+    if len(mistakes) == 1:
+        raise mistakes.popitem()[1]
 
 
 class Sweep:
@@ -229,12 +218,12 @@ class Sweep:
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
-        self._said: set[str] = set()
         # smoothing=0: the time left follows from the mean run, not from the last
         self.bar = tqdm(total=len(jobs), desc="sweep", unit="run", disable=None, smoothing=0, dynamic_ncols=True)
 
     def skip_finished(self) -> None:
         """Report the runs that were finished before."""
+        notices: dict[str, None] = {}
         for job in self.jobs:
             if job.options.get("overwrite"):
                 continue
@@ -245,10 +234,9 @@ class Sweep:
             if not self.bar.disable:
                 self.bar.initial += 1
             self.report(job, outcome)
-            for notice in rounding_notices(job.folder):
-                if notice not in self._said:
-                    self._said.add(notice)
-                    tqdm.write(notice.replace("this run was", "finished runs were"))
+            notices |= dict.fromkeys(rounding_notices(job.folder))
+        for notice in notices:
+            tqdm.write(notice.replace("this run was", "finished runs were"))
 
     def report(self, job: Job, outcome: JobOutcome, *, printed: bool = False) -> None:
         """Record that a run ended, and print a line on it. printed: the run did so itself."""
@@ -264,55 +252,51 @@ class Sweep:
     def _line(self, job: Job, outcome: JobOutcome, place: str) -> str:
         if outcome.status is Status.FAILED:
             alike = next((other for other in self.failed if other is not job and _reason(other) == outcome.reason), None)
-            why = f"for the same reason as {' '.join(self.distinct_overrides(alike))}" if alike else outcome.reason
-            return f"failed: {' '.join(self.distinct_overrides(job))}: {why}"
-        which = f"; {' '.join(self.distinct_overrides(job))}" if len(self.jobs) > 1 else ""
+            why = f"for the same reason as {self.distinct_overrides(alike)}" if alike else outcome.reason
+            return f"failed: {self.distinct_overrides(job)}: {why}"
+        which = f"; {self.distinct_overrides(job)}" if len(self.jobs) > 1 else ""
         return outcome_line(outcome, job.folder, place, which)
 
-    def distinct_overrides(self, job: Job) -> list[str]:
+    def distinct_overrides(self, job: Job) -> str:
         """The overrides of a run that are not common to all runs."""
         shared = set.intersection(*(set(other.overrides) for other in self.jobs))
-        return [word for word in job.overrides if word not in shared] or list(job.overrides)
+        return " ".join([word for word in job.overrides if word not in shared] or job.overrides)
 
     @property
     def failed(self) -> list[Job]:
         return [job for job in self.jobs if job.outcome and job.outcome.status in (Status.FAILED, Status.BUSY)]
 
-    def _counts(self) -> Counter[Status | None]:
-        return Counter(None if job.outcome is None else job.outcome.status for job in self.jobs)
+    @property
+    def counts(self) -> Counter[Status]:
+        return Counter(job.outcome.status for job in self.jobs if job.outcome)
 
     def table(self) -> str:
         """How many runs are done, skipped and failed."""
-        counts = self._counts()
-        lines = ["", f"{len(self.jobs)} runs", f"  done     {counts[Status.DONE]:>5}"]
-        lines.append(f"  skipped  {counts[Status.SKIPPED]:>5}  (there already)")
+        done, skipped = self.counts[Status.DONE], self.counts[Status.SKIPPED]
+        lines = ["", f"{len(self.jobs)} runs", f"  done     {done:>5}", f"  skipped  {skipped:>5}  (there already)"]
         lines.append(f"  failed   {len(self.failed):>5}")
-        if counts[Status.DONE] + counts[Status.SKIPPED]:
+        if done or skipped:
             parents = [Path((job.outcome and job.outcome.folder) or job.folder).parent for job in self.jobs]
             lines += ["", f"next: vflbench report {path_text(Path(os.path.commonpath(parents)))} --open"]
         return "\n".join(lines)
 
     def failures(self) -> str:
         """Why runs failed, each reason once, and the folders of the runs that did."""
-        by_reason: dict[str, list[Job]] = {}
-        for job in self.failed:
-            by_reason.setdefault(_reason(job), []).append(job)
         lines: list[str] = []
-        for reason, runs in by_reason.items():
-            words = [" ".join(self.distinct_overrides(job)) for job in runs]
+        for reason in dict.fromkeys(map(_reason, self.failed)):
+            runs = {self.distinct_overrides(job): job.folder for job in self.failed if _reason(job) == reason}
             if len(runs) == 1:
-                lines += ["", f"failed: {words[0]}", f"  {reason}", f"  {runs[0].folder}"]
+                lines += ["", f"failed: {next(iter(runs))}", f"  {reason}", f"  {next(iter(runs.values()))}"]
                 continue
             lines += ["", f"failed: {len(runs)} runs", f"  {reason}"]
-            lines += [f"  {one}: {job.folder}" for one, job in zip(words[:_MOST_ALIKE], runs, strict=False)]
+            lines += [f"  {words}: {folder}" for words, folder in islice(runs.items(), _MOST_ALIKE)]
             lines += [f"  and {len(runs) - _MOST_ALIKE} more"] * (len(runs) > _MOST_ALIKE)
         return "\n".join(lines)
 
     def stop_message(self) -> str:
         """What to print when the user stops a sweep."""
-        counts = self._counts()
-        finished = counts[Status.DONE] + counts[Status.SKIPPED]
-        failed = f", {counts[Status.FAILED]} failed" if counts[Status.FAILED] else ""
+        finished = self.counts[Status.DONE] + self.counts[Status.SKIPPED]
+        failed = f", {self.counts[Status.FAILED]} failed" if self.counts[Status.FAILED] else ""
         return (
             f"sweep stopped: of {len(self.jobs)} runs {finished} are finished{failed}; the same command goes on with the "
             "others, and resumes those that had begun"

@@ -6,7 +6,6 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -39,7 +38,6 @@ from vflbench.cli.sweep import JobOutcome, Status, finished_before, outcome_line
 from vflbench.errors import UserError
 from vflbench.places import config_folder, pip_install
 from vflbench.results.folder import (
-    TABLE,
     BusyError,
     Earlier,
     FolderError,
@@ -256,13 +254,10 @@ def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOu
 
 def show_finished(folder: Path, device: str) -> None:
     """Print the results of a run that was finished before. device: an option."""
-    from vflbench.report.terminal import result_text, write_table
+    from vflbench.report.terminal import result_text
     from vflbench.run.settings import choose_device
 
     print(f"finished before, so not computed again (overwrite=true would): {path_text(folder)}")
     for notice in rounding_notices(folder, str(choose_device(device))):
         print(notice)
-    if not (folder / TABLE).exists():
-        with suppress(OSError):
-            write_table(folder)
     print(result_text(folder, colour=sys.stdout.isatty()), flush=True)

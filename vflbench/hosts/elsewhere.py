@@ -90,7 +90,7 @@ def _job(started: Started, engine: NvFlare, places: Places, sites: dict[str, str
     }
     return Job(
         name="vflbench",
-        run={"started": started.to_plain(), "output": own, "in_sweep": in_sweep},
+        run={"started": vars(started), "output": own, "in_sweep": in_sweep},
         parties={
             site: {
                 "party": party,

@@ -62,7 +62,7 @@ class LabelPartySite:
 
     def train(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> Outcome:
         """Raises UserError, Interrupted, or whatever a run raises."""
-        started = Started.from_plain(run["started"])
+        started = Started(**run["started"])
         experiment = self.experiment(started)
         engine = Connected(self.channels(site, experiment.engine), self.stopping(site))
         experiment = dataclasses.replace(experiment, engine=engine, dataset=self.dataset(site, experiment))
@@ -153,7 +153,7 @@ class PartySite:
 
     def process(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> PartyProcess:
         """The party with its own rows; its experiment is built by the checks of this site's own vflbench."""
-        experiment = built(Started.from_plain(run["started"]))
+        experiment = built(Started(**run["started"]))
         self._most = getattr(experiment.engine, "max_message_mib", 1024) * MIB
         return PartyProcess(site["party"], experiment, lambda: self.table(experiment, site), Path(site["checkpoints"]))
 

@@ -40,7 +40,7 @@ def write_parties_job(
         "problem": os.fspath(places.problem),
         "console": os.fspath(places.console),
         "terminal": False,
-        "started": started.to_plain(),
+        "started": vars(started),
         "output": os.path.abspath(folder),
         "in_sweep": False,
         "begun_by": named(os.getpid()),

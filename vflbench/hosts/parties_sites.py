@@ -116,7 +116,7 @@ class PartyAtHost(PartySite):
         config = shared(run["config"])  # whatever the sender says of files, those of a party are named by its kit alone
         started = started_at_party(config, kit)
         own = {"party": kit.party, "checkpoints": str(checkpoints_of(kit, config))}
-        process = super().process({"started": started.to_plain()}, own)
+        process = super().process({"started": vars(started)}, own)
         process.secret = kit.secret()
         return OfOwnFile(kit, process) if kit.has_own_file else process
 
