@@ -132,6 +132,7 @@ def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_sho
         ["label_dp zero_sum", "0.680", "-", "-", "-", "0.720", "0.2", "2"],
         ["label_dp zero_sum, rows 100", "0.680", "-", "-", "-", "0.990", "0.2", "1"],
     ]
+    assert table.csv().splitlines()[2].startswith("label_dp zero_sum,0.68,")
 
 
 def test_commands_make_the_runs_of_other_seeds_at_the_chosen_rate(tmp_path):

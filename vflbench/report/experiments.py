@@ -256,7 +256,7 @@ def price_table(section: Section) -> Table:
     table, rows = price(section), []
     for _, of in table.groupby("curve", sort=False):
         first, by_epochs = of.iloc[0], of.set_index("epochs")
-        row = {"defense": first.label, "ceiling": None if first.ceiling == 1 else first.ceiling}
+        row = {"defense": first.label, "ceiling": None if first.ceiling == 1 else float(first.ceiling)}
         for n in sorted(set(table.epochs)):
             auc, rate = by_epochs.loc[n, ["auc", "rate"]] if n in by_epochs.index else (None, None)
             row[f"test AUC, {n} epoch{'s' * (n > 1)}"] = auc

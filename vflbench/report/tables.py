@@ -148,7 +148,7 @@ def _digits(value: float) -> str:
 
 
 def _exact(cell: Any) -> Any:
-    cell = getattr(cell, "mean", cell)
+    cell = cell.mean if isinstance(cell, Interval) else cell
     return cell if cell is None or _is_number(cell) else csv_text(text_of(cell))
 
 
