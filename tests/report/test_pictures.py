@@ -79,9 +79,9 @@ def test_wrong_and_unknown_entries_of_a_table_are_crossed_out(tmp_path):
 
 def test_pictures_stand_in_lines_of_ten_the_true_ones_above_the_rebuilt_ones_and_under_no_text(tmp_path):
     pictures = np.random.default_rng(0).random((12, 8, 8))
-    figure = drawn_of(tmp_path / "run", inversion=(pictures, pictures / 2))
+    figure = drawn_of(tmp_path / "run", inversion=(pictures, 1 - pictures))
     drawn, written = figure.spec["datasets"]["pictures"], figure.spec["datasets"]["texts"]
-    of = (pictures[:10], pictures[:10] / 2, pictures[10:], pictures[10:] / 2)
+    of = (pictures[:10], 1 - pictures[:10], pictures[10:], 1 - pictures[10:])
     assert [one["url"] for one in drawn] == [data_url(row_of(part)) for part in of]
     assert all(p["x"] + p["wide"] <= 340 and p["y"] + p["tall"] <= figure.spec["height"] for p in drawn)
     assert all(low["y"] >= high["y"] + high["tall"] for high, low in itertools.pairwise(drawn))

@@ -220,13 +220,12 @@ def rebuilt_figure(run: Run, slug: str, name: str) -> Figure | None:
     blocks: list[tuple[str, Lines]] = []
     for key, both in list(pairs.items())[:_MOST_PAIRS]:
         attack, party, layer = [*key.split("/"), "", ""][:3]
-        lines: Lines = [tables_of(*both)]
         if both[0].ndim > 2:
-            starts, named = (
-                range(0, min(len(both[0]), _MOST_PICTURES), _ACROSS),
-                tuple(zip(("true", "rebuilt"), both, strict=True)),
-            )
-            lines = [(name, row_of(of[start:_MOST_PICTURES])) for start in starts for name, of in named]
+            starts = range(0, min(len(both[0]), _MOST_PICTURES), _ACROSS)
+            named = [(start, *one) for start in starts for one in zip(("true", "rebuilt"), both, strict=True)]
+            lines: Lines = [(name, row_of(of[start:_MOST_PICTURES])) for start, name, of in named]
+        else:
+            lines = [tables_of(*both)]
         blocks.append((f"{attack}: party {party}, {layer}", lines))
     if not blocks:
         return None
