@@ -179,7 +179,7 @@ CAPS = {
     "vflbench/models": 1_491,
     "vflbench/numerics": 2_579,
     "vflbench/protocols": 2_205,
-    "vflbench/report": 3_178,
+    "vflbench/report": 3_177,
     "vflbench/results": 1_632,
     "vflbench/run": 3_921,
 }

@@ -46,7 +46,7 @@ def test_a_mark_says_what_it_is_and_the_legend_filters(browser, file):
         figure, marks = plane(shown), shown.page.locator(MARKS)
         assert marks.count() == 3
         marks.first.hover()
-        assert "test AUC 0.7" in shown.page.locator("#plot_tip").inner_text()
+        assert "test AUC: 0.7" in shown.page.locator("#plot_tip").inner_text()
         label = figure.locator(".role-legend-label text", has_text="sumkl 0.04")
         label.click()
         shown.page.wait_for_function(f"document.querySelectorAll('{MARKS}').length == 1")
