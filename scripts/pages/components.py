@@ -67,7 +67,7 @@ def index(title: str, group: str, listed: list[Choice], kind: Callable[[Choice],
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *(choice.name for choice in listed), "```"])
     intro = (
         f"`vflbench train {group}=NAME` chooses one, `'{group}=[NAME,NAME]'` several. "
-        f"Each page has the formula, the source, the options with their ranges, and measured figures."
+        "Each page has the formula, the source and the options with their ranges, and says where it was measured."
     )
     return "\n\n".join([f"# {title}", intro, "\n".join(lines), toctree]) + "\n"
 
