@@ -118,16 +118,6 @@ def test_a_package_of_others_is_imported_only_where_the_table_says():
     assert not wrong, "\n".join(wrong)
 
 
-def test_torch_that_is_loaded_late_is_imported_only_where_torch_is():
-    wrong = [
-        f"{module} imports {name}"
-        for module in MODULES
-        for name in own_imports(module)
-        if within(name, "numerics.late") and not within(module.removesuffix(".py").replace("/", "."), GUARDED["torch"])
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
 def test_no_module_uses_private_names_of_hydra_and_omegaconf():
     """Imported names, and in the only room that knows Hydra each attribute of another object that begins with `_`."""
     wrong = [

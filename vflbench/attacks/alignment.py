@@ -1,8 +1,9 @@
 """Alignment attack: noise along a gradient leaves its odd moments, and these tell the classes apart."""
 
-from __future__ import annotations
+from typing import Any, ClassVar
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.leading import LeadingProjections, asked_about
@@ -10,11 +11,7 @@ from vflbench.attacks.mixture import can_be_split, with_positives
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.options import options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @options

@@ -1,11 +1,12 @@
 """Attribute inference: a column of another party from its embeddings, and from a few rows of which it is known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, ColumnScores
 from vflbench.attacks.completion import completed
@@ -14,11 +15,7 @@ from vflbench.messages.label_facts import Labels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
 from vflbench.numerics.column_vectors import column_vectors
-from vflbench.numerics.late import torch
 from vflbench.options import Count, Range, Rows, ShareOrZero, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _LAST, _MEAN, _OWN, _LABEL = "last ", "mean ", "own", "label"
 

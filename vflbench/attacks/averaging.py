@@ -1,9 +1,10 @@
 """Averaging attack: noise that is drawn afresh in each epoch averages out."""
 
-from __future__ import annotations
-
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack
 from vflbench.attacks.cosine import Cosine
@@ -12,11 +13,7 @@ from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.options import KnownRows, Rows, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _HINTED = {"cosine": Cosine, "hints": Hints}
 

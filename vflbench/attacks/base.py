@@ -1,19 +1,16 @@
 """Attack: what every entry of configs/attack builds; and the answers that an attack can give."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from torch import Tensor
 
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MESSAGE_FACTS: Mapping[str, type[Embeddings] | type[Gradients]] = {"embeddings": Embeddings, "gradients": Gradients}
 """The fact that an attack with the option `message` reads."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.direct import Direct
@@ -13,11 +16,7 @@ from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColum
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.models.layer_names import WIDE
-from vflbench.numerics.late import torch
 from vflbench.options import Layers, Steps, options, restore_state, state_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _LEAST_SINGULAR = 1e-4  # of the inputs, as a share of the largest: below, rounding in float32 outweighs them
 _RIDGE = 0.01  # on r, as a share of the mean diagonal of its equations

@@ -1,10 +1,11 @@
 """Model completion: a head on the attacker's own messages, fitted to a few rows whose labels it knows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.joined_rows import JoinedRows
@@ -13,11 +14,7 @@ from vflbench.messages.facts import ClassShares, Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.evidence import added_logits, averaged_ridge
-from vflbench.numerics.late import torch
 from vflbench.options import Rows, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _FACTS: Mapping[str, set[type[Fact]]] = {
     "embeddings": {OwnModel},

@@ -1,12 +1,11 @@
 """Cosine attack: gradients of one class point the same way."""
 
-from __future__ import annotations
+from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import F
 from vflbench.numerics.row_blocks import row_cosines
 from vflbench.options import KnownRows, options
 

@@ -1,9 +1,9 @@
 """Direct attack: where the logit is linear in what crosses the cut, the sign of the gradient is the label."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
@@ -11,11 +11,7 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.models.layer_names import WIDE
 from vflbench.numerics.eigen import top_eigenvectors
-from vflbench.numerics.late import torch
 from vflbench.options import options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _MOST_NATS = 1e6  # the evidence of one batch is finite where the prior is 0 or 1
 

@@ -1,9 +1,9 @@
 """Directions attack: the directions in which the rows of the run vary, and the one that the gradients point out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
+
+import torch
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.logit_directions import LogitDirections
@@ -13,7 +13,6 @@ from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import leading_components
-from vflbench.numerics.late import torch
 from vflbench.numerics.logit_direction import without_loudness
 from vflbench.options import Rank, options
 

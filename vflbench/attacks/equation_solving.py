@@ -1,11 +1,19 @@
 """Equation solving: other parties' columns from the joint model's predictions."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltRows
+from vflbench.attacks.equation_solving_ids import fitting_ids
+from vflbench.attacks.equation_solving_linear import Equations, Solved, equations_of, solved
+from vflbench.attacks.equation_solving_newton import newton
+from vflbench.attacks.equation_solving_prior import Guess, guess_of
+from vflbench.attacks.equation_solving_system import System
+from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares, one_hot
+from vflbench.attacks.prediction_message import log_odds, probabilities
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns, Predictions
@@ -13,16 +21,7 @@ from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.options import Count, Fraction, Range, Rows, Sigma, Steps, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from vflbench.attacks.equation_solving_linear import Equations, Solved
-    from vflbench.attacks.equation_solving_prior import Guess
-    from vflbench.attacks.equation_solving_system import System
-    from vflbench.attacks.joint_model import FlatModel
 
 Decimals = Annotated[int, Range(1, 12)]
 """Decimals of a published probability."""
@@ -94,10 +93,6 @@ class EquationSolving(Attack):
         return Threat(Seat.LABEL, knows)
 
     def batch(self, view: View) -> RebuiltRows:
-        from vflbench.attacks.equation_solving_prior import guess_of
-        from vflbench.attacks.equation_solving_system import System
-        from vflbench.attacks.joint_model import FlatModel, JointModel
-
         logits = view[Predictions].logits[: self.rows]
         own = view[OwnColumns].rows(torch.arange(len(logits), device=logits.device))
         model = FlatModel(JointModel(view, torch.float64))
@@ -118,10 +113,6 @@ class EquationSolving(Attack):
 
     def _by_equations(self, system: System, logits: Tensor, guess: Guess) -> tuple[Tensor, Tensor, dict[str, float], bool]:
         """Numeric columns (n, k), ids (n, c), figures, means over rows, and whether the predictions can be the model's."""
-        from vflbench.attacks.equation_solving_ids import fitting_ids
-        from vflbench.attacks.equation_solving_linear import equations_of
-        from vflbench.attacks.joint_model import one_hot
-
         n, k, sizes = len(logits), system.numeric, system.cardinalities
         u, ids = guess.mean.clone(), torch.zeros(n, len(sizes), dtype=torch.int32, device=logits.device)
         fits = True
@@ -147,18 +138,12 @@ class EquationSolving(Attack):
         return u[:, :k], ids, figures, fits
 
     def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> Solved:
-        from vflbench.attacks.equation_solving_linear import solved
-
         return solved(equations, guess, sums, box=self.box, noise=self.noise, tolerance=self.tolerance)
 
     def _by_newton(
         self, model: FlatModel, own: OwnColumns, logits: Tensor, guess: Guess, rng: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """Numeric columns (n, k) and ids (n, c)."""
-        from vflbench.attacks.equation_solving_newton import newton
-        from vflbench.attacks.joint_model import from_shares
-        from vflbench.attacks.prediction_message import log_odds, probabilities
-
         if self.nonlinear == "refuse":
             problem = "the logits are not affine in the other parties' columns; use nonlinear=newton, or model=logistic"
             raise UserError(problem, key="attack.equation_solving.nonlinear", value="refuse")

@@ -1,17 +1,13 @@
 """Ids of categorical columns that fit linear equations."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.equation_solving_linear import Equations
-from vflbench.numerics.late import torch
 from vflbench.numerics.nearest_in_box import singular_rows
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _SWEEPS = 3  # over the columns, where not all combinations are tried
 _AT_ONCE = 1 << 22  # numbers

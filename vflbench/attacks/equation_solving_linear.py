@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.equation_solving_prior import Guess
 from vflbench.attacks.equation_solving_system import System
 from vflbench.attacks.prediction_message import log_odds, probabilities
-from vflbench.numerics.late import torch
 from vflbench.numerics.nearest_in_box import nearest_in_box, singular_rows
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NARROW = 1e-4
 """A difference of logits that is known up to this counts as an equation."""

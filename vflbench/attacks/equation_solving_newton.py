@@ -1,16 +1,12 @@
 """Columns whose logits are those that were observed, where the joint model is not affine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.equation_solving_prior import Guess
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _HALVINGS = (1.0, 0.5, 0.25, 0.0625)
 _LEAST = 1e-9  # damping, in units of the mean squared slope

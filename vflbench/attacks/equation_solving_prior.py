@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.joint_model import FlatModel, one_hot
 from vflbench.errors import UserError
@@ -11,10 +13,6 @@ from vflbench.messages.facts import OwnColumns
 from vflbench.messages.label_facts import Labels
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SPREAD = 12**-0.5
 """Standard deviation of a number of which nothing is known but that it lies in [0, 1]."""

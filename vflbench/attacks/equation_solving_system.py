@@ -1,17 +1,14 @@
 """The linear equations between other parties' columns and the joint model's logits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.joint_model import FlatModel, one_hot
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _PROBES = 64  # points at which it is tested whether the model is affine; half of them are corners
 _AFFINE = 1e-9  # relative error of float64 that passes for affine

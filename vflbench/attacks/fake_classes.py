@@ -1,9 +1,11 @@
 """Attack on fake classes: gradients of one fake class point one way, and embeddings tell whose fake class it is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.kmeans import clusters
@@ -11,11 +13,7 @@ from vflbench.messages.facts import ClassShares, Embeddings, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import top_eigenvectors
-from vflbench.numerics.late import F, torch
 from vflbench.options import Count, Range, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _ALIKE = 10  # clusters, of all batches, that are joined with each
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.equation_solving import LAYER, Decimals
+from vflbench.attacks.generator_network import GeneratorNetwork
+from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares, one_hot
+from vflbench.attacks.prediction_message import probabilities
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns, Predictions
@@ -14,14 +21,8 @@ from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import F, nn, torch
+from vflbench.numerics.adam import AdamSteps
 from vflbench.options import Count, NonNegativeInt, Rate, Rows, Steps, Weight, Width, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from vflbench.attacks.generator_network import GeneratorNetwork
-    from vflbench.attacks.joint_model import FlatModel
 
 
 @options
@@ -78,8 +79,6 @@ class Generator(Attack):
         return Threat(Seat.LABEL, knows)
 
     def batch(self, view: View) -> RebuiltRows:
-        from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares
-
         own, logits = view[OwnColumns], view[Predictions].logits
         model = FlatModel(JointModel(view))
         observed = self._read(logits)
@@ -103,14 +102,10 @@ class Generator(Attack):
 
     def _read(self, logits: Tensor) -> Tensor:
         """What the attacker sees of predictions, (n, outputs)."""
-        from vflbench.attacks.prediction_message import probabilities
-
         return logits if self.message == "logits" else probabilities(logits, self.decimals).float()
 
     def _beside(self, observed: Tensor, classes: Tensor | None) -> Tensor:
         """(n, m) what the network reads of each row beside the own columns."""
-        from vflbench.attacks.joint_model import one_hot
-
         parts = [observed] if self.sees_predictions else []
         if classes is not None:
             parts.append(one_hot(classes[:, None], [max(2, observed.shape[1])]).to(observed.dtype))
@@ -132,8 +127,6 @@ class Generator(Attack):
     def _network(self, model: FlatModel, own: OwnColumns, beside: Tensor, rng: torch.Generator) -> GeneratorNetwork:
         """A new one, or the one that was trained on earlier batches."""
         own_columns = own.numeric.shape[1], own.categorical.shape[1]
-        from vflbench.attacks.generator_network import GeneratorNetwork
-
         network = GeneratorNetwork(*own_columns, beside.shape[1], model.columns, model.cardinalities, self.width, rng)
         if self.weights:
             network.load_state_dict(self.weights)
@@ -149,9 +142,6 @@ class Generator(Attack):
         known: _Known | None,
         rng: torch.Generator,
     ) -> None:
-        from vflbench.attacks.joint_model import from_shares
-        from vflbench.numerics.adam import AdamSteps
-
         own, observed, beside = seen
         unit = float(observed.std(dim=0).mean()) if self.message == "logits" and len(observed) > 1 else 1.0
         optimizer = AdamSteps(network.parameters(), lr=self.lr)
@@ -174,8 +164,6 @@ class Generator(Attack):
             optimizer.step()
 
     def _of_known(self, network: GeneratorNetwork, known: _Known, rng: torch.Generator) -> Tensor:
-        from vflbench.attacks.joint_model import one_hot
-
         own, beside, true, ids = known
         at = torch.randint(len(true), (min(self.minibatch, len(true)),), generator=rng, device=rng.device)
         x, shares = network(network.given(own.rows(at), beside[at]), rng)

@@ -7,17 +7,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltBatch
 from vflbench.messages.facts import ClassShares, OwnColumns, Updates
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.options import options
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from vflbench.attacks.batch_reconstruction.orthogonal_lattice import OneUpdate
 
 

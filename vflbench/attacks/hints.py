@@ -1,14 +1,13 @@
 """Hint attack: rows are positive whose gradients resemble those of known positives."""
 
-from __future__ import annotations
-
 from typing import Literal
+
+import torch
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.options import KnownRows, options
 
 

@@ -1,21 +1,19 @@
 """How well candidate features explain the embeddings that a party sent: the objective of model inversion."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.inversion_prior import AuxiliaryPrior
 from vflbench.messages.fact import Layers
 from vflbench.messages.peer_facts import PeerModel
-from vflbench.numerics.late import no_grad, torch
+from vflbench.numerics.open_relu import OpenRelu
 from vflbench.numerics.pixels import area_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _ROUGH = 1e-6  # under the root of the total variation, so that it has a gradient everywhere
 
@@ -34,8 +32,6 @@ def total_variation(pictures: Tensor) -> Tensor:
 
 def open_relus(slope: float) -> AbstractContextManager[Any]:
     """While entered, closed ReLUs pass so much of a gradient (`numerics.open_relu`)."""
-    from vflbench.numerics.open_relu import OpenRelu  # late: its classes are torch's
-
     return OpenRelu(slope)
 
 
@@ -71,7 +67,7 @@ class Fit:
         """(n, c, dim) from coordinates (n, c dim) in each column's standard deviations."""
         return self.centre + self.spread * z.view(len(z), *self.centre.shape)
 
-    @no_grad
+    @torch.no_grad()
     def noise_at(self, x: Tensor, vectors: Tensor) -> float:
         """Relative variance of a received number about that of fitted features x (n, k), vectors; the largest over layers.
 

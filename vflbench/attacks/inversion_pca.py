@@ -1,21 +1,17 @@
 """The rows of all parties together under a normal prior: the most likely ones, given everything that was received."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from vflbench.attacks.inversion_prior import ASKED, FEWEST, is_larger
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.peer_facts import PeerModel
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _LEAST = 1e-4  # of a received number's variance: the noise that it is taken to have at least
 _SILENT = 1e-6  # of the mean variance: a number that varies less than that on known rows says nothing

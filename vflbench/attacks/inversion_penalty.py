@@ -1,15 +1,11 @@
 """What is added to the distance of model inversion for features that are unlikely before any message."""
 
-from __future__ import annotations
+from typing import Literal
 
-from typing import TYPE_CHECKING, Literal
+from torch import Tensor
 
+from vflbench.attacks.inversion_fit import Fit, total_variation
 from vflbench.errors import UserError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from vflbench.attacks.inversion_fit import Fit
 
 LEARNED = ("pca", "auxiliary")  # priors of auxiliary rows
 
@@ -35,8 +31,6 @@ def is_scaled(fit: Fit, prior: str) -> bool:
 def penalty(x: Tensor, rows: Tensor, fit: Fit, prior: str, strength: float | Literal["auto"]) -> Tensor | float:
     """strength R(x), (m,). strength: auto is 2 noise times what the log density of the prior loses for each unit of R, which
     makes the minimum the most likely x."""
-    from vflbench.attacks.inversion_fit import total_variation
-
     if fit.prior is not None:
         return fit.prior(x, rows)
     kind = _kind(fit, prior)

@@ -1,18 +1,15 @@
 """What rows that aren't trained on say about the features behind an embedding, before its network is looked into."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
+
+import torch
+from torch import Tensor
 
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import OwnColumns
 from vflbench.numerics.decoder import fit_decoder
-from vflbench.numerics.late import no_grad, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 ASKED = 4  # times that each row is asked about, each with noise of its own
 FEWEST = 8  # known rows to which received messages can be compared
@@ -100,7 +97,7 @@ def auxiliary_prior(
         numeric, categorical = decoder(h)
         return OwnColumns(mean + share * (numeric - mean), categorical)
 
-    @no_grad
+    @torch.no_grad()
     def misfits(rows: OwnColumns, h_of: Layers) -> Tensor:
         made = network(rows.numeric, rows.categorical)
         parts = [

@@ -1,16 +1,11 @@
 """Followed rows: means over the epochs of the gradients about them, and of their directions and lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _RANKS = (0, 1, 2, 4, 8, 16, 32, 64)  # of the directions that are removed before a length is measured
 _FLOOR = 1e-12  # of squared lengths, relative to their mean

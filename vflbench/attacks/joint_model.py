@@ -1,19 +1,15 @@
 """The joint model as the label party knows it: every other party's bottom and its own networks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.label_facts import OwnTop
 from vflbench.messages.peer_facts import PeerModel, PeerModels
 from vflbench.messages.view import View
-from vflbench.numerics.late import nn, no_grad, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _AT_ONCE = 512  # rows at a time
 
@@ -85,7 +81,7 @@ class FlatModel:
         """(n, outputs)."""
         return self.joint.logits(self.split(x, ids), own)
 
-    @no_grad
+    @torch.no_grad()
     def in_parts(self, x: Tensor, ids: Tensor, own: OwnColumns) -> Tensor:
         """The same, some rows at a time and without a gradient."""
         index = torch.arange(len(x), device=x.device)

@@ -1,18 +1,16 @@
 """K-means attack: the classes are the clusters of a batch."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Literal
 
 import numpy as np
+import torch
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.messages.facts import ClassHints, ClassShares
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.options import options
 
 _STARTS, _ITERATIONS = 4, 100

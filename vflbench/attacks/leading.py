@@ -1,15 +1,12 @@
 """What attacks keep of the batches of an epoch: the place of each row along the leading direction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from vflbench.numerics.eigen import top_eigenvectors
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _MEMORY = 0.5  # weight of the last batch's directions beside this one's
 

@@ -1,14 +1,11 @@
 """What attacks keep of the gradients of an epoch: the direction of each layer along which the logit rises."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from vflbench.numerics.logit_direction import gradient_moments, logit_direction
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class LogitDirections:

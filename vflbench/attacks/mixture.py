@@ -1,20 +1,17 @@
 """Mixture attack: two classes with known shares, along the direction in which the messages of an epoch vary most."""
 
-from __future__ import annotations
+from typing import Any, ClassVar, Literal
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.attacks.leading import LeadingProjections, asked_about
 from vflbench.messages.facts import ClassShares
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.numerics.two_normals import TwoNormals, fit_two_normals
 from vflbench.options import options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _ROWS = 20_000  # spread evenly, to which the two distributions are fitted
 _ITERATIONS = 60

@@ -1,11 +1,12 @@
 """Model inversion: features whose embeddings are those that were received."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.feature_seat import FeatureSeat
@@ -22,11 +23,7 @@ from vflbench.messages.view import View
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.descent import descend
 from vflbench.numerics.id_search import improve_ids, nearest_ids
-from vflbench.numerics.late import torch
 from vflbench.options import Count, Rate, Rows, Steps, Weight, Width, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _WIDEST = 3.0  # largest distance of a relaxed category from the mean of its column's table, in standard deviations
 _AT_ONCE = 128  # rows at a time, so that a step stays in the cache

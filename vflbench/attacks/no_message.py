@@ -1,18 +1,13 @@
 """No message: the party's own columns and a few known positives, as the reference line of every other attack."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, OwnColumns
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.options import KnownRows, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _STEPS = 2
 

@@ -1,19 +1,16 @@
 """Norm attack: rows of the rarer class have longer gradients."""
 
-from __future__ import annotations
+from typing import Literal
 
-from typing import TYPE_CHECKING, Literal
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.numerics.row_blocks import row_lengths
 from vflbench.options import Fraction, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @options

@@ -1,11 +1,12 @@
 """Posterior attack: the noise that makes residuals likeliest, and the odds of the label under it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.exploit import through_flips
@@ -15,12 +16,8 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.models.layer_names import WIDE
 from vflbench.numerics.eigen import leading_components
-from vflbench.numerics.late import torch
 from vflbench.numerics.noisy_residuals import Noise, NoisyResiduals, fit_noisy_residuals
 from vflbench.options import Rows, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Hypothesis = tuple[Noise, float, int]
 """Kind of the noise, rate of changed labels, and the side of the leading direction to which the logit rises."""

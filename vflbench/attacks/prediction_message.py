@@ -1,15 +1,11 @@
 """What a label party reads of the joint model's predictions: logits, or probabilities as they are published."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.equation_solving_system import ROUNDING
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _TINY = 1.5e-38  # the smallest number that float32 keeps where denormals are flushed
 

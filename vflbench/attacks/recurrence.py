@@ -1,20 +1,17 @@
 """Recurrence attack: whose gradients lie along directions that come back?"""
 
-from __future__ import annotations
+from typing import Literal
 
-from typing import TYPE_CHECKING, Literal
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import eigenvectors, top_eigenvectors
-from vflbench.numerics.late import torch
 from vflbench.numerics.two_normals import fit_two_normals
 from vflbench.options import Rank, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _RANKS = (4, 8, 12, 16, 24, 32)
 _NEAREST = 4  # rows that count for a score

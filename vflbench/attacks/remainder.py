@@ -1,9 +1,10 @@
 """Remainder attack: who has noise where no gradient is?"""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
@@ -11,12 +12,8 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.class_normals import log_ratio_of_normals
 from vflbench.numerics.eigen import eigenvectors
-from vflbench.numerics.late import torch
 from vflbench.numerics.two_normals import fit_two_normals
 from vflbench.options import Rank, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _ITERATIONS = 5  # of the fits among which the rule chooses
 _ROWS = 512  # of a batch, spread evenly, that the rule for the rank looks at

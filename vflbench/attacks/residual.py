@@ -1,9 +1,10 @@
 """Residual attack: the label is what the model predicts, less the residual that the gradient carries."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.logit_directions import LogitDirections
@@ -12,11 +13,7 @@ from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import top_eigenvectors
-from vflbench.numerics.late import torch
 from vflbench.options import options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @options

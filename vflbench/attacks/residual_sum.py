@@ -1,10 +1,11 @@
 """Residual-sum attack: what the residuals of all epochs tell about a row, added up, and what its embedding says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.spectral import rising_projection
@@ -13,11 +14,7 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.models.layer_names import WIDE
 from vflbench.numerics.eigen import leading_components
-from vflbench.numerics.late import torch
 from vflbench.options import Rows, Weight, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _LIKE = 500  # rows with a similar embedding, among which a residual is measured
 

@@ -1,28 +1,24 @@
 """Simulator attack: features decoded by a network that learned from a bottom model of the attacker's own."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.simulator_alignment import Memory, aligned, cells, class_means
+from vflbench.attacks.simulator_networks import Coding, Convolutional, Dense, Learner, Mimic, PlainBottom, joined, train
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
+from vflbench.numerics.unpaired import Grid
 from vflbench.options import Rate, Rows, Steps, Weight, Width, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from vflbench.attacks.simulator_networks import Convolutional, Dense, Mimic
-    from vflbench.numerics.unpaired import Grid
 
 _Saved = dict[str, Any]
 
@@ -99,8 +95,6 @@ class Simulator(Attack):
         self._learn(view)
 
     def batch(self, view: View) -> RebuiltRows:
-        from vflbench.attacks.simulator_networks import joined
-
         received, classes, n = self._learn(view), view[Labels].classes, self.rows
         h = {party: joined(layers, layers) for party, layers in received.items()}
         vectors = {party: mimic.decode(h[party][:n], classes[:n]) for party, mimic in self._mimics.items()}
@@ -124,8 +118,6 @@ class Simulator(Attack):
 
     def _learn(self, view: View) -> dict[str, Layers]:
         """Steps with this batch. Returns what each party sent."""
-        from vflbench.attacks.simulator_networks import joined, train
-
         received, classes = dict(view[Embeddings].received), view[Labels].classes
         columns, labels = self._auxiliary(view)
         if not self._mimics:
@@ -164,8 +156,6 @@ class Simulator(Attack):
         self._saved = {}
 
     def _mimic(self, party: str, sent: Layers, columns: OwnColumns, classes: int, view: View, rng: torch.Generator) -> Mimic:
-        from vflbench.attacks.simulator_networks import Coding, Convolutional, Dense, Learner, Mimic, PlainBottom
-
         coding = Coding(columns.numeric.shape[1], tuple(int(ids.max()) + 1 for ids in columns.categorical.T))
         inputs, width = sum(h.shape[1] for h in sent.values()), self.width
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))

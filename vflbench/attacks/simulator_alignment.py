@@ -1,17 +1,14 @@
 """What the simulator attack keeps of received embeddings, and how they are aligned with auxiliary rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from vflbench.messages.peer_facts import Architecture
-from vflbench.numerics.late import nn, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from vflbench.numerics.unpaired import Grid
+from vflbench.numerics.pixels import area_of
+from vflbench.numerics.unpaired import Grid, by_matching, by_moments
 
 _ROUNDS_OF_MATCHING = 9
 _ROUNDS_OF_MOMENTS = 3
@@ -55,9 +52,6 @@ class Memory:
 
 def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | None:
     """The cells of an embedding of this width, if a convolution over the pixels of a rectangle puts it out; else None."""
-    from vflbench.numerics.pixels import area_of
-    from vflbench.numerics.unpaired import Grid
-
     area = None if architecture.cardinalities else area_of(architecture.numeric)
     if area is None:
         return None
@@ -98,8 +92,6 @@ def aligned(
     all parties together (`numerics.unpaired.by_matching`). rows: party -> (m, width) auxiliary rows. starts: first guesses
     of the columns of the rows in memory.
     """
-    from vflbench.numerics.unpaired import by_matching, by_moments
-
     classes, parties = memory.classes, list(rows)
     if len(memory) < _ROWS_OF_A_CLASS * len(classes_of_rows.unique()):
         return None

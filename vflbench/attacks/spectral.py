@@ -1,9 +1,10 @@
 """Spectral attack: a batch of embeddings varies most along the label."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.errors import UserError
@@ -13,12 +14,8 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import leading_components, top_eigenvectors
 from vflbench.numerics.gram import gram
-from vflbench.numerics.late import torch
 from vflbench.numerics.logit_direction import gradient_moments, logit_direction, without_loudness
 from vflbench.options import Rank, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _SAFE_RANGE = (1e-18, 1e30)  # of sums of squares in float32
 _BALANCED = 0.1  # within this distance of 1/2, chance decides which cluster is smaller

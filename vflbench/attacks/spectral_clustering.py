@@ -1,19 +1,17 @@
 """Spectral-clustering attack: the classes are the parts of a batch's neighbourhood graph."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Literal
 
 import numpy as np
+import torch
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.attacks.kmeans import by_hints, by_ratios
 from vflbench.messages.facts import ClassHints, ClassShares
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.options import Neighbours, Rows, options
 
 _STARTS = 4

@@ -1,9 +1,9 @@
 """Ungroup attack: labels of single rows from gradients that are means over groups of rows, joined over the epochs."""
 
-from __future__ import annotations
-
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.spectral import rising_projection
@@ -13,11 +13,7 @@ from vflbench.messages.view import View
 from vflbench.models.layer_names import WIDE
 from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.numerics.group_sums import rows_of_sums
-from vflbench.numerics.late import torch
 from vflbench.options import RidgeOrZero, Rows, Weight, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @options

@@ -1,21 +1,21 @@
 """UnSplit: features and a bottom model that together give the embeddings that were received."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
 
 from vflbench.attacks.base import Attack, RebuiltRows
+from vflbench.attacks.inversion_fit import total_variation
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.peer_facts import Architecture, PeerArchitectures
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import nn, torch
+from vflbench.numerics.adam import AdamSteps
+from vflbench.numerics.id_search import nearest_ids
+from vflbench.numerics.pixels import area_of
 from vflbench.options import Count, Rate, Rows, Steps, Weight, options
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @options
@@ -60,11 +60,6 @@ class Unsplit(Attack):
         return RebuiltRows(view.ids[: self.rows], next(iter(next(iter(received.values())))), features)
 
     def _rebuild(self, architecture: Architecture, received: Layers, rng: torch.Generator) -> OwnColumns:
-        from vflbench.attacks.inversion_fit import total_variation
-        from vflbench.numerics.adam import AdamSteps
-        from vflbench.numerics.id_search import nearest_ids
-        from vflbench.numerics.pixels import area_of
-
         clone: nn.Module = architecture.build(rng).eval().requires_grad_(True)
         targets = {layer: h / _unit(h) for layer, h in received.items()}
         area, h = area_of(architecture.numeric), next(iter(received.values()))

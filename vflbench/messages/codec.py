@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from vflbench.numerics.late import torch
+import torch
+from torch import Tensor
+
 from vflbench.numerics.packing import bits_for, pack, packed_bytes, unpack
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _DISTANCES = 2**24  # computed at a time
 

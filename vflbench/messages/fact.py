@@ -1,18 +1,15 @@
 """Fact: one kind of knowledge, the base of all others."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
 
 from vflbench.messages.codec import Encoded
 from vflbench.messages.message import Kind
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Layers = Mapping[str, "Tensor"]
 """Layer name -> (n, d), one row for each row of the batch."""

@@ -1,18 +1,14 @@
 """Facts about what a party itself holds, sends and receives. A new kind is a new class, and code that supplies it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
+
+from torch import Tensor
 
 from vflbench.messages.fact import Fact, Layers, rows_of
 from vflbench.messages.message import Kind
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from vflbench.messages.rules import Rules
+from vflbench.messages.rules import Rules
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,13 @@
 """Facts that the label party has: the labels, and its own networks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+from torch import Tensor
 
 from vflbench.messages.fact import Fact, Layers, Network
 from vflbench.messages.facts import OwnColumns
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)

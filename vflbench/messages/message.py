@@ -1,16 +1,12 @@
 """Messages: what one party sends to another about a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from vflbench.messages.codec import Encoded
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Kind(StrEnum):

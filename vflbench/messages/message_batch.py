@@ -1,19 +1,15 @@
 """One party's messages about one batch as a file has them, and as facts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions, SummedGradients, Updates
 from vflbench.messages.manifest import LAYER, Manifest
 from vflbench.messages.rules import Rules
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 _PER_ROW = ("embedding", "gradient", "received", "prediction", "columns")

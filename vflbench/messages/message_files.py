@@ -1,21 +1,17 @@
 """Writes recorded messages, in the format of docs/reference/messages.md: a file a batch, whole or not at all."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.manifest import LAYER, MANIFEST, MESSAGES, PARTY, Manifest, Phase
 from vflbench.numerics.arrays import array_of
 from vflbench.plain_files import replaced
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
+from torch import Tensor
 
 from vflbench.messages.manifest import Manifest, Phase
 from vflbench.messages.message_batch import Batch, check_bytes, check_shape, type_name
 from vflbench.messages.parquet_columns import Lists, codes_of, float_type, integers
 from vflbench.messages.parquet_pages import Group, open_parquet, row_groups
 from vflbench.messages.safetensors_shard import MOST_STEPS, Place
-from vflbench.numerics.late import torch
 from vflbench.plain_files import check_plain
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _ROWS = 4096  # read at a time, of usual widths
 _BYTES = 2**25  # read at a time, of great ones

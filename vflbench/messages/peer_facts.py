@@ -1,18 +1,15 @@
 """Facts about other parties: their models, what they would send, how they compress it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+import torch
+from torch import Tensor
 
 from vflbench.messages.codec import Encoded
 from vflbench.messages.fact import Fact, Layers, Network, rows_of
 from vflbench.messages.facts import OwnColumns
-from vflbench.numerics.late import no_grad, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ class PeerDecoder(Network):
     numeric: int
     ids: tuple[Tensor, ...]
 
-    @no_grad
+    @torch.no_grad()
     def __call__(self, received: Layers) -> OwnColumns:
         """received: layer -> (n, d)."""
         z = torch.cat([received[layer].float() for layer in self.layers], dim=1)

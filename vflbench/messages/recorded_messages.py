@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
@@ -18,14 +20,11 @@ from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGra
 from vflbench.messages.manifest import MESSAGES, Phase, read_manifest
 from vflbench.messages.message_batch import FACTS, Batch, check_values, facts_of, in_order_of
 from vflbench.messages.parquet_shard import ParquetShard
+from vflbench.messages.private_files import read_private
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.safetensors_shard import Place, SafetensorsShard
 from vflbench.messages.threat import Seat
-from vflbench.numerics.late import torch
 from vflbench.plain_files import in_a_line
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _NAME = re.compile(r"(\w[\w.-]{0,63})-([0-9]{1,18})\.(safetensors|parquet)")
 _READERS: Mapping[str, type[SafetensorsShard] | type[ParquetShard]] = {
@@ -159,8 +158,6 @@ class RecordedMessages:
                     raise UserError(problem, key="recording", value=self.folder)
                 batch = in_order_of(ids, batch)
             facts[party] = self._facts(party, batch)
-        from vflbench.messages.private_files import read_private
-
         private = read_private(self.folder, epoch, step) if phase == "train" else None
         return Round(epoch, step, ids, facts=facts, private=private)
 

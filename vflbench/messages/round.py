@@ -1,16 +1,12 @@
 """A round of training as a value: what was sent, and what each party could compute from it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from vflbench.messages.fact import Fact
 from vflbench.messages.message import Kind
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Facts = Mapping[type[Fact], Fact]
 

@@ -4,23 +4,19 @@ The library maps a file into memory: a file that is cut off while it is read wou
 ordinary way, and its header is checked as strictly as the library does.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from vflbench.messages.manifest import no_name_twice, refuse_constant
-from vflbench.numerics.late import torch
 from vflbench.plain_files import open_plain
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MOST_HEADER = 2**24  # bytes
 _TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}

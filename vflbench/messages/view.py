@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import torch
+from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.threat import Threat
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 F = TypeVar("F", bound=Fact)
 

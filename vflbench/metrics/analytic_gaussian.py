@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable
 
+from vflbench.numerics.special import log_ndtr, ndtr
+
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """delta(eps) = Phi(mu / 2 - eps / mu) - e^eps Phi(-mu / 2 - eps / mu) for two unit Gaussians with means mu apart.
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
     """
-    from vflbench.numerics.special import log_ndtr, ndtr
-
     return max(0.0, float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))))
 
 

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from vflbench.numerics.special import betainc, ndtr
+
 MOST_CANARIES = 1_000_000
 _FAR = 6.5  # standard deviations of a fair coin's count; beyond lies less than 1e-10
 
@@ -56,8 +58,6 @@ def canaries_needed(claim: float, times: float, alpha: float, wanted: float = 0.
 
 def _chance(claim: float, *, gaussian: bool) -> float:
     """Of a right guess, at most."""
-    from vflbench.numerics.special import ndtr
-
     return float(ndtr(claim / 2)) if gaussian else 1 / (1 + math.exp(-min(claim, 700.0)))
 
 
@@ -73,8 +73,6 @@ def _caught(guessed: np.ndarray, p: float, q: float, level: float) -> np.ndarray
 
 def _at_least(count: np.ndarray, trials: np.ndarray | int, p: float) -> np.ndarray:
     """P(Bin(trials, p) >= count): I_p(count, trials - count + 1); 1 for count <= 0, and 0 for count > trials."""
-    from vflbench.numerics.special import betainc
-
     trials = np.broadcast_to(np.asarray(trials), count.shape)
     inside = (count > 0) & (count <= trials)
     tail = betainc(np.where(inside, count, 1), np.where(inside, trials - count + 1, 1), p)

@@ -5,6 +5,7 @@ import statistics
 from dataclasses import dataclass
 
 from vflbench.metrics.exposure import Exposure
+from vflbench.numerics.special import log_ndtr
 
 _NORMAL = statistics.NormalDist()
 
@@ -45,8 +46,6 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
     Source: Dong, Roth and Su, 2022, Corollary 2.13; Balle and Wang, ICML 2018, Theorem 8.
     """
-    from vflbench.numerics.special import log_ndtr
-
     first, second = float(log_ndtr(-epsilon / mu + mu / 2)), epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
     return math.exp(first) * -math.expm1(min(0.0, second - first)) if first > -700 else 0.0
 

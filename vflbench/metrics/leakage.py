@@ -1,28 +1,24 @@
 """What an attack's scores give away: (scores, truth) -> numbers, over the audited batches of an epoch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import astuple, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.metrics.canary import guess
 from vflbench.metrics.leak import CLASS_FIGURES, Key, Leak, leak_of, two_sided
 from vflbench.numerics.arrays import array_of
 from vflbench.numerics.auc import auc
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 __all__ = ["CLASS_FIGURES", "Key", "Leak", "LeakTable", "Values", "checked_scores", "class_figures", "two_sided"]
 
-Values: TypeAlias = "Tensor | np.ndarray"
+Values: TypeAlias = Tensor | np.ndarray
 """Of torch, on any device, or of numpy."""
-Several = TypeVar("Several", "Tensor", np.ndarray)
+Several = TypeVar("Several", Tensor, np.ndarray)
 
 
 @dataclass

@@ -1,15 +1,10 @@
 """Adam steps, as torch.optim.Adam takes them, without its import of torch's compiler (1.5 s)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vflbench.numerics.late import no_grad, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _State = dict[str, "Tensor"]
 
@@ -46,7 +41,7 @@ class AdamSteps:
     def zero_grad(self, set_to_none: bool = True) -> None:
         reset_gradients(self.parameters, set_to_none)
 
-    @no_grad
+    @torch.no_grad()
     def step(self) -> None:
         for parameters in of_one_kind(p for p in self.parameters if p.grad is not None):
             gradients = [p.grad for p in parameters if p.grad is not None]

@@ -1,13 +1,7 @@
 """Values as numpy arrays, whether they come from torch or from a file: what is counted in arrays is counted in one way."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 
 def array_of(values: Tensor | np.ndarray) -> np.ndarray:

@@ -1,15 +1,9 @@
 """Area under the ROC curve, exactly."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+from torch import Tensor
 
 from vflbench.numerics.arrays import array_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def auc(scores: Tensor | np.ndarray, truth: Tensor | np.ndarray) -> float:

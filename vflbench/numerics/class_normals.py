@@ -1,15 +1,9 @@
 """Two normal distributions of any covariance with known shares, from a first guess of who belongs to which."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _SMALLEST = 1e-6  # of the mean variance, added to each: a covariance of low rank has an inverse
 

@@ -1,14 +1,7 @@
 """Columns of a table as vectors of a width that doesn't grow with the number of ids."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _BUCKETS = 8  # coordinates of a categorical column; ids that are equal modulo this share one
 

@@ -1,17 +1,14 @@
 """A network that learns the inverse of a function from pairs of inputs and outputs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from vflbench.numerics.late import F, nn, no_grad, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from vflbench.numerics.adam import AdamSteps
+from vflbench.numerics.bare_layers import BareLinear
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Decoder:
     numeric: int
     ids: tuple[Tensor, ...]
 
-    @no_grad
+    @torch.no_grad()
     def __call__(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """h: (n, d). Returns numeric (n, k) in [0, 1] and categorical (n, c) int32 ids."""
         numeric, *logits = self.outputs(h)
@@ -71,8 +68,6 @@ def fit_decoder(
 
 
 def _dense(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:
-    from vflbench.numerics.bare_layers import BareLinear
-
     layer = BareLinear(inputs, outputs, device=rng.device)
     with torch.no_grad():
         layer.weight.normal_(0.0, math.sqrt(2 / inputs), generator=rng)

@@ -1,15 +1,10 @@
 """Projected gradient descent on many small, independent problems at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _EVERY = 10  # steps between two checks of the progress of each row
 _GAIN = 0.02  # a row whose objective fell by a smaller share since the last check gets a smaller step

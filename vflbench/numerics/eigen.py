@@ -1,14 +1,7 @@
 """Eigenvectors of symmetric matrices: the top one, the first ones, or all."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _SOLUTIONS = 2
 _ABOVE = 1e-15  # of the eigenvalue: how far above it the shift is, so that nothing is divided by 0

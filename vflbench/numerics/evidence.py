@@ -1,15 +1,9 @@
 """Few labelled rows among many without labels: ridge regressions averaged by their evidence, and scores made logits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _NOISE = [10.0 ** (e / 2) for e in range(-10, 5)]  # of the kernel's mean square
 _TRUNCATED = (1, 2, 3, 4)

@@ -1,12 +1,6 @@
 """Inner products of all columns of a matrix, without computing those of two columns twice."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+from torch import Tensor
 
 _COLUMNS = 32  # at least, that are multiplied with all that follow
 _LEAST_ROWS = 4096  # of fewer, the work that is saved doesn't repay the calls

@@ -1,14 +1,7 @@
 """What each row adds to the sums of the groups that it was in."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _STEPS = 300
 _TOLERANCE = 1e-8  # of the residual, relative to the first

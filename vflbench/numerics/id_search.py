@@ -1,15 +1,9 @@
 """Minimise a function of ids, one per column: coordinate search over the ids that look best to first order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _ROWS_PER_CALL = 1 << 16  # of `score`
 

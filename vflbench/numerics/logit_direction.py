@@ -1,14 +1,9 @@
 """The direction of a layer in which the logit rises, as the gradients of that layer show it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import torch
+from torch import Tensor
 
 from vflbench.numerics.eigen import top_eigenvectors
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def gradient_moments(g: Tensor) -> tuple[Tensor, Tensor]:

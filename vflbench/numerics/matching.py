@@ -1,13 +1,7 @@
 """Points of two clouds matched one to one, class by class."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 _MOST = 512  # points of a class that are matched at once; the time grows with the cube
 

@@ -1,14 +1,7 @@
 """The point of a box that fulfils linear conditions and is nearest to a given one, for many points at once."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _STEPS = 2000
 _CLOSE = 1e-10

@@ -1,16 +1,14 @@
 """The density of residuals p - y under noise, beside what an embedding says of p, and which noise makes them likeliest."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from vflbench.numerics.late import F, torch
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
+from vflbench.numerics.lbfgs import Lbfgs
 
 Noise = Literal["additive", "along"]
 """`additive`: z = a + N(0, v), the same v for all rows. `along`: z ~ N(a, 1 - a^2), as max-norm alignment makes it."""
@@ -74,8 +72,6 @@ def fit_noisy_residuals(
     start = z.new_tensor(_START)
     moving = start.clone().requires_grad_()
     model = NoisyResiduals(share, noise, most, moving)
-    from vflbench.numerics.lbfgs import Lbfgs
-
     solver = Lbfgs([moving], max_iter=iterations, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:

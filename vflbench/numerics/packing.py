@@ -1,13 +1,7 @@
 """Packing of integers into as few bits as they need."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 
 def bits_for(largest: int) -> int:

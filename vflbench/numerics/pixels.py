@@ -1,17 +1,11 @@
 """Columns that are pixels of a picture: their names, and the rectangle that they fill."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _NAME = re.compile(r"pixel_(\d+)_(\d+)(?:_(\d+))?")
 

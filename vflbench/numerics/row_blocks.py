@@ -1,15 +1,9 @@
 """Figures of each row in float64, without a copy of all rows in float64: blocks of them stay in the cache."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _BLOCK = 2**17  # numbers; 1 MiB in float64
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from vflbench.numerics.special import gammaln
+
 Counts = NDArray[np.int64]
 _MOST = 60.0  # log odds ratio that no bound exceeds
 _HALVINGS = 28  # to 3e-7
@@ -93,8 +95,6 @@ def _log_weights(table: StratifiedTable) -> list[tuple[int, NDArray[np.float64]]
 
 
 def _log_choose(n: int, k: Counts) -> NDArray[np.float64]:
-    from vflbench.numerics.special import gammaln
-
     result: NDArray[np.float64] = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
     return result
 

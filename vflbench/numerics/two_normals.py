@@ -1,16 +1,10 @@
 """Two normal distributions with known shares, fitted to numbers of unknown origin."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from vflbench.numerics.late import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+import torch
+from torch import Tensor
 
 _SMALLEST = 1e-3  # variance of a component beside that of all numbers; a component can't shrink to one number
 

@@ -1,17 +1,14 @@
 """Linear maps between two spaces, fitted to rows of both that are not paired but have classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from vflbench.numerics.late import F, torch
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
 from vflbench.numerics.matching import matched
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _DIRECTIONS = 96  # of embeddings
 _COORDINATES = 40  # principal ones of the columns, in which rows are matched

@@ -7,18 +7,17 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltBatch
 from vflbench.messages.facts import ClassShares, OwnColumns, Updates
 from vflbench.messages.rules import Rules, Schema
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.numerics.late import torch
 from vflbench.options import Seconds, Steps, options
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions
     from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
     from vflbench.attacks.batch_reconstruction.search_result import SearchResult
