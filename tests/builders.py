@@ -11,7 +11,7 @@ from vflbench.attacks.base import Attack
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.cli.components import component
-from vflbench.data.aligned import AlignedRows
+from vflbench.data.rows import AlignedRows
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.base import Defense

@@ -29,7 +29,7 @@ class Table:
         return self._count
 
     def lookup(self, ids: Tensor) -> Features:
-        return self._rows.features(self._party, ids)
+        return self._rows.parties[self._party](ids)
 
 
 class Loopback:

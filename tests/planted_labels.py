@@ -11,7 +11,7 @@ from builders import session, table
 from torch import Tensor
 
 from vflbench.data.base import Dataset
-from vflbench.data.raw import RawCategorical, RawNumeric, RawTable, raw_table
+from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.defenses.base import Defense, LabelDefense
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp

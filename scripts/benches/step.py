@@ -247,7 +247,7 @@ def vflbench_session(options: argparse.Namespace, optimizer: Any, precision: str
     """A split session, its table and its generators, made of public objects as `vflbench train` makes them."""
     import torch
 
-    from vflbench.data.aligned import AlignedRows
+    from vflbench.data.rows import AlignedRows
     from vflbench.data.table import Columns, Features, VerticalTable
     from vflbench.defenses.chain import Chain
     from vflbench.generators import Generators
@@ -407,7 +407,7 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
     losses, differences = [], []
     for _ in range(5):
         ids = next(batches)
-        block, labels = session.rows.features("a", ids), session.rows.labels(ids)
+        block, labels = session.rows.parties["a"](ids), session.rows.labels(ids)
         mine = session.round(ids).training.loss
         losses.append(mine)
         differences.append(abs(step((block.numeric, block.categorical, labels)) - mine) / mine)

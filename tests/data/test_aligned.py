@@ -11,12 +11,9 @@ from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.norm import Norm
 from vflbench.data import rows as rows_module
-from vflbench.data.aligned import AlignedRows
 from vflbench.data.base import Dataset
-from vflbench.data.batches import ordered_batches, shuffled_batches
-from vflbench.data.raw import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
-from vflbench.data.rows import TrainTest
-from vflbench.data.table import join
+from vflbench.data.rows import AlignedRows, Batches, TrainTest, ordered_batches
+from vflbench.data.table import CHUNK_ROWS, RawCategorical, RawNumeric, join, raw_table
 from vflbench.messages.facts import Known, OwnColumns, OwnModel
 from vflbench.messages.threat import Seat, Threat
 from vflbench.options import options
@@ -63,7 +60,7 @@ class Counted(AlignedRows):
 def assert_looked_up(rows, expected, ids):
     """The parties' columns and labels of these rows, from `rows` and from the table that has all of them."""
     for party in expected.features:
-        ours, theirs = rows.features(party, ids), expected.features[party]
+        ours, theirs = rows.parties[party](ids), expected.features[party]
         assert torch.equal(ours.numeric, theirs.numeric)
         assert torch.equal(ours.categorical, theirs.categorical)
         assert ours.columns == theirs.columns
@@ -105,7 +102,7 @@ def test_a_lookup_is_a_copy(rng):
     everything = table(rng)
     rows = AlignedRows.of(everything)
     before = everything.features["a"].numeric.clone()
-    rows.features("a", everything.ids).numeric.zero_()
+    rows.parties["a"](everything.ids).numeric.zero_()
     rows.labels(everything.ids).zero_()
     assert torch.equal(everything.features["a"].numeric, before)
     assert everything.labels.any()
@@ -121,7 +118,7 @@ def test_labels_may_be_others_than_those_of_the_table(rng):
     assert torch.equal(rows.labels(ids), everything.labels[ids])
     more = replace(everything, ids=everything.ids + 100)
     rows.hold(more)  # both find it
-    assert torch.equal(flipped.features("a", ids + 100).numeric, everything.features["a"].numeric[ids])
+    assert torch.equal(flipped.parties["a"](ids + 100).numeric, everything.features["a"].numeric[ids])
 
 
 def test_the_tables_that_were_read_last_are_held():
@@ -157,7 +154,7 @@ def test_each_batch_of_an_epoch_is_found_in_what_was_read_for_it():
         for number, block in enumerate(blocks):
             of_block[block.ids] = number
         spans = []
-        for ids in shuffled_batches(data.train, size, torch.Generator().manual_seed(1), rows):
+        for ids in Batches(data.train, size, torch.Generator().manual_seed(1), rows):
             spans.append(len(of_block[ids].unique()))
             assert_looked_up(rows, everything.rows(ids), ids)
         assert max(spans) >= 2, size
@@ -173,7 +170,7 @@ def test_training_from_buffers_gives_the_weights_of_the_same_order_in_memory():
     everything, streamed = data.train.all(), data.aligned()
     for rows, fed in ((streamed, streamed), (AlignedRows.of(everything), data.aligned())):
         split = session(everything, rows=rows)
-        for ids in shuffled_batches(data.train, 700, torch.Generator().manual_seed(1), fed):
+        for ids in Batches(data.train, 700, torch.Generator().manual_seed(1), fed):
             split.round(ids, watch=Split().offers(Seat.NON_LABEL))
         trained.append([*weights(split), split.predict(everything.ids[:3000])])
     assert all(map(torch.equal, *trained))

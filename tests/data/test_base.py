@@ -9,7 +9,7 @@ from raw_files import error_of, in_file_order, load
 from vflbench.data.base import Dataset
 from vflbench.data.breast_cancer import BreastCancer
 from vflbench.data.digits import Digits
-from vflbench.data.raw import RawCategorical, RawNumeric, raw_table
+from vflbench.data.table import RawCategorical, RawNumeric, raw_table
 from vflbench.errors import UserError
 from vflbench.options import options
 

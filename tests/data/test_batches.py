@@ -3,14 +3,12 @@ from builders import table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflbench.data.aligned import AlignedRows
-from vflbench.data.batches import choose_batch_size, ordered_batches, shuffled_batches
-from vflbench.data.rows import evenly_spaced
+from vflbench.data.rows import AlignedRows, Batches, choose_batch_size, evenly_spaced, ordered_batches
 
 
 def epoch(rows, size, rng):
     """The ids of each batch."""
-    return list(shuffled_batches(rows, size, rng, AlignedRows.of(rows)))
+    return list(Batches(rows, size, rng, AlignedRows.of(rows)))
 
 
 def test_auto_leaves_a_hundred_steps_where_it_can():
@@ -25,7 +23,7 @@ def test_a_given_size_is_kept_unless_there_are_fewer_rows():
 
 def test_an_epoch_meets_each_row_at_most_once_in_full_batches(rng):
     rows = table(rng, rows=103)
-    batches = shuffled_batches(rows, 10, rng, AlignedRows.of(rows))
+    batches = Batches(rows, 10, rng, AlignedRows.of(rows))
     met = list(batches)
     assert len(batches) == len(met) == 10
     assert all(len(ids) == 10 for ids in met)

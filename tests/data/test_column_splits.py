@@ -6,8 +6,8 @@ from raw_files import error_of, load
 from vflbench.data.column_splits import ImportanceSplit, RandomSplit
 from vflbench.data.csv import Csv
 from vflbench.data.digits import Digits
-from vflbench.data.raw import RawCategorical, RawNumeric, raw_table
 from vflbench.data.synthetic import Synthetic
+from vflbench.data.table import RawCategorical, RawNumeric, raw_table
 from vflbench.errors import UserError
 from vflbench.numerics.party_correlation import icor
 

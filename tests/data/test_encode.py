@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from vflbench.data import encode
 from vflbench.data.encode import category_ids, fit, measure
-from vflbench.data.raw import RawCategorical, RawNumeric, raw_table
+from vflbench.data.table import RawCategorical, RawNumeric, raw_table
 
 
 def scaled(values, fit=None, transform="none"):

@@ -5,9 +5,8 @@ import pytest
 import torch
 from raw_files import error_of
 
+from vflbench.data.base import STRATUM, shared_rows
 from vflbench.data.digits import Digits
-from vflbench.data.overlap import shared_rows
-from vflbench.data.strata import STRATUM
 from vflbench.data.synthetic import Synthetic
 
 

@@ -11,12 +11,9 @@ from reachable import arrays, reachable
 
 from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset
-from vflbench.data.batches import shuffled_batches
 from vflbench.data.csv import Csv
-from vflbench.data.own_rows import own_columns
-from vflbench.data.raw import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
-from vflbench.data.rows import TrainTest
-from vflbench.data.table import join
+from vflbench.data.rows import Batches, TrainTest, own_columns
+from vflbench.data.table import CHUNK_ROWS, RawCategorical, RawNumeric, join, raw_table
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import OwnColumns
@@ -128,7 +125,7 @@ def test_from_a_party_nothing_that_another_owns_can_be_reached(streamed, tmp_pat
     parts = experiment(settings=Settings(epochs=2, batch_size=256, audit=Audit(batches=1, canaries=100)))
     session = seat(parts, data, Generators(0), 256, 2, tmp_path).session
     orders = []
-    for number, ids in enumerate(shuffled_batches(data.train, 256, torch.Generator().manual_seed(1), session.rows)):
+    for number, ids in enumerate(Batches(data.train, 256, torch.Generator().manual_seed(1), session.rows)):
         session.round(ids, watch=Split().offers(Seat.NON_LABEL) | Split().offers(Seat.LABEL) if number < 2 else frozenset())
         orders.append(ids)
     anywhere = torch.randperm(len(data.train.role), generator=torch.Generator().manual_seed(2))[:300]
@@ -156,7 +153,7 @@ def test_the_walk_finds_what_a_lookup_in_everybody_s_rows_would_reach():
     theirs = secrets_of(data, "b", labels=True)
     assert {"b numeric", "b raw numeric", "b raw categorical", "labels"} <= theirs.found(partial(rows.features, "a"))
     assert {"b raw numeric", "labels"} <= theirs.found(data.train.at)
-    assert theirs.found(rows.lookup("a")) == set()
+    assert theirs.found(rows.parties["a"]) == set()
     column, y = torch.from_numpy(data.train.raw.numeric[:, 1].copy()), data.train.raw.labels
 
     class Slotted:
@@ -203,7 +200,7 @@ def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path):
 def test_a_party_that_meets_damage_in_its_file_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(rows_module, "BUFFER_ROWS", CHUNK_ROWS)
     monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "cache"))
-    for name, lookup in (("numeric", lambda rows: rows.lookup("a")), ("labels", lambda rows: rows.labels)):
+    for name, lookup in (("numeric", lambda rows: rows.parties["a"]), ("labels", lambda rows: rows.labels)):
         rows = lookup(load_stored(tmp_path).aligned())
         rows(torch.arange(5))
         [file] = (tmp_path / "cache" / "prepared").glob(f"*/{name}")

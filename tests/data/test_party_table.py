@@ -11,11 +11,10 @@ import torch
 from reachable import arrays
 
 from vflbench.data import party_table, rows
-from vflbench.data.batches import ordered_batches, shuffled_batches
 from vflbench.data.csv import Csv
 from vflbench.data.digits import Digits
 from vflbench.data.party_table import read_label_table, read_party_table, write_party_tables
-from vflbench.data.rows import TrainTest
+from vflbench.data.rows import Batches, TrainTest, ordered_batches
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns
 from vflbench.errors import UserError
@@ -63,7 +62,7 @@ def assert_same(joint: TrainTest, read: TrainTest, tables) -> None:
         for one, other in ((ours.all(), theirs.all()), (ours.sample(100), theirs.sample(100))):
             assert_same_rows(one, other)
         batches = [
-            list(shuffled_batches(of, 64, torch.Generator().manual_seed(1), data.aligned()))
+            list(Batches(of, 64, torch.Generator().manual_seed(1), data.aligned()))
             for of, data in ((ours, read), (theirs, joint))
         ]
         assert all(map(torch.equal, *batches))
@@ -77,10 +76,10 @@ def assert_same(joint: TrainTest, read: TrainTest, tables) -> None:
             assert torch.equal(own.labels(ids), whole.labels(ids))
             assert_same_rows(ours.at(ids), theirs.at(ids))
             for party, table in tables.items():
-                features = whole.features(party, ids)
+                features = whole.parties[party](ids)
                 assert_same_features(table.lookup(ids), features)
             if "label" in whole.columns:
-                assert_same_features(own.lookup("label")(ids), whole.features("label", ids))
+                assert_same_features(own.parties["label"](ids), whole.parties["label"](ids))
 
 
 def assert_same_rows(ours, theirs) -> None:

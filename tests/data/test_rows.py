@@ -3,10 +3,9 @@ import pytest
 import torch
 
 from vflbench.data import rows as rows_module
-from vflbench.data.base import Dataset
-from vflbench.data.batches import ordered_batches, shuffled_batches
-from vflbench.data.raw import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
-from vflbench.data.strata import STRATUM
+from vflbench.data.base import STRATUM, Dataset
+from vflbench.data.rows import Batches, ordered_batches
+from vflbench.data.table import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
 from vflbench.options import options
 
 
@@ -57,7 +56,7 @@ def test_what_fits_in_memory_is_read_once():
 @pytest.mark.usefixtures("small_buffers")
 def test_an_epoch_from_buffers_meets_each_row_at_most_once_in_full_batches():
     data = load()
-    batches = shuffled_batches(data.train, 1000, torch.Generator().manual_seed(1), data.aligned())
+    batches = Batches(data.train, 1000, torch.Generator().manual_seed(1), data.aligned())
     met = list(batches)
     assert {len(ids) for ids in met} == {1000}
     assert len(met) == len(batches) == len(data.train) // 1000
@@ -68,7 +67,7 @@ def test_an_epoch_from_buffers_meets_each_row_at_most_once_in_full_batches():
 def test_batches_of_any_size_are_cut_across_buffers():
     for batch_size in (1, 700, 4096, 9999, 36_000):
         data = load(n=40_000 if batch_size > 1 else 5000)
-        met = list(shuffled_batches(data.train, batch_size, torch.Generator().manual_seed(1), data.aligned()))
+        met = list(Batches(data.train, batch_size, torch.Generator().manual_seed(1), data.aligned()))
         assert len(met) == len(data.train) // batch_size
         assert len(torch.cat(met).unique()) == len(met) * batch_size, batch_size
 
@@ -77,12 +76,12 @@ def test_batches_of_any_size_are_cut_across_buffers():
 def test_rows_that_lie_side_by_side_are_met_far_apart():
     """A batch of 1000 holds rows of several chunks, in no order; and epochs differ."""
     data, rng = load(), torch.Generator().manual_seed(1)
-    first, second = (list(shuffled_batches(data.train, 1000, rng, data.aligned())) for _ in range(2))
+    first, second = (list(Batches(data.train, 1000, rng, data.aligned())) for _ in range(2))
     assert all(len((ids // CHUNK_ROWS).unique()) >= 4 for ids in first)
     neighbours = torch.cat([(ids.diff().abs() == 1) for ids in first]).double().mean()
     assert neighbours < 0.005
     assert not torch.equal(torch.cat(first), torch.cat(second))
-    again = list(shuffled_batches(data.train, 1000, torch.Generator().manual_seed(1), data.aligned()))
+    again = list(Batches(data.train, 1000, torch.Generator().manual_seed(1), data.aligned()))
     assert torch.equal(torch.cat(first), torch.cat(again))
 
 

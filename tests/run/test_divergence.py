@@ -9,8 +9,8 @@ from builders import run_in
 
 from vflbench.data.base import Dataset
 from vflbench.data.bernoulli import Bernoulli
-from vflbench.data.raw import RawNumeric, raw_table
 from vflbench.data.synthetic import Synthetic
+from vflbench.data.table import RawNumeric, raw_table
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError
 from vflbench.models.mlp import Mlp

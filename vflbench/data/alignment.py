@@ -1,17 +1,15 @@
 """Which rows all parties share, by identifiers that are compared as texts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError, shown
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 KEY = "dataset.party_files"
 
@@ -46,8 +44,6 @@ def positions_of_shared(
         check_ids(party, own)
     places = {party: {text: place for place, text in enumerate(own)} for party, own in ids.items() if party != LABEL_PARTY}
     order = [place for place, text in enumerate(ids[LABEL_PARTY]) if all(text in other for other in places.values())]
-    import torch
-
     count = len(order)
     if not count:
         example = {party: shown(own[0], 30) for party, own in ids.items() if own}

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vflbench.data.labels import Positive, classes_of
-from vflbench.data.raw import RawCategorical, RawNumeric, RawTable, raw_table
+from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
 
 
 def raw_of(table: pa.Table, names: Sequence[str], labels: np.ndarray | None = None, classes: int = 2) -> RawTable:

@@ -7,7 +7,7 @@ import numpy as np
 
 from vflbench.data.days import DailyLog
 from vflbench.data.files import Part
-from vflbench.data.raw import RawTable
+from vflbench.data.table import RawTable
 from vflbench.data.text import TextFormat
 from vflbench.errors import UserError
 from vflbench.options import options

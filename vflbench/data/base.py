@@ -2,27 +2,26 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from vflbench.data.assignment import Assignment, Parties, assign_columns, unassigned_columns
 from vflbench.data.column_splits import ColumnSplit, training_sample
 from vflbench.data.encode import Encoding, fit, measure
-from vflbench.data.overlap import shared_rows
-from vflbench.data.raw import RawTable
-from vflbench.data.roles import DROPPED, TEST, TRAIN, VALIDATION
-from vflbench.data.strata import STRATUM, shares, strata, thin
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.rows import EncodedRows, TrainTest
+from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError, shown
 from vflbench.options import Count, Fraction, Rows, Share, ShareOrZero, options
 
-if TYPE_CHECKING:
-    import torch
+DROPPED, TRAIN, TEST, VALIDATION = 0, 1, 2, 3
+"""What a row is for."""
 
-    from vflbench.data.rows import TrainTest
+STRATUM = 1 << 18
+"""Rows in a stratum."""
 
 
 @options
@@ -57,11 +56,11 @@ class Dataset:
     numeric_transform: Literal["none", "log"] = "none"
     min_count: Count = 1
 
-    def read(self, rng: "torch.Generator") -> tuple[RawTable, dict[str, Any]]:
+    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         """The raw columns, and facts for the run's manifest. The fact `notes` is a list of lines to print instead."""
         raise NotImplementedError
 
-    def load(self, rng: "torch.Generator") -> "TrainTest":
+    def load(self, rng: torch.Generator) -> TrainTest:
         """Read the rows, split them and fit the encoding. The same generator state gives the same rows, bit for bit."""
         raw, facts = self.read(rng)
         notes = tuple(facts.pop("notes", ()))
@@ -90,7 +89,7 @@ class Dataset:
         return list(raw.names), {}, ()
 
     def choose(
-        self, raw: RawTable, parties: Sequence[str], rng: "torch.Generator", classes: Sequence[str] = ()
+        self, raw: RawTable, parties: Sequence[str], rng: torch.Generator, classes: Sequence[str] = ()
     ) -> tuple[np.ndarray, dict[str, Any], tuple[str, ...]]:
         """(n,) uint8, what each row is for, from the labels alone; facts for the manifest, and lines to print. parties: the
         non-label parties. classes: their names, for errors.
@@ -131,10 +130,8 @@ class Dataset:
         fingerprint: str,
         facts: Mapping[str, Any],
         notes: tuple[str, ...],
-    ) -> "TrainTest":
+    ) -> TrainTest:
         """The rows of each role, of one table and encoding."""
-        from vflbench.data.rows import EncodedRows, TrainTest
-
         train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (TRAIN, TEST))
         validation = EncodedRows(raw, encoding, role, VALIDATION) if self.validation_fraction else None
         return TrainTest(train, test, fingerprint, facts, notes, validation)
@@ -152,7 +149,7 @@ class Dataset:
         """The positive ratio to reach by dropping rows; None drops no row."""
         return self.positive_ratio
 
-    def _choose_rows(self, raw: RawTable, rng: "torch.Generator") -> np.ndarray:
+    def _choose_rows(self, raw: RawTable, rng: torch.Generator) -> np.ndarray:
         """(n,) bool: the rows that remain after `sample` and `positive_ratio`."""
         kept = np.ones(len(raw), dtype=bool)
         if self.sample < 1:
@@ -174,11 +171,11 @@ class Dataset:
             thin(kept, kept & positive, round(negatives * odds), rng)
         return kept
 
-    def _test_rows(self, raw: RawTable, kept: np.ndarray, rng: "torch.Generator") -> np.ndarray:
+    def _test_rows(self, raw: RawTable, kept: np.ndarray, rng: torch.Generator) -> np.ndarray:
         """(n,) uint8: TEST for test rows, TRAIN for other rows that are kept, DROPPED for the rest. kept: (n,) bool."""
         return self._hold_out(kept.astype(np.uint8), TEST, "test_fraction", rng)
 
-    def _hold_out(self, role: np.ndarray, purpose: int, option: str, rng: "torch.Generator") -> np.ndarray:
+    def _hold_out(self, role: np.ndarray, purpose: int, option: str, rng: torch.Generator) -> np.ndarray:
         """(n,) uint8: `role` with training rows taken for this purpose; `option` names their share of all rows."""
         kept, rows = role == TRAIN, int(np.count_nonzero(role))
         count, left = max(1, math.floor(rows * getattr(self, option) + 0.5)), int(np.count_nonzero(kept))
@@ -190,8 +187,6 @@ class Dataset:
                 value=getattr(self, option),
             )
         if self.split == "random":
-            import torch
-
             for start, offsets, share in shares(kept, count):
                 role[start + offsets[torch.randperm(len(offsets), generator=rng)[:share].numpy()]] = purpose
             return role
@@ -220,3 +215,53 @@ def class_rows(raw: RawTable, names: Sequence[str] | None = None) -> dict[str, i
     for start in range(0, len(raw), STRATUM):
         rows += np.bincount(raw.labels[start : start + STRATUM], minlength=raw.classes)
     return {names[k] if names and k < len(names) else str(k): int(count) for k, count in enumerate(rows)}
+
+
+def strata(chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The first row of each stratum, and the chosen rows in it, counted from there. chosen: (n,) bool."""
+    for start in range(0, len(chosen), STRATUM):
+        yield start, chosen[start : start + STRATUM].nonzero()[0]
+
+
+def shares(chosen: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray, int]]:
+    """`strata`, and for each stratum its share of `count`, in proportion to its chosen rows."""
+    total, seen = int(np.count_nonzero(chosen)), 0
+    for start, offsets in strata(chosen):
+        share = (seen + len(offsets)) * count // total - seen * count // total if total else 0
+        seen += len(offsets)
+        yield start, offsets, share
+
+
+def thin(kept: np.ndarray, candidates: np.ndarray, count: int, rng: torch.Generator) -> None:
+    """Keep `count` of the candidates, drawn at random, and drop the others. kept, candidates: (n,) bool."""
+    for start, offsets, share in shares(candidates, count):
+        drawn = torch.randperm(len(offsets), generator=rng)[:share].numpy()
+        kept[start + offsets] = False
+        kept[start + offsets[drawn]] = True
+
+
+def shared_rows(
+    kept: np.ndarray, share: float, parties: Sequence[str], rng: torch.Generator
+) -> tuple[np.ndarray, dict[str, Any], str]:
+    """(n,) bool: the rows of `kept` that every non-label party holds; facts for the manifest, and a line.
+
+    Each of the K parties holds round(share m) of the m rows of `kept`, drawn from a generator of its own, so about m share^K
+    rows are shared. The label party holds all. kept: (n,) bool. Raises UserError where fewer than two rows are shared.
+    """
+    shared, total = kept.copy(), int(np.count_nonzero(kept))
+    held = max(1, round(share * total))
+    for _ in parties:
+        own = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng)))
+        for start, offsets, count in shares(kept, held):
+            drawn = torch.randperm(len(offsets), generator=own)[count:].numpy()
+            shared[start + offsets[drawn]] = False
+    count = int(np.count_nonzero(shared))
+    if count < 2:
+        problem = f"of {total:,} rows, each of {len(parties)} holds {held:,}, and {count} are shared; training needs more"
+        raise UserError(problem, key="dataset.overlap", value=share)
+    facts = {"overlap": {"rows": total, "shared": count, "held": dict.fromkeys(parties, held)}}
+    note = (
+        f"overlap: of the label party's {total:,} rows each non-label party holds {held:,}; the {count:,} that all share "
+        f"are used, and {total - count:,} are left out"
+    )
+    return shared, facts, note

@@ -17,7 +17,7 @@ from vflbench.data.libsvm import MOST_NUMBERS, is_libsvm, read_libsvm
 from vflbench.data.line_errors import names_error
 from vflbench.data.lines import Line, read_lines
 from vflbench.data.numerals import is_real
-from vflbench.data.raw import RawNumeric, RawTable, Statistics, raw_table
+from vflbench.data.table import RawNumeric, RawTable, Statistics, raw_table
 from vflbench.data.text import fields_of
 from vflbench.errors import UserError, shown
 from vflbench.options import options

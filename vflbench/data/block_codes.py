@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from vflbench.data.parse import BadRow, Parsed
-from vflbench.data.raw import MISSING_INTEGER
+from vflbench.data.table import MISSING_INTEGER
 
 
 @dataclass(frozen=True)

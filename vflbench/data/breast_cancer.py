@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from vflbench.data.base import Dataset
-from vflbench.data.raw import RawNumeric, RawTable, raw_table
+from vflbench.data.table import RawNumeric, RawTable, raw_table
 from vflbench.options import options
 
 

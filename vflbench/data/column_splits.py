@@ -8,8 +8,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from vflbench.data.encode import to_float
-from vflbench.data.raw import RawTable
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError
 from vflbench.numerics.association import association
 from vflbench.numerics.party_correlation import divide

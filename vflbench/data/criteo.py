@@ -4,7 +4,7 @@ import numpy as np
 
 from vflbench.data.days import DailyLog, equal_parts
 from vflbench.data.files import Part
-from vflbench.data.raw import RawTable
+from vflbench.data.table import RawTable
 from vflbench.data.text import TextFormat
 from vflbench.options import options
 

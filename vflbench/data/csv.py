@@ -23,10 +23,9 @@ from vflbench.data.line_errors import names_error
 from vflbench.data.party_files import PartyFiles
 from vflbench.data.party_source import PartySource, of_party, refuse_label_column
 from vflbench.data.prepare import Prepared
-from vflbench.data.raw import RawTable
 from vflbench.data.readings import Mark
 from vflbench.data.stray_labels import stray_label
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.data.text import TextFormat
 from vflbench.errors import UserError, shown
 from vflbench.options import NonNegativeInt, options

@@ -1,17 +1,15 @@
 """Click logs of several days: tested on one day, trained on those before it."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+import torch
 
+from vflbench.data.base import TEST, TRAIN
 from vflbench.data.file_dataset import FileDataset
-from vflbench.data.raw import RawTable
-from vflbench.data.roles import TEST, TRAIN
+from vflbench.data.table import RawTable
 from vflbench.errors import UserError
 from vflbench.options import Count, Range, options
-
-if TYPE_CHECKING:
-    import torch
 
 
 @options
@@ -30,7 +28,7 @@ class DailyLog(FileDataset):
         """(n,) days of the rows, whole numbers from 1 on in the order of time."""
         raise NotImplementedError
 
-    def _choose_rows(self, raw: RawTable, rng: "torch.Generator") -> np.ndarray:
+    def _choose_rows(self, raw: RawTable, rng: torch.Generator) -> np.ndarray:
         kept = super()._choose_rows(raw, rng)
         if self.test_day is None:
             return kept
@@ -40,7 +38,7 @@ class DailyLog(FileDataset):
             raise UserError(problem, key="dataset.test_day", value=self.test_day)
         return kept & (day <= self.test_day)
 
-    def _test_rows(self, raw: RawTable, kept: np.ndarray, rng: "torch.Generator") -> np.ndarray:
+    def _test_rows(self, raw: RawTable, kept: np.ndarray, rng: torch.Generator) -> np.ndarray:
         if self.test_day is None:
             return super()._test_rows(raw, kept, rng)
         role = kept.astype(np.uint8)

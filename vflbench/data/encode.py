@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
-from vflbench.data.raw import MISSING_INTEGER, RawTable, Statistics
-from vflbench.data.table import Columns, Features
+from vflbench.data.table import MISSING_INTEGER, Columns, Features, RawTable, Statistics
 
 _PIECE_ROWS, _PIECE_CELLS = 16_384, 1 << 19  # encoded at a time, so that intermediate values stay in the processor's cache
 
@@ -111,10 +111,6 @@ class Encoding:
     def columns(self) -> dict[str, Columns]:
         return {party: encoding.columns for party, encoding in self.parties.items()}
 
-    def positions(self, party: str) -> tuple[np.ndarray, np.ndarray]:
-        """Where a party's columns stand among the numeric and among the categorical columns of the raw table."""
-        return self.parties[party].numeric, self.parties[party].categorical
-
     def alone(self, party: str) -> Encoding:
         """The same for a raw table of that party's columns alone, in its order."""
         whole = self.parties[party]
@@ -139,8 +135,6 @@ class Encoding:
             for target, (j, ids) in enumerate(zip(party.categorical, party.ids, strict=True)):
                 codes = raw.categorical[piece, j]
                 categorical[piece, target] = codes if ids is None else ids[codes]
-        import torch
-
         return Features(party.columns, torch.from_numpy(numeric), torch.from_numpy(categorical))
 
     def update(self, digest: hashlib._Hash) -> None:
@@ -173,8 +167,6 @@ class Stored(Encoding):
 
     def _features(self, party: _PartyEncoding, raw: RawTable) -> Features:
         numeric, categorical = raw.numeric.take(party.numeric, axis=1), raw.categorical.take(party.categorical, axis=1)
-        import torch
-
         return Features(party.columns, torch.from_numpy(numeric), torch.from_numpy(categorical))
 
 

@@ -4,20 +4,18 @@ import hashlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import torch
 
 from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts
 from vflbench.data.prepare import Prepared, prepare
-from vflbench.data.raw import RawTable
 from vflbench.data.request import Request
+from vflbench.data.table import RawTable
 from vflbench.data.text import TextFormat
 from vflbench.options import Range, options
-
-if TYPE_CHECKING:
-    import torch
 
 LOOK = 8 << 20  # bytes of a table to look at for damage, where it isn't read
 _OURS = __name__.partition(".")[0]
@@ -66,7 +64,7 @@ class FileDataset(Dataset):
         )
         return prepare(request, check)
 
-    def read(self, rng: "torch.Generator") -> tuple[RawTable, dict[str, Any]]:
+    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         prepared = self.prepare(check=None)
         facts = dict(prepared.facts)
         if "bad_rows" in facts:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from vflbench.data.block_codes import BlockCodes, block_codes, code_type
 from vflbench.data.blocks import Block, line_ends
 from vflbench.data.parse import Parsed
-from vflbench.data.raw import MISSING_INTEGER
+from vflbench.data.table import MISSING_INTEGER
 from vflbench.data.text import TextFormat, unchanged
 from vflbench.data.vocabulary import unpack
 

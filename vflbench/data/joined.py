@@ -9,8 +9,7 @@ import numpy as np
 from vflbench.data.alignment import positions_of_shared
 from vflbench.data.files import Part, listed
 from vflbench.data.party_source import PartySource, side_by_side
-from vflbench.data.raw import RawTable
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError, shown
 
 

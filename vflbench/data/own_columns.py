@@ -11,8 +11,7 @@ from vflbench.data.files import listed
 from vflbench.data.own_doubts import case_lines, doubts_of, identifiers_of
 from vflbench.data.own_table import class_lines, column_table, note_lines, use_lines
 from vflbench.data.party_source import PartySource
-from vflbench.data.raw import RawTable
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError, shown
 from vflbench.options import options
 

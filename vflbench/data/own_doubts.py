@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from vflbench.data.raw import MISSING_INTEGER, RawTable
+from vflbench.data.table import MISSING_INTEGER, RawTable
 from vflbench.errors import shown
 
 _LEAST, _LEAST_RUN = 20, 100

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from vflbench.data.alignment import Alignment
+from vflbench.data.base import DROPPED, VALIDATION
 from vflbench.data.party_files import PartyFiles, align, fitted_to
 from vflbench.data.party_source import PartySource
 from vflbench.data.party_table import PartyTable
-from vflbench.data.roles import DROPPED, VALIDATION
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vflbench.data.labels import listed_rows
-from vflbench.data.raw import CHUNK_ROWS, MISSING_INTEGER, RawTable
+from vflbench.data.table import CHUNK_ROWS, MISSING_INTEGER, RawTable
 from vflbench.errors import shown
 
 

@@ -18,9 +18,8 @@ from vflbench.data.labels import Positive, StrayLabelError, label_problem
 from vflbench.data.parquet_files import names_of, parquet_files, read_parquet
 from vflbench.data.party_files import PartyFiles
 from vflbench.data.party_source import PartySource, of_party, refuse_label_column
-from vflbench.data.raw import RawTable
 from vflbench.data.readings import Date, Mark, columns_of
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError, shown
 from vflbench.options import options
 

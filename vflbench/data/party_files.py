@@ -3,9 +3,9 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from vflbench.data.alignment import KEY, Alignment, positions_of_shared
 from vflbench.data.base import Dataset, class_rows
@@ -15,15 +15,10 @@ from vflbench.data.own_columns import COLUMNS_ARE, OwnColumns
 from vflbench.data.own_doubts import case_lines
 from vflbench.data.own_table import class_lines, column_table, note_lines
 from vflbench.data.party_source import PartySource, side_by_side
-from vflbench.data.raw import RawTable
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.rows import TrainTest
+from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError, shown
 from vflbench.options import options
-
-if TYPE_CHECKING:
-    import torch
-
-    from vflbench.data.rows import TrainTest
 
 
 @options
@@ -48,7 +43,7 @@ class PartyFiles(OwnColumns):
         """The same without the columns that tell rows apart."""
         return self.as_features(self.read_party(party))
 
-    def load(self, rng: "torch.Generator") -> "TrainTest":
+    def load(self, rng: torch.Generator) -> TrainTest:
         if self.party_files is None:
             self.check_path()
             return super().load(rng)
@@ -72,8 +67,6 @@ class PartyFiles(OwnColumns):
     def described(self) -> list[str]:
         """What was read, and what each column is taken for: of one table, or of each party's file."""
         if self.party_files is None:
-            import torch
-
             self.check_path()
             raw, facts = self.read(torch.Generator())
             return [
@@ -126,7 +119,7 @@ class PartyFiles(OwnColumns):
             raise UserError(problem, key="dataset.parties", value=self.parties)
 
 
-def align(dataset: Dataset, label: PartySource, ids: Mapping[str, Sequence[str]], rng: "torch.Generator") -> Alignment:
+def align(dataset: Dataset, label: PartySource, ids: Mapping[str, Sequence[str]], rng: torch.Generator) -> Alignment:
     """What the label party decides from its own file and the others' identifiers. ids: of the non-label parties.
 
     The same draws as of one file of these rows.
@@ -138,8 +131,6 @@ def align(dataset: Dataset, label: PartySource, ids: Mapping[str, Sequence[str]]
     facts = {"class_rows": class_rows(raw, label.class_names), **facts, **more}
     if list(label.class_names) != ["0", "1"]:
         facts["classes_are"] = list(label.class_names)
-    import torch
-
     named = getattr(dataset, "label", None)
     facts[COLUMNS_ARE] = [*label.lines, *(class_lines(named, facts["class_rows"]) if named else [])]
     return Alignment(positions, torch.from_numpy(role), facts, (*label.notes, *notes, *lines))
@@ -151,7 +142,7 @@ def fitted_to(dataset: Dataset, source: PartySource, alignment: Alignment) -> tu
     return raw, dataset.fitted(raw, {source.party: raw.names}, alignment.role.numpy())
 
 
-def joint_rows(dataset: PartyFiles, sources: Mapping[str, PartySource], rng: "torch.Generator") -> "TrainTest":
+def joint_rows(dataset: PartyFiles, sources: Mapping[str, PartySource], rng: torch.Generator) -> TrainTest:
     """The rows of all parties in one process."""
     label = sources[LABEL_PARTY]
     others = {party: source for party, source in sources.items() if party != LABEL_PARTY}

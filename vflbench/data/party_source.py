@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from vflbench.data.alignment import KEY
 from vflbench.data.arrow_columns import raw_of
-from vflbench.data.raw import RawTable
-from vflbench.data.table import LABEL_PARTY
+from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError, shown
 
 

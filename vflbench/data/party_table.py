@@ -9,13 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION
 from vflbench.data.encode import Stored
-from vflbench.data.own_rows import rising
 from vflbench.data.party_folder import FolderReader, FolderWriter
-from vflbench.data.raw import RawTable
-from vflbench.data.roles import DROPPED, TEST, TRAIN, VALIDATION
-from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest
-from vflbench.data.table import LABEL_PARTY, Columns, Features
+from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, rising
+from vflbench.data.table import LABEL_PARTY, Columns, Features, RawTable
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 
 from vflbench.data.assignment import Assignment
 from vflbench.data.base import Dataset
-from vflbench.data.raw import RawTable
+from vflbench.data.table import RawTable
 from vflbench.errors import UserError
 from vflbench.numerics.pixels import Area, area_of, pixel_names
 from vflbench.options import options

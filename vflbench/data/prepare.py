@@ -27,9 +27,9 @@ from vflbench.data.private_folders import (
     remove,
     remove_left_overs,
 )
-from vflbench.data.raw import RawTable
 from vflbench.data.request import Request
 from vflbench.data.stored_columns import DamagedStoreError
+from vflbench.data.table import RawTable
 from vflbench.errors import UserError
 from vflbench.plain_files import is_there, sync_folder, written_whole
 

@@ -1,30 +1,44 @@
-"""Rows that are read, and encoded, when they are needed: however many there are, a buffer of them is in memory."""
+"""Rows in batches and by id: read, and encoded, when they are needed. However many there are, a buffer of them is in memory.
 
-from collections.abc import Iterator, Mapping
+Each party looks up by id what it owns of the rows that all parties have aligned; from its lookup and its reader nothing of
+another party's can be reached.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.data.aligned import AlignedRows
 from vflbench.data.encode import Encoding
-from vflbench.data.own_rows import own_columns, own_labels, rising
-from vflbench.data.raw import CHUNK_ROWS, RawTable
-from vflbench.data.table import Columns, VerticalTable, join
+from vflbench.data.table import CHUNK_ROWS, Columns, Features, RawTable, VerticalTable, join
 
 BUFFER_ROWS = 1 << 18
 """Rows in memory at a time. Fewer than so many are all kept there, and shuffled without any restriction."""
 
+_HELD = 4
+"""Tables that stay in memory: of training and test rows, a sample, and a batch across two buffers."""
 
-@dataclass(frozen=True)
+_DENSE = 2
+"""Where at least one in so many ids is held, a table of the places of all says where each stands: 4 bytes an id."""
+
+_STEPS_WANTED = 100
+_AUTO_SIZES = (512, 256, 128, 64, 32)
+
+T = TypeVar("T", Features, Tensor)
+
+
+@dataclass(eq=False)
 class EncodedRows:
     """Some rows of a raw table, encoded as they are read.
 
     role: (n,) uint8, one number a row of `raw`; the rows whose number is `wanted` are these.
     Chunks of 1024 rows that lie side by side are read together; `blocks` are buffers of chunks.
+    columns: of each party. class_ratios: the share of each class. positive_ratio: of all but class 0.
     """
 
     raw: RawTable
@@ -33,26 +47,22 @@ class EncodedRows:
     wanted: int
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
+    def __post_init__(self) -> None:
+        self.columns: Mapping[str, Columns] = self.encoding.columns
+        self.classes = self.raw.classes
+        in_chunks, of_class = [np.zeros(0, np.int64)], np.zeros(self.classes, np.int64)
+        for start in range(0, len(self.role), BUFFER_ROWS):
+            piece = slice(start, start + BUFFER_ROWS)
+            is_wanted = self.role[piece] == self.wanted
+            in_chunks.append(np.add.reduceat(is_wanted, np.arange(0, len(is_wanted), CHUNK_ROWS), dtype=np.int64))
+            of_class += np.bincount(self.raw.labels[piece][is_wanted], minlength=self.classes)
+        self._chunk_sizes = np.concatenate(in_chunks)
+        self._count, sizes = int(self._chunk_sizes.sum()), of_class.tolist()
+        self.class_ratios: tuple[float, ...] = tuple(size / max(1, self._count) for size in sizes)
+        self.positive_ratio: float = sum(sizes[1:]) / max(1, self._count)
+
     def __len__(self) -> int:
-        return int(self._chunk_sizes.sum())
-
-    @property
-    def columns(self) -> Mapping[str, Columns]:
-        return self.encoding.columns
-
-    @property
-    def classes(self) -> int:
-        return self.raw.classes
-
-    @property
-    def positive_ratio(self) -> float:
-        """Share of rows whose class is not 0."""
-        return sum(self._class_sizes[1:]) / len(self)
-
-    @property
-    def class_ratios(self) -> tuple[float, ...]:
-        """The share of each class."""
-        return tuple(size / len(self) for size in self._class_sizes)
+        return self._count
 
     def to(self, device: torch.device) -> "EncodedRows":
         """The same rows, handed out on another device."""
@@ -60,7 +70,7 @@ class EncodedRows:
 
     def blocks(self, rng: torch.Generator | None) -> Iterator[VerticalTable]:
         """All rows, a buffer at a time: in order, or with chunks that `rng` draws for each buffer."""
-        if self._fits:
+        if len(self) <= BUFFER_ROWS:
             yield self._resident
             return
         chunks = self._chunk_sizes.nonzero()[0]
@@ -72,7 +82,7 @@ class EncodedRows:
 
     def sample(self, wanted: int) -> VerticalTable:
         """At most about `wanted` rows, spread evenly: single ones of rows in memory, whole chunks of others."""
-        if self._fits:
+        if len(self) <= BUFFER_ROWS:
             return self._resident.rows(evenly_spaced(len(self), wanted).to(self.device))
         chunks = self._chunk_sizes.nonzero()[0]
         some = evenly_spaced(len(chunks), max(1, wanted * len(chunks) // len(self)))
@@ -91,41 +101,13 @@ class EncodedRows:
         """Every row in memory, in order."""
         return join(list(self.blocks(None)))
 
-    @property
-    def _fits(self) -> bool:
-        return len(self) <= BUFFER_ROWS
-
     @cached_property
     def _resident(self) -> VerticalTable:
         return self._read(self._chunk_sizes.nonzero()[0])
 
-    @cached_property
-    def _class_sizes(self) -> tuple[int, ...]:
-        """Rows of each class."""
-        sizes = np.zeros(self.classes, np.int64)
-        for start in range(0, len(self.role), BUFFER_ROWS):
-            piece = slice(start, start + BUFFER_ROWS)
-            sizes += np.bincount(self.raw.labels[piece][self.role[piece] == self.wanted], minlength=self.classes)
-        return tuple(sizes.tolist())
-
-    @cached_property
-    def _chunk_sizes(self) -> np.ndarray:
-        """(chunks,) wanted rows in each."""
-        sizes = []
-        for start in range(0, len(self.role), BUFFER_ROWS):
-            is_wanted = self.role[start : start + BUFFER_ROWS] == self.wanted
-            sizes.append(np.add.reduceat(is_wanted, np.arange(0, len(is_wanted), CHUNK_ROWS), dtype=np.int64))
-        return np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
-
     def _read(self, chunks: np.ndarray) -> VerticalTable:
-        positions = np.empty(int(self._chunk_sizes[chunks].sum()), dtype=np.int64)
-        filled = 0
-        for chunk in chunks:
-            start = chunk * CHUNK_ROWS
-            found = (self.role[start : start + CHUNK_ROWS] == self.wanted).nonzero()[0]
-            positions[filled : filled + len(found)] = found + start
-            filled += len(found)
-        return self._take(positions)
+        found = [(self.role[at : at + CHUNK_ROWS] == self.wanted).nonzero()[0] + at for at in chunks * CHUNK_ROWS]
+        return self._take(np.concatenate([np.zeros(0, np.int64), *found]))
 
     def _take(self, positions: np.ndarray) -> VerticalTable:
         """Rows at rising positions of the raw table, encoded."""
@@ -134,6 +116,146 @@ class EncodedRows:
         labels = torch.from_numpy(rows.labels.astype(np.int64))
         table = VerticalTable(torch.from_numpy(positions), self.encoding(rows), labels, self.classes)
         return table if self.device.type == "cpu" else table.to(self.device)
+
+
+class AlignedRows:
+    """Looks rows up by id, for whoever owns them: `parties` has each party's lookup, `labels` is the label party's.
+
+    A lookup holds what its party owns and nothing else; they share the ids of the rows that are held, and where these
+    stand. Tables that were read are held, the last four of them, and looked up there; rows that are in none of them are
+    read, by each party for itself.
+
+    readers: party -> ids (n,) -> its columns of these rows, in that order. labels: the same of the label party's classes.
+    """
+
+    def __init__(
+        self,
+        readers: Mapping[str, Callable[[Tensor], Features]],
+        labels: Callable[[Tensor], Tensor],
+        columns: Mapping[str, Columns],
+        classes: int,
+    ):
+        self.columns, self.classes = dict(columns), classes
+        self._index = _Index()
+        self.parties = {party: _Lookup(self._index, readers[party]) for party in columns}
+        self.labels = _Lookup(self._index, labels)
+
+    @classmethod
+    def of(cls, table: VerticalTable) -> "AlignedRows":
+        """The rows of a table in memory."""
+        rows = cls(dict.fromkeys(table.columns, _missing), _missing, table.columns, table.classes)
+        rows.hold(table)
+        return rows
+
+    def relabelled(self, relabel: Callable[[Tensor, Tensor], Tensor]) -> "AlignedRows":
+        """The same rows with other labels, such as those of canaries: (ids, labels) -> labels that the label party holds
+        instead. Both share what they hold.
+        """
+        rows = copy.copy(self)
+        rows.labels = copy.copy(self.labels)
+        rows.labels.relabel = relabel
+        return rows
+
+    def hold(self, table: VerticalTable) -> None:
+        """Hand each party what it owns of a table that was read, in place of the one that was held longest."""
+        number = self._index.hold(table.ids)
+        if number is None:
+            return
+        for party, rows in self.parties.items():
+            rows.put(number, table.features[party])
+        self.labels.put(number, table.labels)
+
+    def rows(self, ids: Tensor) -> VerticalTable:
+        """All parties' columns of these rows, and the labels."""
+        features = {party: rows(ids) for party, rows in self.parties.items()}
+        return VerticalTable(ids.clone(), features, self.labels(ids), self.classes)
+
+
+class _Index:
+    """The ids that are held, block by block, and where each stands: all that the lookups of several parties share."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, _Places] = {}
+        self._count = 0
+        self._last: tuple[Tensor, tuple[int, Tensor] | None] | None = None
+
+    def hold(self, ids: Tensor) -> int | None:
+        """The number of the block that has these ids from now on; None if they are held already."""
+        if any(places.of is ids for places in self.held.values()):
+            return None
+        self._count, self._last = self._count + 1, None
+        kept = list(self.held.items())[: _HELD - 1]
+        self.held = dict([(self._count, _Places(ids)), *kept])
+        return self._count
+
+    def find(self, ids: Tensor) -> tuple[int, Tensor] | None:
+        """A block that has these rows, and their places in it; the parties ask for the same batch one after the other."""
+        if self._last is None or self._last[0] is not ids:
+            found = ((number, places.find(ids)) for number, places in self.held.items())
+            self._last = (ids, next(((number, at) for number, at in found if at is not None), None))
+        return self._last[1]
+
+
+class _Places:
+    """Ids and where each stands."""
+
+    def __init__(self, ids: Tensor):
+        self.of = ids
+        self._places: Tensor | None = None
+        if not len(ids):
+            return
+        self._least, most = (int(end) for end in ids.aminmax())
+        if most - self._least < _DENSE * len(ids):
+            self._places = ids.new_full((most - self._least + 1,), -1, dtype=torch.int32)
+            self._places[ids - self._least] = torch.arange(len(ids), dtype=torch.int32, device=ids.device)
+        else:
+            self._ids, self._order = ids.sort()
+
+    def find(self, ids: Tensor) -> Tensor | None:
+        """(n,) places of these ids; None if one is missing."""
+        if not len(self.of):
+            return None if len(ids) else ids
+        if self._places is not None:
+            at = ids - self._least
+            near = at.clamp(0, len(self._places) - 1)
+            places = self._places.index_select(0, near)
+            return places.long() if bool(((at == near) & (places >= 0)).all()) else None
+        places = torch.searchsorted(self._ids, ids).clamp_(max=len(self._ids) - 1)
+        return self._order[places] if bool((self._ids[places] == ids).all()) else None
+
+
+class _Lookup(Generic[T]):
+    """One party's values of rows by id: (n,) ids -> Features, or (n,) classes as the label party holds them. A call copies
+    them.
+    """
+
+    def __init__(self, index: _Index, read: Callable[[Tensor], T]):
+        self._index = index
+        self._read: Callable[[Tensor], T] = read
+        self._held: dict[int, T] = {}
+        self._last: tuple[Tensor, T] | None = None
+        self.relabel: Callable[[Tensor, T], T] | None = None
+
+    def put(self, number: int, block: T) -> None:
+        """Hold a block of that number of the index, and let go of those that the index has let go of."""
+        for other in self._held.keys() - self._index.held.keys():
+            del self._held[other]
+        self._held[number] = block
+
+    def __call__(self, ids: Tensor) -> T:
+        found = self._index.find(ids)
+        if found is not None:
+            block, places = self._held[found[0]], found[1]
+        else:
+            if self._last is None or self._last[0] is not ids:
+                self._last = (ids, self._read(ids))
+            block, places = self._last[1], torch.arange(len(ids), device=ids.device)
+        taken = block.index_select(0, places) if isinstance(block, Tensor) else block.rows(places)
+        return taken if self.relabel is None else self.relabel(ids, taken)
+
+
+def _missing(ids: Tensor) -> Any:
+    raise KeyError(f"{len(ids)} rows, among which some are not in this table")
 
 
 @dataclass(frozen=True)
@@ -164,9 +286,41 @@ class TrainTest:
     def aligned(self) -> AlignedRows:
         """All rows by id, for the parties to look up what they own of them; each reads its own columns alone."""
         rows = self.train
-        source, most = (rows.raw, rows.encoding), BUFFER_ROWS
-        readers = {party: own_columns(*source, party, rows.device, most=most) for party in rows.columns}
-        return AlignedRows(readers, own_labels(rows.raw, rows.device, most=most), rows.columns, rows.classes)
+        readers = {p: own_columns(rows.raw, rows.encoding, p, rows.device, most=BUFFER_ROWS) for p in rows.columns}
+        labels = partial(_read_labels, rows.raw.apart("labels", None, most=BUFFER_ROWS), rows.device)
+        return AlignedRows(readers, labels, rows.columns, rows.classes)
+
+
+def own_columns(
+    raw: RawTable, encoding: Encoding, party: str, device: torch.device, *, most: int
+) -> Callable[[Tensor], Features]:
+    """ids (n,) -> a party's columns of these rows, in that order. It raises KeyError for an id that no row has.
+
+    most: rows up to which its columns are copied into memory even if the source is on disk.
+    """
+    own = encoding.parties[party]
+    return partial(_read_columns, raw.only(own.numeric, own.categorical, most=most), encoding.alone(party), party, device)
+
+
+def _read_columns(raw: RawTable, encoding: Encoding, party: str, device: torch.device, ids: Tensor) -> Features:
+    """raw, encoding: of this party's columns alone."""
+    positions, back = rising(ids, len(raw))
+    return encoding(raw.take(positions))[party].rows(back).to(device)
+
+
+def _read_labels(labels: np.ndarray, device: torch.device, ids: Tensor) -> Tensor:
+    """labels: (n,) of all rows."""
+    positions, back = rising(ids, len(labels))
+    return torch.from_numpy(labels[positions].astype(np.int64))[back].to(device)
+
+
+def rising(ids: Tensor, rows: int) -> tuple[np.ndarray, Tensor]:
+    """The positions of these ids, sorted, and where each id stands among them. Raises KeyError beyond `rows`."""
+    positions = ids.cpu().numpy()
+    if len(positions) and not 0 <= positions.min() <= positions.max() < rows:
+        _missing(ids)
+    order = positions.argsort()
+    return positions[order], torch.from_numpy(np.argsort(order))
 
 
 def evenly_spaced(count: int, wanted: int) -> Tensor:
@@ -174,3 +328,62 @@ def evenly_spaced(count: int, wanted: int) -> Tensor:
     if wanted >= count:
         return torch.arange(count)
     return torch.linspace(0, count - 1, wanted, dtype=torch.float64).round().long().unique()
+
+
+def choose_batch_size(wanted: int | Literal["auto"], rows: int) -> int:
+    """`auto`: the largest power of two between 32 and 512 that leaves 100 steps an epoch. Never more than there are rows."""
+    largest = next((size for size in _AUTO_SIZES if rows // size >= _STEPS_WANTED), _AUTO_SIZES[-1])
+    return min(largest if wanted == "auto" else wanted, rows)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of one epoch in a fresh random order, (batch_size,) row ids each; `rows` holds the tables in which the
+    parties find them. Every full batch of an order that is drawn on the way.
+
+    The rows left over, fewer than a batch, wait for another epoch's draw: a batch of another size, down to a single row,
+    would weigh as much as a full one.
+
+    Where not all rows fit in memory, the order is random in two steps: which chunks of neighbouring rows are in memory
+    together, and in which order these rows come.
+    """
+
+    table: VerticalTable | EncodedRows
+    batch_size: int
+    rng: torch.Generator
+    rows: AlignedRows
+
+    def __len__(self) -> int:
+        return len(self.table) // self.batch_size
+
+    def __iter__(self) -> Iterator[Tensor]:
+        left: list[VerticalTable] = []  # rows of earlier blocks, fewer than a batch
+        for block in self.table.blocks(self.rng):
+            self.rows.hold(block)
+            order = torch.randperm(len(block), generator=self.rng).to(block.ids.device)
+            first = self.batch_size - sum(map(len, left))
+            if left or len(order) < first:
+                left.append(block.rows(order[:first]))
+                if len(order) < first:
+                    continue
+                across = join(left)
+                self.rows.hold(across)
+                yield across.ids
+            else:
+                yield block.ids[order[:first]]
+            starts = range(first, len(order) - self.batch_size + 1, self.batch_size)
+            for start in starts:
+                yield block.ids[order[start : start + self.batch_size]]
+            rest = order[first + len(starts) * self.batch_size :]
+            left = [block.rows(rest)] if len(rest) else []
+
+
+def ordered_batches(
+    table: VerticalTable | EncodedRows, batch_size: int, rows: AlignedRows | None = None
+) -> Iterator[VerticalTable]:
+    """Every row once, in order; the last batch of a block may be smaller. rows: holds the block that is being read."""
+    for block in table.blocks(None):
+        if rows is not None:
+            rows.hold(block)
+        for start in range(0, len(block), batch_size):
+            yield block.rows(slice(start, start + batch_size))

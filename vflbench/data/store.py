@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from vflbench.data.private_folders import read_own
-from vflbench.data.raw import CHUNK_ROWS, RawTable, Statistics
 from vflbench.data.store_schema import check_schema
 from vflbench.data.stored_columns import DamagedStoreError, StoredColumns, damaged, mapped
+from vflbench.data.table import CHUNK_ROWS, RawTable, Statistics
 from vflbench.plain_files import in_a_line, open_to_write, written_whole
 
 VERSION = 1

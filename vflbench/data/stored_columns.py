@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from vflbench.data.private_folders import open_own, remove
-from vflbench.data.raw import CHUNK_ROWS
+from vflbench.data.table import CHUNK_ROWS
 from vflbench.errors import UserError
 from vflbench.plain_files import in_a_line
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from vflbench.data.base import Dataset
-from vflbench.data.raw import RawCategorical, RawNumeric, RawTable, raw_table
+from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.errors import UserError
 from vflbench.numerics.memory import refuse_too_large
 from vflbench.numerics.roots import root

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from vflbench.data.raw import MISSING_INTEGER
 from vflbench.data.spool import Spool
 from vflbench.data.store import ArrayWriter
+from vflbench.data.table import MISSING_INTEGER
 
 _LIMITS_ROWS = 4096  # looked at together, so that they stay in the processor's cache
 _COPIED_ROWS = 1 << 16

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from vflbench import __version__
-from vflbench.data.aligned import AlignedRows
+from vflbench.data.rows import AlignedRows
 from vflbench.data.table import Features, VerticalTable
 from vflbench.defenses.chain import Chain
 from vflbench.errors import UserError

@@ -8,9 +8,7 @@ from typing import Protocol as Shape
 import torch
 from torch import Tensor
 
-from vflbench.data.aligned import AlignedRows
-from vflbench.data.batches import choose_batch_size, shuffled_batches
-from vflbench.data.rows import EncodedRows, TrainTest
+from vflbench.data.rows import AlignedRows, Batches, EncodedRows, TrainTest, choose_batch_size
 from vflbench.data.table import Columns, VerticalTable
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.generators import Generators
@@ -91,7 +89,7 @@ class Session:
 
     def batches(self, table: EncodedRows, batch_size: int, rng: torch.Generator, epoch: int) -> Rounds:
         """The rounds of an epoch; the same generator state gives the same."""
-        return shuffled_batches(table, batch_size, rng, self.rows)
+        return Batches(table, batch_size, rng, self.rows)
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         """Train on these rows, and return what happened. watch: facts to collect, of every party; training is the same

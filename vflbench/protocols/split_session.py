@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflbench.data.aligned import AlignedRows
+from vflbench.data.rows import AlignedRows
 from vflbench.data.table import LABEL_PARTY, non_label_parties
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
@@ -69,7 +69,7 @@ class SplitParties(Protocol):
         parties = [
             seating.remote[party]
             if party in seating.remote
-            else self.non_label_party(party, seating.rows.lookup(party), outputs, seating, cheating.get(party))
+            else self.non_label_party(party, seating.rows.parties[party], outputs, seating, cheating.get(party))
             for party in names
         ]
         bottoms = {party: bottom_of(party, outputs, seating) for party in seating.columns if party == LABEL_PARTY}
@@ -80,7 +80,7 @@ class SplitParties(Protocol):
             module = seating.model.top_over(widths, outputs, rng)
             top = as_top(module, sum(widths), outputs, training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
             entrance = own_defense.entrance(widths[: len(names)], rng)
-        own_rows: Lookup | None = seating.rows.lookup(LABEL_PARTY) if LABEL_PARTY in bottoms else None
+        own_rows: Lookup | None = seating.rows.parties[LABEL_PARTY] if LABEL_PARTY in bottoms else None
         label_party = LabelParty(
             seating.rows.labels,
             own_rows,

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflbench.data.batches import ordered_batches
-from vflbench.data.rows import EncodedRows, TrainTest
+from vflbench.data.rows import EncodedRows, TrainTest, ordered_batches
 from vflbench.data.table import VerticalTable
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.generators import Generators

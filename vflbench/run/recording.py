@@ -14,8 +14,7 @@ from torch import Tensor
 
 from vflbench import __version__
 from vflbench.attacks.base import Attack
-from vflbench.data.aligned import AlignedRows
-from vflbench.data.rows import BUFFER_ROWS, EncodedRows, evenly_spaced
+from vflbench.data.rows import BUFFER_ROWS, AlignedRows, EncodedRows, evenly_spaced
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
@@ -161,7 +160,7 @@ class RoundRecorder:
             for party, of_party in facts.items() if len(ids) and self._wanted else ():
                 model = of_party.get(OwnModel)
                 if isinstance(model, OwnModel):
-                    columns = self._rows.features(party, ids)
+                    columns = self._rows.parties[party](ids)
                     tensors = packed(Embeddings(model.embed(ids))) | packed(OwnColumns(columns.numeric, columns.categorical))
                     number = (epoch + 1) * _PER_EPOCH - 1
                     write_batch_file(self._folder, party, number, ids.cpu(), tensors, epoch=epoch, step=0, phase="end")
