@@ -185,8 +185,9 @@ def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path):
     for most in (10**9, 10):
         for party in PARTIES:
             reader = own_columns(data.train.raw, data.train.encoding, party, torch.device("cpu"), most=most)
-            assert list(reader.encoding.parties) == [party]
-            assert (reader.raw.numeric_names, reader.raw.categorical_names) == tuple((name,) for name in PARTIES[party])
+            raw, encoding, *_ = reader.args
+            assert list(encoding.parties) == [party]
+            assert (raw.numeric_names, raw.categorical_names) == tuple((name,) for name in PARTIES[party])
             for wanted in (ids, ids[:0]):
                 ours, theirs = reader(wanted), everything.features[party].rows(wanted)
                 assert torch.equal(ours.numeric, theirs.numeric)

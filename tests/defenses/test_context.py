@@ -70,7 +70,7 @@ def test_hooks_get_the_rows_columns_epoch_and_generator_of_their_owner(rng):
                 assert torch.equal(context.columns.numeric, rows.features[party.name].numeric[ids]), (party.name, hook)
                 assert torch.equal(context.columns.categorical, rows.features[party.name].categorical[ids])
                 assert context.rng is party.noise.training
-    chains = [label_party.defense, *(label_party._gradient_defense(party, "f2") for party in "ab")]
+    chains = [label_party.defense, *(label_party._gradient_defenses[party, "f2"] for party in "ab")]
     spies = [spy_in(chain) for chain in chains]
     calls = [spies[0].calls["labels"], spies[1].calls["gradient"], spies[2].calls["gradient"]]
     for contexts in calls:

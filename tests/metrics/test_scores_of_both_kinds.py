@@ -8,8 +8,7 @@ from vflbench.errors import UserError
 from vflbench.messages.score_files import ordered
 from vflbench.metrics.canary import Guesses, guess
 from vflbench.metrics.leakage import LeakTable, class_figures
-from vflbench.numerics.arrays import array_of
-from vflbench.numerics.auc import auc
+from vflbench.numerics.auc import array_of, auc
 
 KEY = ("norm", "gradient", "a", "f1", True)
 TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]

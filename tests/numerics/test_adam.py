@@ -5,7 +5,7 @@ import torch
 from optimizer_steps import SHAPES, parameters, same_bits, train
 from torch import nn
 
-from vflbench.numerics.adam import AdamSteps
+from vflbench.numerics.optim import AdamSteps
 
 OPTIONS = {
     "as it comes": {},

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vflbench.numerics.backward import backward
+from vflbench.numerics.optim import backward
 
 
 def learned(through):

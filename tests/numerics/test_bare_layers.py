@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vflbench.numerics.bare_layers import BareConv2d, BareLinear
+from vflbench.numerics.optim import BareConv2d, BareLinear
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,22 @@
 import torch
 
-from vflbench.numerics import large_pages
+from vflbench.numerics import system
 
 
 def test_the_tensor_is_the_same_one_and_holds_what_is_written(monkeypatch):
-    monkeypatch.setattr(large_pages, "_LEAST", 0)
+    monkeypatch.setattr(system, "_LEAST", 0)
     for size in (0, 1, 1000, 1 << 20):
         values = torch.empty(size)
-        assert large_pages.on_large_pages(values) is values
+        assert system.on_large_pages(values) is values
         values.copy_(torch.arange(size))
         assert torch.equal(values, torch.arange(size).float())
 
 
 def test_without_such_a_call_nothing_happens(monkeypatch):
-    monkeypatch.setattr(large_pages, "_LEAST", 0)
+    monkeypatch.setattr(system, "_LEAST", 0)
 
     def missing(_name):
         raise OSError("no C library")
 
-    monkeypatch.setattr(large_pages.ctypes, "CDLL", missing)
-    assert large_pages.on_large_pages(torch.ones(5)).sum() == 5
+    monkeypatch.setattr(system.ctypes, "CDLL", missing)
+    assert system.on_large_pages(torch.ones(5)).sum() == 5

@@ -1,6 +1,6 @@
 import torch
 
-from vflbench.numerics.lbfgs import Lbfgs
+from vflbench.numerics.optim import Lbfgs
 
 
 def test_steps_are_those_of_torch_bit_for_bit():

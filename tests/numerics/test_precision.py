@@ -1,7 +1,7 @@
 import torch
 from torch.nn import functional as F
 
-from vflbench.numerics.precision import in_full_precision
+from vflbench.numerics.system import in_full_precision
 
 
 def test_products_are_rounded_outside_and_not_inside():

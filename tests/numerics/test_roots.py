@@ -3,7 +3,7 @@ import math
 import pytest
 from scipy.optimize import brentq
 
-from vflbench.numerics.roots import root
+from vflbench.data.synthetic import _root as root
 
 FUNCTIONS = {
     "a line": (lambda x: 3 * x - 1, -2, 5),

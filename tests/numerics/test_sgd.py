@@ -5,7 +5,7 @@ import torch
 from optimizer_steps import parameters, same_bits, train
 from torch import nn
 
-from vflbench.numerics.sgd import SgdSteps
+from vflbench.numerics.optim import SgdSteps
 
 OPTIONS = {
     "as it comes": {},

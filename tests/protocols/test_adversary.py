@@ -13,7 +13,7 @@ from vflbench.messages.facts import Embeddings, Gradients, SummedGradients
 from vflbench.models.base import Model
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.sgd import Sgd
-from vflbench.numerics.adam import AdamSteps
+from vflbench.numerics.optim import AdamSteps
 from vflbench.options import options
 from vflbench.protocols.adversary import Adversary
 

@@ -1,12 +1,12 @@
 """Cosine attack: gradients of one class point the same way."""
 
+import torch
 from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.row_blocks import row_cosines
 from vflbench.options import KnownRows, options
 
 
@@ -37,6 +37,7 @@ class Cosine(Attack):
         known = view[BatchHints].places
         scores = {}
         for layer, g in view[Gradients].layers.items():
-            directions = F.normalize(g[known.to(g.device)].double(), dim=1, eps=1e-300)
-            scores[layer] = row_cosines(g, directions.mean(dim=0))
+            g = g.double()
+            directions = F.normalize(g[known.to(g.device)], dim=1, eps=1e-300)
+            scores[layer] = g @ directions.mean(dim=0) / torch.linalg.vector_norm(g, dim=1).clamp_min(1e-300)
         return Scores(view.ids, scores)

@@ -21,7 +21,7 @@ from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.numerics.adam import AdamSteps
+from vflbench.numerics.optim import AdamSteps
 from vflbench.options import Count, NonNegativeInt, Rate, Rows, Steps, Weight, Width, options
 
 

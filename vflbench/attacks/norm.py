@@ -9,7 +9,6 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
-from vflbench.numerics.row_blocks import row_lengths
 from vflbench.options import Fraction, options
 
 
@@ -39,7 +38,9 @@ class Norm(Attack):
         return Threat(knows={Gradients, ClassShares} if self.top == "prior" else {Gradients})
 
     def batch(self, view: View) -> Scores:
-        lengths = {layer: row_lengths(g) for layer, g in view[Gradients].layers.items()}
+        lengths = {
+            layer: torch.linalg.vector_norm(g, dim=1, dtype=torch.float64) for layer, g in view[Gradients].layers.items()
+        }
         if self.top is None:
             return Scores(view.ids, lengths)
         share = view[ClassShares].positive if self.top == "prior" else self.top

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import OwnColumns
 from vflbench.models.layers import convolution, linear
-from vflbench.numerics.adam import AdamSteps
+from vflbench.numerics.optim import AdamSteps
 from vflbench.numerics.unpaired import Grid
 
 _LEAK = 0.2

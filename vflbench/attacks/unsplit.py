@@ -12,8 +12,8 @@ from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.peer_facts import Architecture, PeerArchitectures
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
-from vflbench.numerics.adam import AdamSteps
 from vflbench.numerics.id_search import nearest_ids
+from vflbench.numerics.optim import AdamSteps
 from vflbench.numerics.pixels import area_of
 from vflbench.options import Count, Rate, Rows, Steps, Weight, options
 

@@ -8,7 +8,7 @@ import torch
 from vflbench.data.base import Dataset
 from vflbench.data.binary import binary_table
 from vflbench.data.table import RawTable
-from vflbench.numerics.memory import refuse_too_large
+from vflbench.numerics.system import refuse_too_large
 from vflbench.options import Columns, Fraction, Range, Rows, Steps, options
 
 

@@ -17,7 +17,7 @@ from vflbench.data.files import find_parts
 from vflbench.data.line_errors import names_error
 from vflbench.data.opening import check_folder, kind_of, open_regular
 from vflbench.errors import UserError, shown
-from vflbench.numerics.memory import refuse_too_large
+from vflbench.numerics.system import refuse_too_large
 
 _MOST_FILES, _DEPTH = 10_000, 5
 _SUFFIXES = (".parquet", ".parq", ".pq")

@@ -1,6 +1,7 @@
 """Synthetic click data with a planted signal, whose best possible AUC is known."""
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -9,13 +10,17 @@ import torch
 from vflbench.data.base import Dataset
 from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.errors import UserError
-from vflbench.numerics.memory import refuse_too_large
-from vflbench.numerics.roots import root
+from vflbench.numerics.special import expit
+from vflbench.numerics.system import refuse_too_large
 from vflbench.options import Columns, Fraction, Ids, NonNegativeInt, Range, Rows, options
 
 _CALIBRATION_ROWS = 1 << 20
 _EFFECT_DECAY = 0.8
 """Ratio of the weights of successive columns. A few columns carry most of the signal, as in click logs."""
+
+
+_RELATIVE = 4 * 2.0**-52
+_MOST_STEPS = 100
 
 
 @options
@@ -78,7 +83,7 @@ class Synthetic(Dataset):
         if self.categorical == 1:
             return [self.vocabulary]
         steps = np.arange(self.categorical) / (self.categorical - 1)
-        growth = root(lambda t: 3 * np.exp(t * steps).sum() - self.vocabulary, 0.0, 40.0)
+        growth = _root(lambda t: 3 * np.exp(t * steps).sum() - self.vocabulary, 0.0, 40.0)
         sizes = np.floor(3 * np.exp(growth * steps) + 1e-9).astype(int)
         sizes[-1] += self.vocabulary - sizes.sum()
         # Odd positions first, so that large and small vocabularies occur among strong and weak columns.
@@ -86,15 +91,13 @@ class Synthetic(Dataset):
 
     def _probabilities(self, signal: np.ndarray) -> np.ndarray:
         """eta. Slope and intercept are solved for on at most 2^20 rows."""
-        from vflbench.numerics.special import expit
-
         sample = signal[:_CALIBRATION_ROWS]
         if len(sample) < 2 or sample.min() == sample.max():
             return np.full(len(signal), self.positive_ratio)
 
         def intercept(a: float) -> float:
             bound = a * np.abs(sample).max() + 40
-            return root(lambda b: expit(a * sample + b).mean() - self.positive_ratio, -bound, bound, xtol=1e-9)
+            return _root(lambda b: expit(a * sample + b).mean() - self.positive_ratio, -bound, bound, xtol=1e-9)
 
         def auc_gap(log_a: float) -> float:
             a = math.exp(log_a) / sample.std()
@@ -104,7 +107,7 @@ class Synthetic(Dataset):
         if auc_gap(weakest) > 0 or auc_gap(strongest) < 0:
             problem = f"{len(signal)} rows with positive_ratio={self.positive_ratio} can't reach this AUC"
             raise UserError(problem, key="dataset.bayes_auc", value=self.bayes_auc)
-        a = math.exp(root(auc_gap, weakest, strongest, xtol=1e-6)) / sample.std()
+        a = math.exp(_root(auc_gap, weakest, strongest, xtol=1e-6)) / sample.std()
         return expit(a * signal + intercept(a))
 
 
@@ -128,3 +131,52 @@ def _zipf(draw: np.random.Generator, size: int, rows: int) -> np.ndarray:
     """(rows,) ids in 0 .. size - 1 with P(id = k) = log((k + 2) / (k + 1)) / log(size + 1)."""
     ids = np.exp(draw.random(rows) * math.log(size + 1)).astype(np.int64) - 1
     return np.minimum(ids, size - 1).astype(np.int32)
+
+
+def _root(function: Callable[[float], float], low: float, high: float, xtol: float = 2e-12) -> float:
+    """x with f(x) = 0 between low and high, where f has opposite signs: Brent's method, step by step the bits of
+    `scipy.optimize.brentq`.
+
+    b is the best point so far, a the one before, and the root lies between b and c. Each step goes to where the parabola
+    through the three (by the inverse of f; the secant of two) is 0, or to the middle of b and c where that is shorter than
+    half the step before the last. xtol: how near to the root, besides 4 units of its last place.
+
+    Raises ValueError where the signs are the same. Source: Brent, "Algorithms for Minimization Without Derivatives", 1973,
+    chapter 4, with the hyperbolic extrapolation of scipy.
+    """
+    a, b = float(low), float(high)
+    of_a, of_b = float(function(a)), float(function(b))
+    if of_a == 0:
+        return a
+    if of_b == 0:
+        return b
+    if (of_a < 0) == (of_b < 0):
+        raise ValueError(f"the function has the same sign at {low} and {high}")
+    c = of_c = before = step = 0.0
+    for _ in range(_MOST_STEPS):
+        if of_a != 0 and of_b != 0 and (of_a < 0) != (of_b < 0):
+            c, of_c = a, of_a
+            before = step = b - a
+        if abs(of_c) < abs(of_b):
+            a, b, c = b, c, b
+            of_a, of_b, of_c = of_b, of_c, of_b
+        near = (xtol + _RELATIVE * abs(b)) / 2
+        half = (c - b) / 2
+        if of_b == 0 or abs(half) < near:
+            return b
+        trial = _trial(a, b, c, of_a, of_b, of_c) if abs(before) > near and abs(of_b) < abs(of_a) else math.inf
+        is_short = 2 * abs(trial) < min(abs(before), 3 * abs(half) - near)
+        before, step = (step, trial) if is_short else (half, half)
+        a, of_a = b, of_b
+        b += step if abs(step) > near else math.copysign(near, half)
+        of_b = float(function(b))
+    raise RuntimeError(f"no root was met in {_MOST_STEPS} steps")
+
+
+def _trial(a: float, b: float, c: float, of_a: float, of_b: float, of_c: float) -> float:
+    """The step from b by which the interpolated function is 0; infinite where there is none."""
+    if a == c:
+        return -of_b * (b - a) / (of_b - of_a)
+    slope_a, slope_c = (of_a - of_b) / (a - b), (of_c - of_b) / (c - b)
+    steepness = slope_c * slope_a * (of_c - of_a)
+    return -of_b * (of_c * slope_c - of_a * slope_a) / steepness if steepness else math.inf

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.defenses.base import LabelDefense
-from vflbench.numerics.bare_layers import BareLinear
+from vflbench.numerics.optim import BareLinear
 from vflbench.options import Weight, Width, options
 
 _STD_SHIFT = 0.5  # this, and the form of the networks, are those of the authors' VFLAIR, `MID_model`

@@ -9,7 +9,7 @@ import torch
 
 from vflbench.errors import UserError
 from vflbench.messages.envelope import Content
-from vflbench.numerics.denormals import flushes_denormals
+from vflbench.numerics.system import flushes_denormals
 
 P = TypeVar("P")
 T = TypeVar("T")

@@ -1,5 +1,7 @@
 """Messages: what one party sends to another about a batch."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -42,6 +44,13 @@ class Message:
         attached = [layer for layer, values in self.tensors.items() if values.requires_grad]
         if attached:
             raise ValueError(f"{self.sender} -> {self.receiver}: {attached[0]} still hangs on the sender's graph; detach it")
+
+    @classmethod
+    def of(cls, sender: str, receiver: str, kind: Kind, ids: Tensor, sent: Mapping[str, Tensor | Encoded]) -> Message:
+        """sent: layer name -> values, or what crosses in their place."""
+        encoded = {layer: values for layer, values in sent.items() if isinstance(values, Encoded)}
+        read = {layer: values.values if isinstance(values, Encoded) else values for layer, values in sent.items()}
+        return cls(sender, receiver, kind, ids, read, encoded)
 
     @property
     def nbytes(self) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.manifest import LAYER, MANIFEST, MESSAGES, PARTY, Manifest, Phase
-from vflbench.numerics.arrays import array_of
+from vflbench.numerics.auc import array_of
 from vflbench.plain_files import replaced
 
 

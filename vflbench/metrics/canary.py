@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 from torch import Tensor
 
-from vflbench.numerics.arrays import array_of
+from vflbench.numerics.auc import array_of
 from vflbench.numerics.interval import least_probability
 
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from vflbench.errors import UserError
 from vflbench.metrics.canary import guess
 from vflbench.metrics.leak import CLASS_FIGURES, Key, Leak, leak_of, two_sided
-from vflbench.numerics.arrays import array_of
-from vflbench.numerics.auc import auc
+from vflbench.numerics.auc import array_of, auc
 
 __all__ = ["CLASS_FIGURES", "Key", "Leak", "LeakTable", "Values", "checked_scores", "class_figures", "two_sided"]
 

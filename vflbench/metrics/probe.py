@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vflbench.numerics.adam import AdamSteps
 from vflbench.numerics.auc import auc
-from vflbench.numerics.lbfgs import Lbfgs
+from vflbench.numerics.optim import AdamSteps, Lbfgs
 
 _LEAST = 40  # usable rows, below which there is no probe
 _PENALTIES = (1e-2, 0.15)

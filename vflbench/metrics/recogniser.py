@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vflbench.numerics.adam import AdamSteps
-from vflbench.numerics.bare_layers import BareConv2d, BareLinear
+from vflbench.numerics.optim import AdamSteps, BareConv2d, BareLinear
 
 _STEPS, _BATCH, _RATE = 500, 64, 2e-3
 _PLACES = 14

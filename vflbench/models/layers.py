@@ -8,20 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vflbench.models.joined import joined
-from vflbench.numerics.bare_layers import BareConv2d, BareLinear
-from vflbench.numerics.memory import refuse_too_large
+from vflbench.numerics.optim import BareConv2d, BareLinear
+from vflbench.numerics.system import refuse_too_large
 
-_TRAINED = 8  # bytes of a weight: itself and its gradient, at least
-
-
-def _room_for(weights: int) -> None:
-    refuse_too_large(weights, _TRAINED, "the weights of the network, with their gradients,", "model")
+_TRAINED = (8, "the weights of the network, with their gradients,", "model")
+"""Bytes of a weight, itself and its gradient at least; what they are, and the option that is too large."""
 
 
 def linear(inputs: int, outputs: int, rng: torch.Generator, gain: float = 1.0) -> nn.Linear:
     """A linear layer with weights U(-b, b), b = gain sqrt(3 / inputs), so that Var(Wx) = gain^2 mean(x^2); zero bias."""
-    _room_for(inputs * outputs)
+    refuse_too_large(inputs * outputs, *_TRAINED)
     layer = BareLinear(inputs, outputs)
     bound = gain * math.sqrt(3 / inputs)
     with torch.no_grad():
@@ -32,7 +28,7 @@ def linear(inputs: int, outputs: int, rng: torch.Generator, gain: float = 1.0) -
 
 def convolution(channels: int, outputs: int, stride: int, rng: torch.Generator, gain: float = 1.0) -> nn.Conv2d:
     """A 3 x 3 convolution with zero padding, initialised like `linear` with inputs = 9 channels."""
-    _room_for(9 * channels * outputs)
+    refuse_too_large(9 * channels * outputs, *_TRAINED)
     layer = BareConv2d(channels, outputs, 3, stride=stride, padding=1)
     bound = gain * math.sqrt(3 / (9 * channels))
     with torch.no_grad():
@@ -52,15 +48,12 @@ class ReluStack(nn.Module):
     def __init__(self, names: Sequence[str], inputs: int, widths: Sequence[int], rng: torch.Generator):
         super().__init__()
         sizes = [inputs, *widths]
-        _room_for(sum(above * below for below, above in pairwise(sizes)))
+        refuse_too_large(sum(above * below for below, above in pairwise(sizes)), *_TRAINED)
         self.layers = nn.ModuleDict(
             {name: linear(sizes[i], sizes[i + 1], rng, gain=math.sqrt(2)) for i, name in enumerate(names)}
         )
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        together = joined(list(self.layers.values()), x)
-        if together is not None:
-            return dict(zip(self.layers, together, strict=True))
         activations = {}
         for name, layer in self.layers.items():
             x = activations[name] = F.relu(layer(x), inplace=True)  # values before the ReLU are not needed
@@ -81,7 +74,7 @@ class ColumnEmbedding(nn.Module):
     def __init__(self, cardinalities: Sequence[int], dim: int, rng: torch.Generator, std: float):
         super().__init__()
         self.lookup = None
-        _room_for(sum(cardinalities) * dim)
+        refuse_too_large(sum(cardinalities) * dim, *_TRAINED)
         self.table = nn.Parameter(torch.empty(sum(cardinalities), dim).normal_(0.0, std, generator=rng))
         offsets = torch.tensor([0, *cardinalities], dtype=torch.int64).cumsum(0)[:-1]
         self.register_buffer("offsets", offsets.to(torch.int32), persistent=False)

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from vflbench.models.base import Bottom
 from vflbench.models.layers import ReluStack
-from vflbench.numerics.backward import backward
-from vflbench.numerics.bare_layers import has_hooks, is_plain_linear
+from vflbench.numerics.optim import backward, has_hooks, is_plain_linear
 
 _NUMBERS_TRIED = 1 << 17
 _MOST_DRAWS = 16

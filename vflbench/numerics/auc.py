@@ -1,9 +1,17 @@
-"""Area under the ROC curve, exactly."""
+"""Area under the ROC curve, exactly; of values as arrays, whether they come from torch or from a file."""
 
 import numpy as np
 from torch import Tensor
 
-from vflbench.numerics.arrays import array_of
+
+def array_of(values: Tensor | np.ndarray) -> np.ndarray:
+    """The same values on the CPU, in the memory that they have there; floating-point types of less than 32 bits, of which
+    numpy lacks one, as float32, without loss.
+    """
+    if isinstance(values, np.ndarray):
+        return values
+    plain = values.detach().cpu()
+    return (plain.float() if plain.is_floating_point() and plain.element_size() < 4 else plain).numpy()
 
 
 def auc(scores: Tensor | np.ndarray, truth: Tensor | np.ndarray) -> float:

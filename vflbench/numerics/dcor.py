@@ -36,7 +36,7 @@ from torch import Tensor
 
 from vflbench.numerics.class_distances import CentredClasses
 from vflbench.numerics.point_distances import Points, size_of_blocks
-from vflbench.numerics.precision import in_full_precision
+from vflbench.numerics.system import in_full_precision
 from vflbench.numerics.table_distances import CentredRows, Table
 
 KEPT_MIB = 256

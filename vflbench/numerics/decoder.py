@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vflbench.numerics.adam import AdamSteps
-from vflbench.numerics.bare_layers import BareLinear
+from vflbench.numerics.optim import AdamSteps, BareLinear
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vflbench.numerics.lbfgs import Lbfgs
+from vflbench.numerics.optim import Lbfgs
 
 Noise = Literal["additive", "along"]
 """`additive`: z = a + N(0, v), the same v for all rows. `along`: z ~ N(a, 1 - a^2), as max-norm alignment makes it."""

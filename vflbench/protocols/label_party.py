@@ -1,5 +1,6 @@
 """The label party: it owns the labels and the top model, and answers embeddings with gradients."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.data.table import LABEL_PARTY, Features
-from vflbench.defenses.base import Context, WithheldError
+from vflbench.defenses.base import WithheldError
 from vflbench.defenses.chain import Chain, Figures
-from vflbench.messages.codec import Encoded
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.models.base import WIDE, Bottom, TopModel, evaluating
-from vflbench.models.joined import gradients_between_unseen
 from vflbench.models.optimizers.base import Optimizer
-from vflbench.numerics.precision import in_full_precision
+from vflbench.numerics.system import in_full_precision
 from vflbench.protocols.label_adversary import LabelAdversary, usable_gradients
 from vflbench.protocols.parties import Lookup, Noise, attach, context_of, learned, relearn, single
 
@@ -59,11 +58,11 @@ class LabelNetworks(nn.Module):
             own_layers = {layer: single(h) for layer, h in self.bottom(columns.numeric, columns.categorical).items()}
             inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
         wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
-        deep = [_deep(tensors) for tensors in inputs]
+        deep = [next(h for layer, h in tensors.items() if layer != WIDE) for tensors in inputs]
         if self.entrance is not None:
             deep[: len(received)] = self.entrance(deep[: len(received)])
         activations, logits = self.top(deep, wide)
-        return {**own_layers, **activations}, logits
+        return {**own_layers, **activations}, logits.float()
 
 
 class LabelParty:
@@ -89,9 +88,9 @@ class LabelParty:
     ):
         self.labels, self.rows, self.top, self.bottom = labels, rows, top, bottom
         self.entrance = entrance
+        self.layers: tuple[str, ...] = (*(() if bottom is None else bottom.layers), *getattr(top, "layers", ()))
         self.defense = defense() if own_defense is None else own_defense
-        self._new_defense = defense
-        self._gradient_defenses: dict[tuple[str, str], Chain] = {}
+        self._gradient_defenses: dict[tuple[str, str], Chain] = defaultdict(defense)  # by party and layer
         self.noise, self.adversary = noise, adversary
         self.network = LabelNetworks(top, bottom, entrance)
         self.optimizer = attach(optimizer, self.network)
@@ -107,8 +106,7 @@ class LabelParty:
         columns = None if self.rows is None else self.rows(ids)
         context = context_of(ids, columns, epoch, self.noise.training)
         received = [{layer: h.detach().requires_grad_() for layer, h in m.corrected.items()} for m in embeddings]
-        with gradients_between_unseen():
-            activations, logits = self._forward(received, columns)
+        activations, logits = self.network(received, columns)
         y = self.defense.labels(self.labels(ids), logits.detach(), context)
         loss = self.defense.loss(logits, y)
         if loss is None:
@@ -125,10 +123,9 @@ class LabelParty:
         for message, tensors in zip(embeddings, received, strict=True):
             gradients = {layer: torch.zeros_like(h) if h.grad is None else h.grad for layer, h in tensors.items()}
             try:
-                defended = self._defended(gradients, y, message.sender, context)
-                encoded = {layer: g for layer, g in defended.items() if isinstance(g, Encoded)}
-                read = {layer: g.values if isinstance(g, Encoded) else g for layer, g in defended.items()}
-                messages.append(Message(LABEL_PARTY, message.sender, Kind.GRADIENT, ids, read, encoded))
+                defenses = {layer: self._gradient_defenses[message.sender, layer] for layer in gradients}
+                defended = {layer: defenses[layer].gradient(g, y, context) for layer, g in gradients.items()}
+                messages.append(Message.of(LABEL_PARTY, message.sender, Kind.GRADIENT, ids, defended))
             except WithheldError as reason:
                 messages.append(None)
                 notes.append(f"no gradient is sent to party {message.sender}: {reason}")
@@ -137,11 +134,6 @@ class LabelParty:
         own_layers = {name: values.detach() for name, values in activations.items()}
         predicted = self.defense.prediction(logits.detach())
         return Response(tuple(messages), loss.item(), penalty.item(), y, predicted, own_layers, tuple(notes))
-
-    def _defended(
-        self, gradients: Mapping[str, Tensor], y: Tensor, party: str, context: Context
-    ) -> dict[str, Tensor | Encoded]:
-        return {layer: self._gradient_defense(party, layer).gradient(g, y, context) for layer, g in gradients.items()}
 
     def _cheat(
         self,
@@ -161,24 +153,12 @@ class LabelParty:
         answers = usable_gradients(adversary, adversary.answer(held, honest, y.clone()), honest)
         return [Message(LABEL_PARTY, m.sender, Kind.GRADIENT, m.ids, answers[m.sender], {}) for m in embeddings]
 
-    def _gradient_defense(self, party: str, layer: str) -> Chain:
-        slot = (party, layer)
-        if slot not in self._gradient_defenses:
-            self._gradient_defenses[slot] = self._new_defense()
-        return self._gradient_defenses[slot]
-
     @torch.no_grad()
     def predict(self, embeddings: Sequence[Message]) -> Tensor:
         """Logits (n, 1) for two classes, (n, K) for K > 2."""
         columns = None if self.rows is None else self.rows(embeddings[0].ids)
         with evaluating(self.network):
-            return self.defense.prediction(self._forward([message.corrected for message in embeddings], columns)[1])
-
-    def _forward(
-        self, received: Sequence[Mapping[str, Tensor]], columns: Features | None
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        activations, logits = self.network(received, columns)
-        return activations, logits.float()
+            return self.defense.prediction(self.network([message.corrected for message in embeddings], columns)[1])
 
     def figures(self) -> list[Figures]:
         """What its defenses counted and measured since the last call."""
@@ -196,14 +176,9 @@ class LabelParty:
         relearn(self.network, self.optimizer, state)
         self.defense.restore(state["defense"])
         for party, layer, saved in state["gradient_defenses"]:
-            self._gradient_defense(party, layer).restore(saved)
+            self._gradient_defenses[party, layer].restore(saved)
         if self.adversary is not None:
             self.adversary.restore(state["adversary"])
-
-
-def _deep(tensors: Mapping[str, Tensor]) -> Tensor:
-    """The embedding among what a party sends: everything but the linear part's logits."""
-    return next(values for layer, values in tensors.items() if layer != WIDE)
 
 
 def classification_loss(logits: Tensor, y: Tensor) -> Tensor:

@@ -9,17 +9,15 @@ from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.defenses.base import Context
-from vflbench.defenses.chain import Chain, Figures
-from vflbench.defenses.guards import Guards
+from vflbench.defenses.chain import Chain, Figures, Guards
 from vflbench.messages.codec import Encoded
 from vflbench.messages.fact import copied
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom, evaluating
-from vflbench.models.joined import gradients_between_unseen
 from vflbench.models.optimizers.base import Optimizer
-from vflbench.numerics.backward import backward
+from vflbench.numerics.optim import backward
 from vflbench.protocols.adversary import Adversary, own_stepper, usable_embedding, usable_tensor
 from vflbench.protocols.parties import Lookup, Noise, Unlearned, attach, context_of, first_gradient, learned, relearn
 
@@ -42,6 +40,7 @@ class NonLabelParty:
         adversary: Adversary | None = None,
     ):
         self.name, self.rows, self.bottom, self.noise = name, rows, bottom, noise
+        self.layers, self.sends, self.cut_width = bottom.layers, bottom.sends, bottom.cut_width
         self.defenses = {layer: defense() for layer in bottom.sends}
         self.guards = Guards(self.defenses[bottom.cut].named)
         self.adversary = adversary
@@ -50,33 +49,22 @@ class NonLabelParty:
         self._context: Context | None = None
         self._ahead: list[Unlearned] = []
 
-    @property
-    def layers(self) -> tuple[str, ...]:
-        return self.bottom.layers
-
-    @property
-    def sends(self) -> tuple[str, ...]:
-        return self.bottom.sends
-
-    @property
-    def cut_width(self) -> int:
-        return self.bottom.cut_width
-
     def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
         """The embedding of a training batch, after which `learn` is called. watched: keep gradients of every layer."""
         self._forward(self.look_up(ids, epoch), watched=watched)
         return self.message(ids)
 
     def look_up(self, ids: Tensor, epoch: int) -> Features:
-        """Its columns of a training batch, of which it sends the embedding next."""
-        taken = self._taken(ids, epoch)
+        """Its columns of a training batch, of which it sends the embedding next; in another order where a defense arranges
+        them."""
+        order = self.guards.arrange(context_of(ids, None, epoch, self.noise.training))
+        taken = ids if order is None else ids[order.to(ids.device)]
         columns = self.rows(taken)
         self._context = context_of(taken, columns, epoch, self.noise.training)
         return columns
 
     def _forward(self, columns: Features, *, watched: bool) -> None:
-        with gradients_between_unseen(not watched):
-            self.activations = self.bottom(columns.numeric, columns.categorical)
+        self.activations = self.bottom(columns.numeric, columns.categorical)
         if watched:
             for values in self.activations.values():
                 if values.requires_grad:
@@ -121,11 +109,6 @@ class NonLabelParty:
     def _draws(self) -> torch.Generator | None:
         """What a user's own module draws from while it trains."""
         return getattr(self.bottom, "rng", None)
-
-    def _taken(self, ids: Tensor, epoch: int) -> Tensor:
-        """The rows that it takes for these, (n,) ids: the same, unless a defense arranges them in another order."""
-        order = self.guards.arrange(context_of(ids, None, epoch, self.noise.training))
-        return ids if order is None else ids[order.to(ids.device)]
 
     def learn(self, gradient: Message) -> tuple[str, ...]:
         """One optimiser step from the gradients of what was sent last. They pass straight through compression. Returns lines
@@ -183,18 +166,14 @@ class NonLabelParty:
         self, activations: Mapping[str, Tensor], defenses: Mapping[str, Chain], context: Context, ids: Tensor
     ) -> Message:
         plain = {layer: activations[layer].detach().float() for layer in defenses}
-        return self._of({layer: defenses[layer].embedding(h, context) for layer, h in plain.items()}, ids)
-
-    def _of(self, sent: Mapping[str, Tensor | Encoded], ids: Tensor) -> Message:
-        encoded = {layer: values for layer, values in sent.items() if isinstance(values, Encoded)}
-        read = {layer: values.values if isinstance(values, Encoded) else values for layer, values in sent.items()}
-        return Message(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, read, encoded)
+        sent = {layer: defenses[layer].embedding(h, context) for layer, h in plain.items()}
+        return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
 
     def _cheat(self, adversary: Adversary, message: Message, context: Context) -> Message:
         honest: dict[str, Tensor | Encoded] = {**message.tensors, **message.encoded}
         sent = {layer: adversary.embedding(layer, copied(h), context) for layer, h in honest.items()}
         usable = {layer: usable_embedding(adversary, h, message.tensors[layer]) for layer, h in sent.items()}
-        return self._of(usable, message.ids)
+        return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, message.ids, usable)
 
     def claims(self, outputs: int) -> dict[str, Sent]:
         """What its defenses claim of each layer that crosses. outputs: width of the linear part's."""

@@ -10,7 +10,6 @@ from torch import Tensor
 from vflbench.data.table import LABEL_PARTY, Columns
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
-from vflbench.messages.codec import Encoded
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
@@ -37,9 +36,7 @@ class OwnEmbedding:
 
     def _message(self, activations: Mapping[str, Tensor], defenses: Mapping[str, Chain], context: Context) -> Message:
         sent = {layer: chain.embedding(activations[layer].detach().float(), context) for layer, chain in defenses.items()}
-        encoded = {layer: values for layer, values in sent.items() if isinstance(values, Encoded)}
-        read = {layer: values.values if isinstance(values, Encoded) else values for layer, values in sent.items()}
-        return Message(LABEL_PARTY, LABEL_PARTY, Kind.EMBEDDING, context.ids, read, encoded)
+        return Message.of(LABEL_PARTY, LABEL_PARTY, Kind.EMBEDDING, context.ids, sent)
 
     def answerer(self) -> Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]]:
         """As `NonLabelParty.answerer`."""

@@ -12,7 +12,7 @@ from vflbench.defenses.base import Context
 from vflbench.messages.facts import OwnColumns
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.base import Optimizer, Stepper, load_state
-from vflbench.numerics.sgd import SgdSteps
+from vflbench.numerics.optim import SgdSteps
 
 Lookup = Callable[[Tensor], Features]
 """Row ids (n,) -> the party's own columns of these rows."""

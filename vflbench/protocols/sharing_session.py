@@ -66,7 +66,7 @@ class SharingSession(SplitSession):
         facts: dict[str, Facts] = {
             party.name: {**self._known_to(party, ids), **copies[party.name]} for party in self.parties
         }
-        of_label_party = facts_of_label_party(self.label_party, arrived, response, self.layers()[LABEL_PARTY])
+        of_label_party = facts_of_label_party(self.label_party, arrived, response)
         facts[LABEL_PARTY] = {**of_label_party, **copies[LABEL_PARTY]}
         wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
         return Round(epoch, step, ids, facts=wanted, training=training)

@@ -42,10 +42,9 @@ def what_crossed(embedding: Message, gradient: Message | None) -> dict[type[Fact
 
 
 def facts_of_label_party(
-    label_party: LabelParty, embeddings: Sequence[Message], response: Response, order: Sequence[str]
+    label_party: LabelParty, embeddings: Sequence[Message], response: Response
 ) -> dict[type[Fact], Fact]:
-    """order: of its layers in its network."""
-    own = in_place({layer: h.detach().float() for layer, h in response.activations.items()}, order)
+    own = in_place({layer: h.detach().float() for layer, h in response.activations.items()}, label_party.layers)
     encoded = {message.sender: message.encoded for message in embeddings}
     means = {
         party: {layer: e.values - e.corrected for layer, e in layers_of.items() if e.is_biased}
@@ -112,9 +111,3 @@ def in_place(layers: Mapping[str, Tensor], order: Sequence[str]) -> dict[str, Te
     return {
         layer: layers[layer] for layer in (*order, *(other for other in layers if other not in order)) if layer in layers
     }
-
-
-def layers_of_label_party(label_party: LabelParty) -> tuple[str, ...]:
-    """The layers of its bottom, where it has one, and of its top."""
-    bottom = () if label_party.bottom is None else label_party.bottom.layers
-    return (*bottom, *getattr(label_party.top, "layers", ()))

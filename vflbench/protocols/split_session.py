@@ -33,7 +33,6 @@ from vflbench.protocols.split_facts import (
     columns_of_label_party,
     facts_of_label_party,
     facts_of_non_label_party,
-    layers_of_label_party,
     networks,
     what_crossed,
 )
@@ -137,8 +136,9 @@ class SplitSession(Session):
 
     def compute_together(self, mode: Mode) -> None:
         """Have parties whose networks are alike computed in one pass, if all of them live in this process."""
-        together = Together(self._here, mode)
-        self._together = together if together.groups and len(self._here) == len(self.parties) else None
+        if 1 < len(self._here) == len(self.parties):
+            together = Together(self._here, mode)
+            self._together = together if together.groups else None
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
@@ -160,8 +160,8 @@ class SplitSession(Session):
             else facts_of_non_label_party(party, gradients.get(party.name), self._own_columns(party, ids))
             for party, message in zip(self.parties, embeddings, strict=True)
         }
-        order, copies = self.layers()[LABEL_PARTY], {**copies, **self._made_by_adversary(watch)}
-        facts[LABEL_PARTY] = {**facts_of_label_party(self.label_party, embeddings, response, order), **copies}
+        of_label_party = facts_of_label_party(self.label_party, embeddings, response)
+        facts[LABEL_PARTY] = {**of_label_party, **copies, **self._made_by_adversary(watch)}
         wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
         return Round(epoch, step, ids, facts=wanted, training=training)
 
@@ -216,10 +216,7 @@ class SplitSession(Session):
         return {party.name: party.sends for party in self.parties}
 
     def layers(self) -> dict[str, tuple[str, ...]]:
-        return {
-            **{party.name: party.layers for party in self.parties},
-            LABEL_PARTY: layers_of_label_party(self.label_party),
-        }
+        return {**{party.name: party.layers for party in self.parties}, LABEL_PARTY: self.label_party.layers}
 
     def remote(self) -> Mapping[str, RemoteParty]:
         return {party.name: party for party in self.parties if isinstance(party, RemoteParty)}

@@ -34,7 +34,7 @@ from vflbench.messages.run_head import RUN, RunHead
 from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, ordered, read_scores
 from vflbench.messages.threat import Seat
 from vflbench.metrics.leakage import Key, LeakTable, Values, between, checked_scores
-from vflbench.numerics.arrays import array_of
+from vflbench.numerics.auc import array_of
 from vflbench.options import Seed, Steps, options
 from vflbench.results.schema import (
     LEVELS,

@@ -3,7 +3,7 @@
 from torch import nn
 
 from vflbench.models.optimizers.base import Optimizer
-from vflbench.numerics.adam import AdamSteps
+from vflbench.numerics.optim import AdamSteps
 from vflbench.options import Decay, Rate, RootTerm, WeightDecay, options
 
 

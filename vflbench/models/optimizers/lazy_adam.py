@@ -11,8 +11,8 @@ from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.base import Optimizer, load_state
 from vflbench.models.optimizers.rows import LazyRows, TorchRows
-from vflbench.numerics.adam import AdamSteps
 from vflbench.numerics.idle_adam import IdleAdam
+from vflbench.numerics.optim import AdamSteps
 from vflbench.options import Decay, Rate, RootTerm, options
 from vflbench.places import pip_install
 

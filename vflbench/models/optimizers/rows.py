@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.numerics.idle_adam import IdleAdam
-from vflbench.numerics.large_pages import on_large_pages
+from vflbench.numerics.system import on_large_pages
 
 _MOST_STEPS = 2**26
 """Of a state in a file: the sums over idle steps take memory for each step."""

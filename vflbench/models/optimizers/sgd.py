@@ -3,7 +3,7 @@
 from torch import nn
 
 from vflbench.models.optimizers.base import Optimizer
-from vflbench.numerics.sgd import SgdSteps
+from vflbench.numerics.optim import SgdSteps
 from vflbench.options import Decay, Rate, WeightDecay, options
 
 

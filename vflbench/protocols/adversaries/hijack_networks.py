@@ -15,7 +15,7 @@ from vflbench.messages.fact import Layers
 from vflbench.messages.peer_facts import Auxiliary, PeerDecoder
 from vflbench.models.base import Bottom
 from vflbench.models.layers import linear
-from vflbench.numerics.adam import AdamSteps
+from vflbench.numerics.optim import AdamSteps
 
 _BETAS = (0.5, 0.9)  # of the critic's Adam, as in Gulrajani et al., "Improved training of Wasserstein GANs", 2017
 _SLOPE = 0.2  # of the critic below 0

@@ -1,10 +1,15 @@
-"""Adam steps, as torch.optim.Adam takes them, without its import of torch's compiler (1.5 s)."""
+"""Steps of Adam, SGD and L-BFGS, the backward pass from given gradients, and layers whose weights the caller draws.
 
-from collections.abc import Iterable, Mapping
+They have the bits of torch's own, which load its compiler (1.5 s).
+"""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules import module as _modules
 
 _State = dict[str, "Tensor"]
 
@@ -140,3 +145,133 @@ def copy_state(saved: Mapping[str, Any], into: Mapping[str, Tensor]) -> None:
         if given.shape != values.shape or given.dtype != values.dtype:
             raise ValueError(f"the optimiser's {name} is {tuple(given.shape)} where {tuple(values.shape)} belongs")
         values.copy_(given)
+
+
+class SgdSteps:
+    """Gradient descent with momentum on a list of parameters: the same bits as torch.optim.SGD.
+
+        u = momentum u + g   (g at first),   p = p - lr u
+
+    weight_decay: w in g + w p. A parameter without gradient is left out of a step.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float = 0.0, weight_decay: float = 0.0):
+        self.parameters = list(parameters)
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        reset_gradients(self.parameters, set_to_none)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameters in of_one_kind(p for p in self.parameters if p.grad is not None):
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            if any(g.is_sparse for g in gradients):
+                for parameter, g in zip(parameters, gradients, strict=True):
+                    self._move([parameter], [g])
+            else:
+                self._move(parameters, gradients)
+
+    def _move(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        if self.weight_decay != 0:
+            gradients = list(torch._foreach_add(gradients, parameters, alpha=self.weight_decay))
+        if self.momentum != 0:
+            gradients = [self._velocity(p, g) for p, g in zip(parameters, gradients, strict=True)]
+        if gradients[0].is_sparse:
+            parameters[0].add_(gradients[0], alpha=-self.lr)
+        else:
+            torch._foreach_add_(parameters, gradients, alpha=-self.lr)
+
+    def _velocity(self, parameter: Tensor, g: Tensor) -> Tensor:
+        if parameter not in self.state:
+            self.state[parameter] = {"momentum_buffer": g.detach().clone()}
+        else:
+            self.state[parameter]["momentum_buffer"].mul_(self.momentum).add_(g)
+        return self.state[parameter]["momentum_buffer"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of each parameter in turn; None before its first step, and without momentum."""
+        return {"state": [self.state.get(p) for p in self.parameters]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """A copy of what `state_dict` returned. Raises ValueError for what doesn't fit these parameters."""
+        states = state_dict["state"]
+        if len(states) != len(self.parameters) or (self.momentum == 0 and any(states)):
+            raise ValueError("the optimiser has a state of no parameter")
+        self.state.clear()
+        for parameter, saved in zip(self.parameters, states, strict=True):
+            if saved is not None:
+                self.state[parameter] = {"momentum_buffer": torch.empty_like(parameter)}
+                copy_state(saved, self.state[parameter])
+
+
+class Lbfgs(torch.optim.LBFGS):
+    """torch.optim.LBFGS. What keeps its methods from being compiled is taken off two of them, which also are never compiled
+    here: it would load torch's compiler to say so.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+
+def backward(tensors: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """`torch.autograd.backward(tensors, gradients)`: the same bits in the same order. Raises RuntimeError where a gradient
+    has another shape or type than its tensor.
+    """
+    for values, g in zip(tensors, gradients, strict=True):
+        if g.shape != values.shape or g.dtype != values.dtype:
+            raise RuntimeError(f"a gradient {tuple(g.shape)}, {g.dtype}, for a tensor {tuple(values.shape)}, {values.dtype}")
+    with torch.enable_grad():
+        _Root.apply(list(gradients), *tensors).backward()
+
+
+class _Root(torch.autograd.Function):
+    """A number whose gradients by the tensors are those that are given."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: list[Tensor], *tensors: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return tensors[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Any, ...]:
+        return None, *ctx.gradients
+
+
+class BareLinear(nn.Linear):
+    """Its weights aren't initialised."""
+
+    def reset_parameters(self) -> None:
+        """Nothing: the caller does."""
+
+
+class BareConv2d(nn.Conv2d):
+    """Its weights aren't initialised."""
+
+    bias: nn.Parameter
+
+    def reset_parameters(self) -> None:
+        """Nothing: the caller does."""
+
+
+def is_plain_linear(layer: nn.Module) -> bool:
+    """Whether calling it is W x + b and nothing else: its class and its `forward` are torch's, its weights are its own
+    parameters, and no code of others is called with it.
+    """
+    return (
+        type(layer) in (nn.Linear, BareLinear)
+        and "forward" not in vars(layer)
+        and {"weight", "bias"} <= set(layer._parameters)
+        and layer.bias is not None
+        and not has_hooks(layer)
+        and not any(getattr(_modules, f"_global_{kind}") for kind in _KINDS)
+    )
+
+
+def has_hooks(of: nn.Module | Tensor) -> bool:
+    """Whether code of others is called when it is used; torch has no public way to ask."""
+    return any(getattr(of, f"_{kind}", None) for kind in (*_KINDS, "post_accumulate_grad_hooks"))
+
+
+_KINDS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
