@@ -165,6 +165,10 @@ class AlignedRows:
             rows.put(number, table.features[party])
         self.labels.put(number, table.labels)
 
+    def features(self, party: str, ids: Tensor) -> Features:
+        """The party's columns of these rows."""
+        return self.parties[party](ids)
+
     def rows(self, ids: Tensor) -> VerticalTable:
         """All parties' columns of these rows, and the labels."""
         features = {party: rows(ids) for party, rows in self.parties.items()}

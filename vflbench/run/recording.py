@@ -160,7 +160,7 @@ class RoundRecorder:
             for party, of_party in facts.items() if len(ids) and self._wanted else ():
                 model = of_party.get(OwnModel)
                 if isinstance(model, OwnModel):
-                    columns = self._rows.parties[party](ids)
+                    columns = self._rows.features(party, ids)
                     tensors = packed(Embeddings(model.embed(ids))) | packed(OwnColumns(columns.numeric, columns.categorical))
                     number = (epoch + 1) * _PER_EPOCH - 1
                     write_batch_file(self._folder, party, number, ids.cpu(), tensors, epoch=epoch, step=0, phase="end")
