@@ -26,7 +26,7 @@ from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.torch import Torch
-from vflbench.protocols.label_party import classification_loss
+from vflbench.protocols.parties import classification_loss
 from vflbench.results.recorder import write_rows
 from vflbench.run.offline import audit
 from vflbench.run.settings import Audit, Settings

@@ -19,7 +19,7 @@ from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wrapped import CUT, drawing_from
 from vflbench.options import options
-from vflbench.protocols.label_party import classification_loss
+from vflbench.protocols.parties import classification_loss
 from vflbench.run.settings import Audit, Settings
 
 FACTS = frozenset({Embeddings, Gradients})

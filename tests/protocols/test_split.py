@@ -20,7 +20,7 @@ from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
-from vflbench.protocols.label_party import classification_loss
+from vflbench.protocols.parties import classification_loss
 from vflbench.protocols.split import Split
 
 PARTIES = (("a",), ("a", "b"), ("a", "b", "c", "d"), ("a", "b", "label"))

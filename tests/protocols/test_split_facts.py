@@ -14,7 +14,7 @@ from vflbench.messages.peer_facts import Compression, NoiseMean, PeerArchitectur
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.models.wide_deep import WideDeep
-from vflbench.protocols.label_party import classification_loss
+from vflbench.protocols.parties import classification_loss
 from vflbench.protocols.split import Split
 
 EVERYTHING = Split().offers(Seat.NON_LABEL) | Split().offers(Seat.LABEL)

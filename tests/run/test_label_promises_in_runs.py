@@ -34,7 +34,7 @@ from vflbench.defenses.marvell import Marvell
 from vflbench.metrics.exposure import Exposure
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep
-from vflbench.protocols.label_party import LabelParty
+from vflbench.protocols.parties import LabelParty
 from vflbench.run.interruption import Interrupted
 from vflbench.run.settings import Audit, Settings
 

@@ -22,7 +22,7 @@ from vflbench.messages.threat import Threat
 from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leakage import LeakTable
 from vflbench.numerics.auc import auc
-from vflbench.protocols.label_party import classification_loss
+from vflbench.protocols.parties import classification_loss
 from vflbench.report.terminal import final_table, result_text
 from vflbench.results.folder import read_manifest
 from vflbench.run.guarantees import exceeded_ceilings, messages_changed, promised, verdict

@@ -19,8 +19,8 @@ from vflbench.messages.message import Kind, Message
 from vflbench.messages.message_content import Receiving, Sending
 from vflbench.messages.round import Facts
 from vflbench.protocols.base import Seating
-from vflbench.protocols.non_label_party import NonLabelParty
-from vflbench.protocols.split_facts import facts_of_non_label_party
+from vflbench.protocols.parties import NonLabelParty
+from vflbench.protocols.split_session import facts_of_non_label_party
 
 
 class PartyService:

@@ -19,10 +19,9 @@ from vflbench.messages.round import PrivateBatch, Round, Training
 from vflbench.messages.rules import Rules
 from vflbench.messages.threat import Seat
 from vflbench.options import Count, Range, Rate, Rows, Steps, options
-from vflbench.protocols.adversary import by_party
+from vflbench.protocols.adversary import LabelAdversary, by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
 from vflbench.protocols.federated_rows import FederatedRounds, deal, schema_of, signs, width
-from vflbench.protocols.label_adversary import LabelAdversary
 from vflbench.protocols.logistic import SERVER, THETA, Participant, Server
 
 _SPARE_ROUNDS = 9

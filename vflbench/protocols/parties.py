@@ -1,18 +1,40 @@
-"""What both kinds of parties share: how they look rows up, draw noise, and save what they have learned."""
+"""The two kinds of parties.
 
-from collections.abc import Callable, Iterator, Mapping
+The non-label party owns features, sends embeddings and learns from the gradients that come back; the label party owns the
+labels and the top model, and answers embeddings with gradients.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from vflbench.data.table import Features
-from vflbench.defenses.base import Context
+from vflbench.data.table import LABEL_PARTY, Features
+from vflbench.defenses.base import Context, WithheldError
+from vflbench.defenses.chain import Chain, Figures, Guards
+from vflbench.messages.codec import Encoded
+from vflbench.messages.fact import copied
 from vflbench.messages.facts import OwnColumns
+from vflbench.messages.message import Kind, Message
+from vflbench.metrics.embedding_privacy import Sent
+from vflbench.models.base import WIDE, Bottom, TopModel, evaluating
 from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.base import Optimizer, Stepper, load_state
-from vflbench.numerics.optim import SgdSteps
+from vflbench.models.optimizers.base import Optimizer, Stepper, attach, load_state
+from vflbench.numerics.optim import backward
+from vflbench.numerics.system import in_full_precision
+from vflbench.protocols.adversary import (
+    Adversary,
+    LabelAdversary,
+    own_stepper,
+    usable_embedding,
+    usable_gradients,
+    usable_tensor,
+)
 
 Lookup = Callable[[Tensor], Features]
 """Row ids (n,) -> the party's own columns of these rows."""
@@ -43,13 +65,6 @@ class Unlearned:
 def context_of(ids: Tensor, columns: Features | None, epoch: int, rng: torch.Generator) -> Context:
     """What a defense of a party with these columns gets beside the values."""
     return Context(ids.clone(), None if columns is None else OwnColumns(columns.numeric, columns.categorical), epoch, rng)
-
-
-def attach(optimizer: Optimizer, network: nn.Module) -> Stepper:
-    """The optimiser of a network. For a network without parameters, one that does nothing."""
-    if next(network.parameters(), None) is not None:
-        return optimizer.attach(network)
-    return SgdSteps([], lr=0.0)
 
 
 def single(h: Tensor) -> Tensor:
@@ -89,3 +104,375 @@ def _memories(value: Any) -> Iterator[int]:
     elif isinstance(value, Mapping | list | tuple):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from _memories(part)
+
+
+class NonLabelParty:
+    """Owns features, never sees a label.
+
+    rows: looks its own columns up. adversary: how it cheats, if it does. activations, layer_gradients: name -> (n, d) of the
+    last batch that it learned from while `watched` was set; they are what an attacker at this seat can compute by itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rows: Lookup,
+        bottom: Bottom,
+        optimizer: Optimizer,
+        defense: Callable[[], Chain],
+        noise: Noise,
+        adversary: Adversary | None = None,
+    ):
+        self.name, self.rows, self.bottom, self.noise = name, rows, bottom, noise
+        self.layers, self.sends, self.cut_width = bottom.layers, bottom.sends, bottom.cut_width
+        self.defenses = {layer: defense() for layer in bottom.sends}
+        self.guards = Guards(self.defenses[bottom.cut].named)
+        self.adversary = adversary
+        self.optimizer = attach(optimizer, bottom) if adversary is None else own_stepper(adversary, bottom, optimizer)
+        self.activations: dict[str, Tensor] = {}
+        self._context: Context | None = None
+        self._ahead: list[Unlearned] = []
+
+    def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
+        """The embedding of a training batch, after which `learn` is called. watched: keep gradients of every layer."""
+        self._forward(self.look_up(ids, epoch), watched=watched)
+        return self.message(ids)
+
+    def look_up(self, ids: Tensor, epoch: int) -> Features:
+        """Its columns of a training batch, of which it sends the embedding next; in another order where a defense arranges
+        them."""
+        order = self.guards.arrange(context_of(ids, None, epoch, self.noise.training))
+        taken = ids if order is None else ids[order.to(ids.device)]
+        columns = self.rows(taken)
+        self._context = context_of(taken, columns, epoch, self.noise.training)
+        return columns
+
+    def _forward(self, columns: Features, *, watched: bool) -> None:
+        self.activations = self.bottom(columns.numeric, columns.categorical)
+        if watched:
+            for values in self.activations.values():
+                if values.requires_grad:
+                    values.retain_grad()
+
+    def message(self, ids: Tensor) -> Message:
+        """What it sends of `activations`, which are those of the batch that it looked up last."""
+        if self._context is None:
+            raise RuntimeError("no batch was embedded")
+        message = self._message(self.activations, self.defenses, self._context, ids)
+        return message if self.adversary is None else self._cheat(self.adversary, message, self._context)
+
+    def embed_ahead(self, ids: Tensor, epoch: int = 0) -> Message:
+        """The embedding of a training batch before `learn` is called for those before it: `catch_up` and
+        `learn` belong to each, in order. Its gradient goes back through the network as it is then.
+        """
+        draws = self._draws
+        drawn = None if draws is None else draws.get_state()
+        columns = self.rows(ids)
+        with torch.no_grad():
+            activations = self.bottom(columns.numeric, columns.categorical)
+        self._ahead.append(Unlearned(ids, epoch, drawn))
+        context = context_of(ids, columns, epoch, self.noise.training)
+        return self._message(activations, self.defenses, context, ids)
+
+    def oldest_ahead(self) -> tuple[Tensor, int] | None:
+        """The rows, (n,) ids, and the epoch of the oldest batch that was embedded ahead; None if there is none."""
+        return (self._ahead[0].ids, self._ahead[0].epoch) if self._ahead else None
+
+    def catch_up(self, *, watched: bool = False) -> None:
+        """Compute the oldest batch that was embedded ahead again, so that it can be learned from."""
+        ahead, draws = self._ahead.pop(0), self._draws
+        if draws is None or ahead.drawn is None:
+            self._forward(self.look_up(ahead.ids, ahead.epoch), watched=watched)
+            return
+        now = draws.get_state()
+        draws.set_state(ahead.drawn)  # the same dropout
+        self._forward(self.look_up(ahead.ids, ahead.epoch), watched=watched)
+        draws.set_state(now)
+
+    @property
+    def _draws(self) -> torch.Generator | None:
+        """What a user's own module draws from while it trains."""
+        return getattr(self.bottom, "rng", None)
+
+    def learn(self, gradient: Message) -> tuple[str, ...]:
+        """One optimiser step from the gradients of what was sent last. They pass straight through compression. Returns lines
+        for the log.
+        """
+        taken = self.receive(gradient)
+        if taken:
+            backward([self.activations[layer] for layer in taken], list(taken.values()))
+        return self.step()
+
+    def receive(self, gradient: Message) -> dict[str, Tensor]:
+        """Layer -> (n, d): what goes back through its network, of those layers that learn."""
+        if self._context is None:
+            raise RuntimeError(f"party {self.name} got a gradient before it sent an embedding")
+        self.optimizer.zero_grad(set_to_none=True)
+        layers = [layer for layer in self.bottom.sends if self.activations[layer].requires_grad]
+        return {layer: self._learned_from(layer, gradient.tensors[layer], self._context) for layer in layers}
+
+    def step(self) -> tuple[str, ...]:
+        """Move the weights by their gradients, if its defenses let it. Returns lines for the log."""
+        if self._context is None:
+            raise RuntimeError(f"party {self.name} learns from a batch that it has not embedded")
+        if not self.guards.named or self.guards.learns(first_gradient(self.bottom), self._context):
+            self.optimizer.step()
+        return tuple(f"party {self.name}: {note}" for note in self.guards.notes())
+
+    @property
+    def stopped(self) -> str:
+        """Why it takes no further part in training; empty if it does."""
+        return self.guards.stopped
+
+    def _learned_from(self, layer: str, g: Tensor, context: Context) -> Tensor:
+        h = self.activations[layer]
+        if self.defenses[layer].named:
+            g = self.defenses[layer].received(g.clone(), h.detach().clone(), context)
+        if self.adversary is not None:
+            cheated = self.adversary.gradient(layer, g.clone(), h.detach().clone(), context)
+            g = usable_tensor(self.adversary, "gradient", cheated, g)
+        return g.to(h.dtype)
+
+    @property
+    def layer_gradients(self) -> dict[str, Tensor]:
+        return {layer: values.grad for layer, values in self.activations.items() if values.grad is not None}
+
+    @torch.no_grad()
+    def predict(self, ids: Tensor) -> Message:
+        """The embedding of rows that are only predicted. Neither the network nor the defenses learn from it."""
+        columns = self.rows(ids)
+        context = context_of(ids, columns, 0, self.noise.predicting)
+        with evaluating(self.bottom):
+            activations = self.bottom(columns.numeric, columns.categorical)
+        return self._message(activations, copy.deepcopy(self.defenses), context, ids)
+
+    def _message(
+        self, activations: Mapping[str, Tensor], defenses: Mapping[str, Chain], context: Context, ids: Tensor
+    ) -> Message:
+        plain = {layer: activations[layer].detach().float() for layer in defenses}
+        sent = {layer: defenses[layer].embedding(h, context) for layer, h in plain.items()}
+        return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
+
+    def _cheat(self, adversary: Adversary, message: Message, context: Context) -> Message:
+        honest: dict[str, Tensor | Encoded] = {**message.tensors, **message.encoded}
+        sent = {layer: adversary.embedding(layer, copied(h), context) for layer, h in honest.items()}
+        usable = {layer: usable_embedding(adversary, h, message.tensors[layer]) for layer, h in sent.items()}
+        return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, message.ids, usable)
+
+    def claims(self, outputs: int) -> dict[str, Sent]:
+        """What its defenses claim of each layer that crosses. outputs: width of the linear part's."""
+        widths = {layer: self.bottom.cut_width if layer == self.bottom.cut else outputs for layer in self.bottom.sends}
+        return {layer: defense.claims(widths[layer]) for layer, defense in self.defenses.items()}
+
+    def answerer(self) -> Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]]:
+        """A function: what this party, as it is now, would send for numeric (n, k) and categorical (n, c) features of any
+        rows, with noise from the given generator. Calling it changes nothing.
+        """
+        bottom, defenses = self.bottom.frozen(), copy.deepcopy(self.defenses)
+
+        def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+            with torch.no_grad():
+                activations = bottom(numeric, categorical)
+                ids = -1 - torch.arange(len(numeric))  # of no row, so that no row's own noise is told
+                context = Context(ids, OwnColumns(numeric, categorical), 0, rng)
+                return dict(self._message(activations, copy.deepcopy(defenses), context, context.ids).tensors)
+
+        return answer
+
+    @torch.no_grad()
+    def own_layers(self, ids: Tensor) -> dict[str, Tensor]:
+        """Layer -> activations (n, d) of its own rows, in its network as it is now. Calling it changes nothing."""
+        columns = self.rows(ids)
+        with evaluating(self.bottom):
+            activations = self.bottom(columns.numeric, columns.categorical)
+        return {layer: values.float() for layer, values in activations.items()}
+
+    def figures(self) -> list[Figures]:
+        """What its defenses counted and measured since the last call."""
+        return [
+            Figures(self.name, layer, str(Kind.EMBEDDING), defense.figures()) for layer, defense in self.defenses.items()
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """Its weights, its optimiser and its defenses. Generators are saved with all others."""
+        defenses = {layer: defense.state() for layer, defense in self.defenses.items()}
+        cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
+        ahead = [[one.ids, one.epoch, one.drawn] for one in self._ahead]
+        return {**learned(self.bottom, self.optimizer), "defenses": defenses, "ahead": ahead, **cheating}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        relearn(self.bottom, self.optimizer, state)
+        self._ahead = [
+            Unlearned(ids.clone(), epoch, None if drawn is None else drawn.clone()) for ids, epoch, drawn in state["ahead"]
+        ]
+        for layer, defense in self.defenses.items():
+            defense.restore(state["defenses"][layer])
+        if self.adversary is not None:
+            self.adversary.restore(state["adversary"])
+
+
+@dataclass(frozen=True)
+class Response:
+    """The label party's answer to one batch.
+
+    messages: a gradient a party, None where a defense withheld it. loss: the classification loss, without `penalty`.
+    labels: (n,) classes that it trained on. logits: of the batch, before the step. activations: layer -> (n, d), of its own
+    networks. notes: why something was withheld.
+    """
+
+    messages: tuple[Message | None, ...]
+    loss: float
+    penalty: float
+    labels: Tensor
+    logits: Tensor
+    activations: Mapping[str, Tensor]
+    notes: tuple[str, ...]
+
+
+class LabelNetworks(nn.Module):
+    """The networks of the label party: its top, a bottom where it has features, and what stands before the top.
+
+    forward(received, columns): what each non-label party sent, layer -> (n, d) each, and its own columns. Returns its
+    activations, layer -> (n, width), and the logits.
+    """
+
+    def __init__(self, top: TopModel, bottom: Bottom | None, entrance: nn.Module | None):
+        super().__init__()
+        self.top, self.bottom, self.entrance = top, bottom, entrance
+
+    def forward(
+        self, received: Sequence[Mapping[str, Tensor]], columns: Features | OwnColumns | None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        own_layers, inputs = {}, list(received)
+        if self.bottom is not None and columns is not None:
+            own_layers = {layer: single(h) for layer, h in self.bottom(columns.numeric, columns.categorical).items()}
+            inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
+        wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
+        deep = [next(h for layer, h in tensors.items() if layer != WIDE) for tensors in inputs]
+        if self.entrance is not None:
+            deep[: len(received)] = self.entrance(deep[: len(received)])
+        activations, logits = self.top(deep, wide)
+        return {**own_layers, **activations}, logits.float()
+
+
+class LabelParty:
+    """Owns the labels, the top model and, where the dataset says so, features with a bottom of its own.
+
+    labels: row ids (n,) -> (n,) classes. rows: looks its own columns up; None where it has none. own_defense: of
+    labels, loss and penalty; a new one if left out. entrance: the network that this one puts before the top. adversary: how
+    it cheats, if it does.
+    """
+
+    def __init__(
+        self,
+        labels: Callable[[Tensor], Tensor],
+        rows: Lookup | None,
+        top: TopModel,
+        bottom: Bottom | None,
+        optimizer: Optimizer,
+        defense: Callable[[], Chain],
+        noise: Noise,
+        own_defense: Chain | None = None,
+        entrance: nn.Module | None = None,
+        adversary: LabelAdversary | None = None,
+    ):
+        self.labels, self.rows, self.top, self.bottom = labels, rows, top, bottom
+        self.entrance = entrance
+        self.layers: tuple[str, ...] = (*(() if bottom is None else bottom.layers), *getattr(top, "layers", ()))
+        self.defense = defense() if own_defense is None else own_defense
+        self._gradient_defenses: dict[tuple[str, str], Chain] = defaultdict(defense)  # by party and layer
+        self.noise, self.adversary = noise, adversary
+        self.network = LabelNetworks(top, bottom, entrance)
+        self.optimizer = attach(optimizer, self.network)
+
+    def respond(self, embeddings: Sequence[Message], epoch: int = 0) -> Response:
+        """One optimiser step, and the gradients to send back.
+
+            L = loss(logits, y) + penalty(embeddings, y);   g = dL / d embedding, defended
+
+        embeddings: one message a non-label party, in the same order at each call.
+        """
+        ids = embeddings[0].ids
+        columns = None if self.rows is None else self.rows(ids)
+        context = context_of(ids, columns, epoch, self.noise.training)
+        received = [{layer: h.detach().requires_grad_() for layer, h in m.corrected.items()} for m in embeddings]
+        activations, logits = self.network(received, columns)
+        y = self.defense.labels(self.labels(ids), logits.detach(), context)
+        loss = self.defense.loss(logits, y)
+        if loss is None:
+            loss = classification_loss(logits, y)
+        whole = [torch.cat(list(tensors.values()), dim=1) for tensors in received] if self.defense.named else []
+        penalty = torch.as_tensor(self.defense.penalty(whole, y))
+        self.optimizer.zero_grad(set_to_none=True)
+        with in_full_precision():  # a penalty of a defense has products of its own
+            (loss + penalty).backward()
+        if self.adversary is None or self.adversary.trains_top:
+            self.optimizer.step()
+        messages: list[Message | None] = []
+        notes: list[str] = []
+        for message, tensors in zip(embeddings, received, strict=True):
+            gradients = {layer: torch.zeros_like(h) if h.grad is None else h.grad for layer, h in tensors.items()}
+            try:
+                defenses = {layer: self._gradient_defenses[message.sender, layer] for layer in gradients}
+                defended = {layer: defenses[layer].gradient(g, y, context) for layer, g in gradients.items()}
+                messages.append(Message.of(LABEL_PARTY, message.sender, Kind.GRADIENT, ids, defended))
+            except WithheldError as reason:
+                messages.append(None)
+                notes.append(f"no gradient is sent to party {message.sender}: {reason}")
+        if self.adversary is not None:
+            messages = self._cheat(self.adversary, received, embeddings, messages, y)
+        own_layers = {name: values.detach() for name, values in activations.items()}
+        predicted = self.defense.prediction(logits.detach())
+        return Response(tuple(messages), loss.item(), penalty.item(), y, predicted, own_layers, tuple(notes))
+
+    def _cheat(
+        self,
+        adversary: LabelAdversary,
+        received: Sequence[Mapping[str, Tensor]],
+        embeddings: Sequence[Message],
+        messages: Sequence[Message | None],
+        y: Tensor,
+    ) -> list[Message | None]:
+        """What the adversary sends in place of these gradients, as plain numbers, to every party."""
+        held, honest = {}, {}
+        for tensors, embedding, message in zip(received, embeddings, messages, strict=True):
+            held[embedding.sender] = {layer: h.detach().clone() for layer, h in tensors.items()}
+            sent = {} if message is None else message.tensors
+            honest[embedding.sender] = {layer: sent.get(layer, torch.zeros_like(h)).clone() for layer, h in tensors.items()}
+        adversary.meets(embeddings[0].ids.clone(), held)
+        answers = usable_gradients(adversary, adversary.answer(held, honest, y.clone()), honest)
+        return [Message(LABEL_PARTY, m.sender, Kind.GRADIENT, m.ids, answers[m.sender], {}) for m in embeddings]
+
+    @torch.no_grad()
+    def predict(self, embeddings: Sequence[Message]) -> Tensor:
+        """Logits (n, 1) for two classes, (n, K) for K > 2."""
+        columns = None if self.rows is None else self.rows(embeddings[0].ids)
+        with evaluating(self.network):
+            return self.defense.prediction(self.network([message.corrected for message in embeddings], columns)[1])
+
+    def figures(self) -> list[Figures]:
+        """What its defenses counted and measured since the last call."""
+        at_slots = [Figures(*slot, str(Kind.GRADIENT), d.figures()) for slot, d in self._gradient_defenses.items()]
+        return [Figures(LABEL_PARTY, "", "", self.defense.figures()), *at_slots]
+
+    def state(self) -> dict[str, Any]:
+        """Its weights, its optimiser and its defenses. Generators are saved with all others."""
+        slots = [[party, layer, defense.state()] for (party, layer), defense in self._gradient_defenses.items()]
+        cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
+        defenses = {"defense": self.defense.state(), "gradient_defenses": slots}
+        return {**learned(self.network, self.optimizer), **defenses, **cheating}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        relearn(self.network, self.optimizer, state)
+        self.defense.restore(state["defense"])
+        for party, layer, saved in state["gradient_defenses"]:
+            self._gradient_defenses[party, layer].restore(saved)
+        if self.adversary is not None:
+            self.adversary.restore(state["adversary"])
+
+
+def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
+    """Mean cross-entropy in nats. logits (n, 1): logistic loss of class 1; (n, K): softmax. y: (n,) classes."""
+    if logits.shape[1] == 1:
+        return F.binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype))
+    return F.cross_entropy(logits, y)

@@ -9,7 +9,7 @@ from vflbench.messages.facts import OwnModel
 from vflbench.messages.threat import Seat
 from vflbench.options import Steps, options
 from vflbench.protocols.base import Seating
-from vflbench.protocols.non_label_party import NonLabelParty
+from vflbench.protocols.parties import NonLabelParty
 from vflbench.protocols.sharing_party import SharingParty
 from vflbench.protocols.sharing_session import SharingSession
 from vflbench.protocols.split_session import SplitParties, SplitSession

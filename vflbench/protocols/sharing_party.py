@@ -12,8 +12,7 @@ from vflbench.messages.fact import Layers
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.models.base import WIDE, TopModel, frozen_copy
-from vflbench.protocols.label_party import classification_loss
-from vflbench.protocols.non_label_party import NonLabelParty
+from vflbench.protocols.parties import NonLabelParty, classification_loss
 
 
 class SharingParty(NonLabelParty):

@@ -19,9 +19,7 @@ from vflbench.metrics.embedding_privacy import Sent
 from vflbench.protocols.base import NOTHING, Seating
 from vflbench.protocols.own_embedding import OwnEmbedding
 from vflbench.protocols.sharing_party import SentTop, SharingParty, model_message
-from vflbench.protocols.split_facts import facts_of_label_party, in_place
-from vflbench.protocols.split_networks import architecture_of
-from vflbench.protocols.split_session import SplitSession
+from vflbench.protocols.split_session import SplitSession, architecture_of, facts_of_label_party, in_place
 
 _BY_THE_TOP = "the top, which every party gets, was trained on the label party's embeddings as they are, without noise"
 _COPIED: frozenset[type[Fact]] = frozenset({PeerModels, PeerArchitectures, Queries, OwnTop})

@@ -1,43 +1,207 @@
-"""What protocols of a label party with a top, and of others with bottoms, share: how they are seated, and one round."""
+"""What protocols of a label party with a top, and of others with bottoms, share: how they are seated and their networks
+built, one round, and what each can compute from it.
+"""
 
+import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vflbench.data.rows import AlignedRows
-from vflbench.data.table import LABEL_PARTY, non_label_parties
+from vflbench.data.table import LABEL_PARTY, Columns, non_label_parties
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
 from vflbench.messages.channel import at_once, one_by_one
-from vflbench.messages.fact import Fact
+from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients
-from vflbench.messages.label_facts import Labels, OwnTop
+from vflbench.messages.label_facts import Labels, OwnTop, TopNetworks
 from vflbench.messages.message import Message
-from vflbench.messages.peer_facts import Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
+from vflbench.messages.peer_facts import (
+    Architecture,
+    Compression,
+    NoiseMean,
+    PeerArchitectures,
+    PeerModel,
+    PeerModels,
+    Queries,
+)
 from vflbench.messages.round import Facts, Round, Training
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
-from vflbench.models.wrapped import as_top, drawing_from
+from vflbench.models.base import Bottom, CutModel, frozen_copy
+from vflbench.models.wrapped import as_bottom, as_top, drawing_from
 from vflbench.options import options
-from vflbench.protocols.adversary import Adversary, by_party
+from vflbench.protocols.adversary import Adversary, Surroundings, at_the_label_party, by_party, refuse_broken_promise
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
-from vflbench.protocols.label_adversary import at_the_label_party, refuse_broken_promise
-from vflbench.protocols.label_party import LabelParty
-from vflbench.protocols.non_label_party import NonLabelParty
-from vflbench.protocols.parties import Lookup
+from vflbench.protocols.parties import LabelParty, Lookup, Noise, NonLabelParty, Response
 from vflbench.protocols.remote_party import RemoteParty
-from vflbench.protocols.split_facts import (
-    columns_of_label_party,
-    facts_of_label_party,
-    facts_of_non_label_party,
-    networks,
-    what_crossed,
-)
-from vflbench.protocols.split_networks import architecture_of, bottom_of, noise_of, surroundings_of, training_rng
 from vflbench.protocols.together import Mode, Together
+
+
+def bottom_of(party: str, outputs: int, seating: Seating) -> Bottom:
+    """A party's network, drawn from the generator of its name."""
+    return _Plan.of(party, outputs, seating).built(seating.generators[f"model/{party}"], training_rng(party, seating))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a party's network is built from; no row can be reached from it."""
+
+    model: CutModel
+    columns: Columns
+    outputs: int
+    device: torch.device
+
+    @classmethod
+    def of(cls, party: str, outputs: int, seating: Seating) -> "_Plan":
+        return cls(seating.model, seating.columns[party], outputs, seating.device)
+
+    def built(self, rng: torch.Generator, draws: torch.Generator) -> Bottom:
+        """draws: what a user's own module draws from while it trains."""
+        sizes = self.columns.numeric, self.columns.cardinalities, self.outputs
+        with drawing_from(rng):
+            return as_bottom(self.model.bottom_for(*sizes, rng), *sizes, draws).to(self.device)
+
+
+def architecture_of(party: str, outputs: int, seating: Seating) -> Architecture:
+    """What others may know of a bottom: the network that it builds draws from their own generator."""
+    plan = _Plan.of(party, outputs, seating)
+
+    def build(rng: torch.Generator) -> Bottom:
+        seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
+        draws = torch.Generator(plan.device).manual_seed(seed)
+        return plan.built(torch.Generator().manual_seed(seed), draws)
+
+    return Architecture(plan.columns.numeric, plan.columns.cardinalities, build)
+
+
+def surroundings_of(sends: Mapping[str, tuple[str, ...]], outputs: int, seating: Seating) -> Surroundings:
+    """What a label party that cheats has around it. sends: party -> the layers that it sends."""
+    plans = {party: _Plan.of(party, outputs, seating) for party in sends}
+
+    def bottom(plan: _Plan, rng: torch.Generator) -> Bottom:
+        return plan.built(rng, rng)
+
+    return Surroundings(
+        {party: partial(bottom, plan) for party, plan in plans.items()},
+        sends,
+        seating.auxiliary,
+        seating.classes,
+        seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}"),
+    )
+
+
+def training_rng(part: str, seating: Seating) -> torch.Generator:
+    """What a user's own module draws from while it trains, such as for dropout."""
+    return seating.generators.on(torch.device(seating.device), f"model/{part}/training")
+
+
+def noise_of(party: str, seating: Seating) -> Noise:
+    """A party's generators of noise."""
+    names = (f"defense/{party}", f"defense/{party}/predicting")
+    return Noise(*(seating.generators.on(torch.device(seating.device), name) for name in names))
+
+
+Kinds = frozenset[type[Fact]]
+
+
+def facts_of_non_label_party(party: NonLabelParty, gradient: Message | None, columns: OwnColumns) -> dict[type[Fact], Fact]:
+    """Less if its gradient was withheld. columns: its own, of the batch."""
+    received = {} if gradient is None else dict(gradient.tensors)
+    layers = {**{layer: g.detach().float() for layer, g in party.layer_gradients.items()}, **received}
+    order = party.bottom.layers
+    parameters = {} if gradient is None else dict(party.bottom.named_parameters())  # else they keep an earlier round's
+    summed = {name: p.grad.detach() for name, p in parameters.items() if p.grad is not None}
+    return {
+        Embeddings: Embeddings(in_place({layer: h.detach().float() for layer, h in party.activations.items()}, order)),
+        Gradients: Gradients(in_place(layers, order)),
+        SummedGradients: SummedGradients(summed),
+        OwnColumns: columns,
+        OwnModel: OwnModel(party.own_layers),
+    }
+
+
+def what_crossed(embedding: Message, gradient: Message | None) -> dict[type[Fact], Fact]:
+    """What the label party knows of what a party that lives elsewhere has: what it sent, and what it was sent."""
+    facts: dict[type[Fact], Fact] = {Embeddings: Embeddings(dict(embedding.tensors))}
+    return facts | ({} if gradient is None else {Gradients: Gradients(dict(gradient.tensors))})
+
+
+def facts_of_label_party(
+    label_party: LabelParty, embeddings: Sequence[Message], response: Response
+) -> dict[type[Fact], Fact]:
+    own = in_place({layer: h.detach().float() for layer, h in response.activations.items()}, label_party.layers)
+    encoded = {message.sender: message.encoded for message in embeddings}
+    means = {
+        party: {layer: e.values - e.corrected for layer, e in layers_of.items() if e.is_biased}
+        for party, layers_of in encoded.items()
+    }
+    ids = embeddings[0].ids
+    return {
+        Embeddings: Embeddings(own, {message.sender: dict(message.tensors) for message in embeddings}),
+        Compression: Compression(encoded),
+        NoiseMean: NoiseMean(means),
+        Predictions: Predictions(response.logits),
+        Labels: Labels(label_party.labels(ids)),
+        OwnColumns: columns_of_label_party(label_party, ids),
+    }
+
+
+def columns_of_label_party(label_party: LabelParty, ids: Tensor) -> OwnColumns:
+    """Its own columns; none, (n, 0), where it holds no features."""
+    if label_party.rows is None:
+        none = torch.empty(len(ids), 0, device=ids.device)
+        return OwnColumns(none, none.int())
+    columns = label_party.rows(ids)
+    return OwnColumns(columns.numeric, columns.categorical)
+
+
+def networks(
+    parties: Sequence[NonLabelParty], label_party: LabelParty, columns: Mapping[str, Columns], watch: Kinds
+) -> dict[type[Fact], Fact]:
+    """Copies of networks for the label party. Copying takes time, so it is done only if they are watched."""
+    facts: dict[type[Fact], Fact] = {}
+    if PeerModels in watch:
+        facts[PeerModels] = PeerModels(
+            {
+                party.name: PeerModel(party.bottom.frozen(), columns[party.name].numeric, columns[party.name].cardinalities)
+                for party in parties
+            }
+        )
+    if Queries in watch:
+        facts[Queries] = Queries({party.name: party.answerer() for party in parties})
+    if OwnTop in watch:
+        facts[OwnTop] = OwnTop(TopNetworks(FrozenTop(label_party, [party.name for party in parties])))
+    return facts
+
+
+class FrozenTop(nn.Module):
+    """A label party's networks as they stand, which no later step changes, and what its defenses make of their logits.
+
+    parties: in the order in which they send.
+    """
+
+    def __init__(self, label_party: LabelParty, parties: Sequence[str]):
+        super().__init__()
+        self._parties = tuple(parties)
+        self._networks = frozen_copy(label_party.network, "the label party's networks").eval()
+        self._defense = copy.deepcopy(label_party.defense)
+
+    def forward(self, embeddings: Mapping[str, Layers], columns: OwnColumns) -> Tensor:
+        logits: Tensor = self._networks([embeddings[party] for party in self._parties], columns)[1]
+        return self._defense.prediction(logits)
+
+
+def in_place(layers: Mapping[str, Tensor], order: Sequence[str]) -> dict[str, Tensor]:
+    """The layers of a network in their order, and then what crosses beside them."""
+    return {
+        layer: layers[layer] for layer in (*order, *(other for other in layers if other not in order)) if layer in layers
+    }
 
 
 @options

@@ -9,7 +9,7 @@ from torch import Tensor
 from vflbench.messages.message import Message
 from vflbench.models.stacked import StackedPass, gives_same_bits, shape_of, stack_of
 from vflbench.numerics.optim import backward
-from vflbench.protocols.non_label_party import NonLabelParty
+from vflbench.protocols.parties import NonLabelParty
 
 Mode = Literal["auto", "always", "never"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack
 from vflbench.data.base import Dataset
-from vflbench.data.raw import RawTable
+from vflbench.data.table import RawTable
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows
 from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.errors import UserError
@@ -37,12 +37,11 @@ from vflbench.metrics.canary import Guesses
 from vflbench.metrics.leakage import Key
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.numerics.mixing import mix, unmix
-from vflbench.protocols.adversary import Adversary
-from vflbench.protocols.label_adversary import LabelAdversary
+from vflbench.protocols.adversary import Adversary, LabelAdversary
 from vflbench.results.schema import OWN_COLUMNS
 
 if TYPE_CHECKING:
-    from vflbench.data.aligned import AlignedRows
+    from vflbench.data.rows import AlignedRows
     from vflbench.run.recording import RecordedRows
 
 COLUMNS = "features"

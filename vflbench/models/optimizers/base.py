@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn, optim
 
+from vflbench.numerics.optim import SgdSteps
 from vflbench.options import options
 
 
@@ -31,6 +32,13 @@ class Optimizer:
     def attach(self, network: nn.Module) -> Stepper:
         """An optimiser over the parameters of one party's network."""
         raise NotImplementedError
+
+
+def attach(optimizer: Optimizer, network: nn.Module) -> Stepper:
+    """The optimiser of a network. For a network without parameters, one that does nothing."""
+    if next(network.parameters(), None) is not None:
+        return optimizer.attach(network)
+    return SgdSteps([], lr=0.0)
 
 
 def load_state(stepper: Stepper, state: dict[str, Any]) -> None:

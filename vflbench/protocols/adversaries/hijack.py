@@ -13,7 +13,7 @@ from vflbench.messages.peer_facts import Auxiliary, OwnDecoder
 from vflbench.options import NonNegativeInt, Rate, Ratio, Rows, ShareOrZero, Steps, Weight, Width, options
 from vflbench.protocols.adversaries.earlier_embeddings import EarlierEmbeddings
 from vflbench.protocols.adversaries.hijack_networks import Sizes, Space
-from vflbench.protocols.label_adversary import LabelAdversary, Surroundings
+from vflbench.protocols.adversary import LabelAdversary, Surroundings
 
 _KEPT = 0.9  # share of the moving mean that a round leaves
 
