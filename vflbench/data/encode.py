@@ -148,26 +148,17 @@ class Encoding:
                 digest.update(b"as they are" if ids is None else ids)
 
 
-class Stored(Encoding):
-    """The map of a table that holds encoded values already."""
-
-    @classmethod
-    def of(cls, columns: Mapping[str, Columns]) -> Stored:
-        """columns: of each party; the table has those of the first party, then those of the next."""
-        parties, numeric, categorical = {}, 0, 0
-        for party, own in columns.items():
-            places = (
-                np.arange(numeric, numeric + len(own.numeric)),
-                np.arange(categorical, categorical + len(own.categorical)),
-            )
-            low, high = np.zeros(len(own.numeric)), np.ones(len(own.numeric))
-            parties[party] = _PartyEncoding(own, places[0], low, high, places[1], (None,) * len(own.categorical))
-            numeric, categorical = numeric + len(own.numeric), categorical + len(own.categorical)
-        return cls(parties, "none")
-
-    def _features(self, party: _PartyEncoding, raw: RawTable) -> Features:
-        numeric, categorical = raw.numeric.take(party.numeric, axis=1), raw.categorical.take(party.categorical, axis=1)
-        return Features(party.columns, torch.from_numpy(numeric), torch.from_numpy(categorical))
+def stored(columns: Mapping[str, Columns]) -> Encoding:
+    """The map of a table that holds encoded values already. columns: of each party; the table has those of the first party,
+    then those of the next.
+    """
+    parties, numeric, categorical = {}, 0, 0
+    for party, own in columns.items():
+        places = np.arange(numeric, numeric + len(own.numeric)), np.arange(categorical, categorical + len(own.categorical))
+        low, high = np.zeros(len(own.numeric)), np.ones(len(own.numeric))
+        parties[party] = _PartyEncoding(own, places[0], low, high, places[1], (None,) * len(own.categorical))
+        numeric, categorical = numeric + len(own.numeric), categorical + len(own.categorical)
+    return Encoding(parties, "none")
 
 
 def fit(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION
-from vflbench.data.encode import Stored
+from vflbench.data.encode import stored
 from vflbench.data.party_folder import FolderReader, FolderWriter
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, rising
 from vflbench.data.table import LABEL_PARTY, Columns, Features, RawTable
@@ -117,7 +117,7 @@ def read_label_table(folder: Path) -> TrainTest:
         fingerprint=reader.fingerprint,
         stored=lambda name, _: {"numeric": numeric, "categorical": categorical, "labels": labels}[name],  # all are its own
     )
-    encoding = Stored.of(columns)
+    encoding = stored(columns)
     train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (TRAIN, TEST))
     validation = EncodedRows(raw, encoding, role, VALIDATION) if about["validation"] else None
     return TrainTest(train, test, about["fingerprint"], about["facts"], tuple(about["notes"]), validation)

@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import fmean
 from typing import Any
 
 from vflbench.metrics.canary import Guesses
-from vflbench.numerics.interval import Estimate, Interval, mean_interval, within_unit
+from vflbench.numerics.interval import Estimate, Interval, cut, mean_interval
 
 Key = tuple[str, str, str, str, bool]
 """Attack, message, party, layer, and whether an attacker sees that layer."""
@@ -95,7 +96,7 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
     areas = [figures["auc"] for figures in scored]
     variances = [coin_variance(figures["positives"], figures["negatives"]) for figures in scored]
     columns = _columns(scored)
-    raw = within_unit(mean_interval(areas))
+    raw = cut(mean_interval(areas))
     estimates: dict[str, Sequence[Estimate]] = {"auc": [Estimate.of(areas)]} if areas else {}
     if columns:
         estimates["candidates"] = [Estimate.of(column) for column in columns]
@@ -103,8 +104,8 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
         net = net_of_candidates(estimates["candidates"], _error(variances), 1 - 0.05 / len(columns))
     else:
         estimate = Estimate.of([max(a, 1 - a) for a in areas])
-        oriented = within_unit(estimate.interval())
-        coin = 0.5 + _mean([math.sqrt(2 / math.pi * variance) for variance in variances])
+        oriented = cut(estimate.interval())
+        coin = 0.5 + (fmean(math.sqrt(2 / math.pi * variance) for variance in variances) if variances else math.nan)
         squares = [_net_square(a, variance) for a, variance in zip(areas, variances, strict=True)]
         estimates |= {"square": [Estimate.of(squares)], "oriented": [estimate]} if areas else {}
         net = net_of_square(Estimate.of(squares), estimate)
@@ -184,7 +185,7 @@ def _from_square(value: float) -> float:
 
 def _best(columns: Sequence[Estimate]) -> Interval:
     """max(a, 1 - a) of the mean of the column that is furthest from 1/2."""
-    return two_sided(within_unit(max(columns, key=lambda column: abs(column.mean - 0.5)).interval()))
+    return two_sided(cut(max(columns, key=lambda column: abs(column.mean - 0.5)).interval()))
 
 
 def _columns(scored: Sequence[Mapping[str, Any]]) -> list[list[float]]:
@@ -198,12 +199,8 @@ def _error(variances: Sequence[float]) -> float:
     return math.sqrt(math.fsum(variances)) / len(variances)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
-
-
 def _within_one(figure: str, interval: Interval) -> Interval:
     """Accuracy and AUC lie in [0, 1]; AMI is below 0 where there is less in common than by chance."""
     if figure == "ami":
         return Interval(interval.mean, interval.low, min(interval.high, 1.0))
-    return within_unit(interval)
+    return cut(interval)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vflbench.metrics.leak import Leak, net_of_candidates, net_of_square, two_sided
-from vflbench.numerics.interval import Interval, within_unit
+from vflbench.numerics.interval import Interval, cut
 
 CONFIDENCE = 0.95
 NO_MESSAGE = "none"
@@ -90,7 +90,7 @@ def _of_auc(leak: Leak, confidence: float) -> Interval:
     if "auc" not in leak.estimates:
         folded, net = leak.two_sided, leak.net
     else:
-        folded = two_sided(within_unit(leak.estimates["auc"][0].interval(confidence)))
+        folded = two_sided(cut(leak.estimates["auc"][0].interval(confidence)))
         if leak.candidates:  # its mean needs the variances of the batches, its ends don't
             ends = net_of_candidates(leak.estimates["candidates"], 0.0, confidence)
             net = Interval(leak.net.mean, min(ends.low, leak.net.mean), ends.high)
@@ -107,7 +107,7 @@ def _of_classes(leak: Leak, confidence: float) -> dict[str, Interval]:
     ami, macro_auc = (leak.estimates[name][0].interval(confidence) for name in ("ami", "macro_auc"))
     return {
         "AMI": Interval(ami.mean, ami.low, min(ami.high, 1.0)),
-        "macro AUC": two_sided(within_unit(macro_auc)),
+        "macro AUC": two_sided(cut(macro_auc)),
     }
 
 

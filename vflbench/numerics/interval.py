@@ -82,7 +82,7 @@ def share_interval(hits: Sequence[float]) -> Interval:
     p, z = math.fsum(hits) / n, 1.959964
     middle, half = p + z**2 / (2 * n), z * math.sqrt(max(p * (1 - p), 0.0) / n + (z / (2 * n)) ** 2)
     low, high = ((middle + side * half) / (1 + z**2 / n) for side in (-1, 1))
-    return within_unit(Interval(p, min(low, p), max(high, p)))
+    return cut(Interval(p, min(low, p), max(high, p)))
 
 
 def auc_interval(auc: float, positives: int, negatives: int) -> Interval:
@@ -117,17 +117,14 @@ def over_runs(values: Iterable[float], limits: Range = ANY) -> OverRuns:
     return OverRuns(interval.mean, *ends, len(known))
 
 
-def cut(interval: Interval, limits: Range) -> Interval:
-    """The interval without what lies outside the limits; as it is if its mean does; nan stays nan."""
+def cut(interval: Interval, limits: Range = UNIT) -> Interval:
+    """The interval without what lies outside the limits, those of AUCs and shares unless others are given; as it is if its
+    mean lies outside; nan stays nan.
+    """
     low, high = limits
     if interval.mean < low or interval.mean > high:
         return interval
     return Interval(interval.mean, max(interval.low, low), min(interval.high, high))
-
-
-def within_unit(interval: Interval) -> Interval:
-    """The interval cut to [0, 1], for AUCs and shares; nan stays nan."""
-    return cut(interval, UNIT)
 
 
 def interval_text(interval: Interval, digits: str = ".3f") -> str:

@@ -5,6 +5,9 @@ import hashlib
 import torch
 from torch import Tensor
 
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64)
+_FIRST_INVERSE, _SECOND_INVERSE = 0x96DE1B173F119089 - (1 << 64), 0x319642B2D24D8EC3  # modulo 2^64
+
 
 def mix(x: Tensor, key: int) -> Tensor:
     """A bijection of the 64-bit integers, chosen by `key`, that scatters neighbours.
@@ -18,8 +21,8 @@ def mix(x: Tensor, key: int) -> Tensor:
     def mixed(x: Tensor, shift: int) -> Tensor:
         return x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))  # logical shift
 
-    x = mixed(x ^ key, 30) * _signed(0xBF58476D1CE4E5B9)
-    x = mixed(x, 27) * _signed(0x94D049BB133111EB)
+    x = mixed(x ^ key, 30) * _FIRST
+    x = mixed(x, 27) * _SECOND
     return mixed(x, 31) ^ key
 
 
@@ -32,8 +35,8 @@ def unmix(x: Tensor, key: int) -> Tensor:
             result = x ^ ((result >> shift) & ((1 << (64 - shift)) - 1))
         return result
 
-    x = unshifted(x ^ key, 31) * _signed(pow(0x94D049BB133111EB, -1, 1 << 64))
-    x = unshifted(x, 27) * _signed(pow(0xBF58476D1CE4E5B9, -1, 1 << 64))
+    x = unshifted(x ^ key, 31) * _SECOND_INVERSE
+    x = unshifted(x, 27) * _FIRST_INVERSE
     return unshifted(x, 30) ^ key
 
 
@@ -52,7 +55,3 @@ def derived(key: int, *purpose: object) -> int:
     """A 64-bit key for a purpose, from another: BLAKE2b of both."""
     text = repr((key, *purpose)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >= 1 << 63 else number

@@ -42,6 +42,7 @@ class AdamSteps:
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
         self.amsgrad, self.fused = amsgrad, fused
         self.state: dict[Tensor, _State] = {}
+        self._moments = ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else []))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         reset_gradients(self.parameters, set_to_none)
@@ -61,10 +62,6 @@ class AdamSteps:
             step = torch.zeros((), dtype=torch.float32, device=parameter.device if self.fused else "cpu")
             self.state[parameter] = {"step": step, **zeros}
         return self.state[parameter]
-
-    @property
-    def _moments(self) -> tuple[str, ...]:
-        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if self.amsgrad else ("exp_avg", "exp_avg_sq")
 
     def _fused(self, parameters: list[Tensor], gradients: list[Tensor], states: list[_State]) -> None:
         steps = [state["step"] for state in states]

@@ -9,7 +9,6 @@ from vflbench.messages.facts import OwnModel
 from vflbench.messages.threat import Seat
 from vflbench.options import Steps, options
 from vflbench.protocols.base import Seating
-from vflbench.protocols.parties import NonLabelParty
 from vflbench.protocols.sharing_party import SharingParty
 from vflbench.protocols.sharing_session import SharingSession
 from vflbench.protocols.split_session import SplitParties, SplitSession
@@ -38,6 +37,7 @@ class SharedEmbeddings(SplitParties):
     """
 
     labels_shared = True
+    party_type = SharingParty
 
     local_steps: Steps = 1
     links: Literal["server", "direct"] = "server"
@@ -64,9 +64,6 @@ class SharedEmbeddings(SplitParties):
             raise TypeError(f"a session of shared embeddings, not {type(session).__name__}")
         session.share(self.local_steps, seating, direct=self.links == "direct")
         return session
-
-    def party(self, *parts: Any) -> NonLabelParty:
-        return SharingParty(*parts)
 
     def session(self, *parts: Any) -> SplitSession:
         return SharingSession(*parts)

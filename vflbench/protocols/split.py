@@ -39,4 +39,4 @@ class Split(SplitParties):
         return session
 
     def session(self, *parts: Any) -> SplitSession:
-        return PipelinedSession(*parts) if self.staleness else super().session(*parts)
+        return (PipelinedSession if self.staleness else SplitSession)(*parts)

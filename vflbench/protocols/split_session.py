@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -148,36 +148,17 @@ def facts_of_label_party(
         NoiseMean: NoiseMean(means),
         Predictions: Predictions(response.logits),
         Labels: Labels(label_party.labels(ids)),
-        OwnColumns: columns_of_label_party(label_party, ids),
+        OwnColumns: own_columns(label_party, ids),
     }
 
 
-def columns_of_label_party(label_party: LabelParty, ids: Tensor) -> OwnColumns:
-    """Its own columns; none, (n, 0), where it holds no features."""
-    if label_party.rows is None:
+def own_columns(party: NonLabelParty | LabelParty, ids: Tensor) -> OwnColumns:
+    """A party's columns of these rows; none, (n, 0), where the label party holds no features."""
+    if party.rows is None:
         none = torch.empty(len(ids), 0, device=ids.device)
         return OwnColumns(none, none.int())
-    columns = label_party.rows(ids)
+    columns = party.rows(ids)
     return OwnColumns(columns.numeric, columns.categorical)
-
-
-def networks(
-    parties: Sequence[NonLabelParty], label_party: LabelParty, columns: Mapping[str, Columns], watch: Kinds
-) -> dict[type[Fact], Fact]:
-    """Copies of networks for the label party. Copying takes time, so it is done only if they are watched."""
-    facts: dict[type[Fact], Fact] = {}
-    if PeerModels in watch:
-        facts[PeerModels] = PeerModels(
-            {
-                party.name: PeerModel(party.bottom.frozen(), columns[party.name].numeric, columns[party.name].cardinalities)
-                for party in parties
-            }
-        )
-    if Queries in watch:
-        facts[Queries] = Queries({party.name: party.answerer() for party in parties})
-    if OwnTop in watch:
-        facts[OwnTop] = OwnTop(TopNetworks(FrozenTop(label_party, [party.name for party in parties])))
-    return facts
 
 
 class FrozenTop(nn.Module):
@@ -207,6 +188,8 @@ def in_place(layers: Mapping[str, Tensor], order: Sequence[str]) -> dict[str, Te
 @options
 class SplitParties(Protocol):
     """Non-label parties hold bottom models, the label party the top. What protocols of such parties share."""
+
+    party_type: ClassVar[type[NonLabelParty]] = NonLabelParty
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         offered: dict[Seat, set[type[Fact]]] = {
@@ -267,11 +250,7 @@ class SplitParties(Protocol):
     ) -> NonLabelParty:
         """The party of that name in this process. rows: looks its columns up. outputs: width of what a linear part sends."""
         bottom, noise = bottom_of(name, outputs, seating), noise_of(name, seating)
-        return self.party(name, rows, bottom, seating.optimizer, seating.defense, noise, adversary)
-
-    def party(self, *parts: Any) -> NonLabelParty:
-        """A non-label party. parts: what `NonLabelParty` takes."""
-        return NonLabelParty(*parts)
+        return self.party_type(name, rows, bottom, seating.optimizer, seating.defense, noise, adversary)
 
     def session(self, *parts: Any) -> "SplitSession":
         """The session of these parties. parts: what `SplitSession` takes."""
@@ -300,9 +279,8 @@ class SplitSession(Session):
 
     def compute_together(self, mode: Mode) -> None:
         """Have parties whose networks are alike computed in one pass, if all of them live in this process."""
-        if 1 < len(self._here) == len(self.parties):
-            together = Together(self._here, mode)
-            self._together = together if together.groups else None
+        together = Together(self._here, mode) if 1 < len(self._here) == len(self.parties) else None
+        self._together = together if together is not None and together.groups else None
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
@@ -321,7 +299,7 @@ class SplitSession(Session):
         facts = {
             party.name: what_crossed(message, gradients.get(party.name))
             if isinstance(party, RemoteParty)
-            else facts_of_non_label_party(party, gradients.get(party.name), self._own_columns(party, ids))
+            else facts_of_non_label_party(party, gradients.get(party.name), own_columns(party, ids))
             for party, message in zip(self.parties, embeddings, strict=True)
         }
         of_label_party = facts_of_label_party(self.label_party, embeddings, response)
@@ -348,25 +326,37 @@ class SplitSession(Session):
         for party in self._here:
             known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
             if OwnColumns in watch:
-                known[party.name][OwnColumns] = self._own_columns(party, ids)
+                known[party.name][OwnColumns] = own_columns(party, ids)
         if OwnColumns in watch:
-            known[LABEL_PARTY][OwnColumns] = columns_of_label_party(self.label_party, ids)
+            known[LABEL_PARTY][OwnColumns] = own_columns(self.label_party, ids)
         if Labels in watch:
             known[LABEL_PARTY][Labels] = Labels(self.label_party.labels(ids))
         return known
 
     def _of_networks(self, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
-        known = networks(self._here, self.label_party, self.columns, watch)
-        return known | ({PeerArchitectures: PeerArchitectures(self._architectures)} if PeerArchitectures in watch else {})
+        """Copies of networks for the label party. Copying takes time, so it is done only if they are watched."""
+        facts: dict[type[Fact], Fact] = {}
+        if PeerModels in watch:
+            facts[PeerModels] = PeerModels(
+                {
+                    party.name: PeerModel(
+                        party.bottom.frozen(), self.columns[party.name].numeric, self.columns[party.name].cardinalities
+                    )
+                    for party in self._here
+                }
+            )
+        if Queries in watch:
+            facts[Queries] = Queries({party.name: party.answerer() for party in self._here})
+        if OwnTop in watch:
+            facts[OwnTop] = OwnTop(TopNetworks(FrozenTop(self.label_party, [party.name for party in self._here])))
+        if PeerArchitectures in watch:
+            facts[PeerArchitectures] = PeerArchitectures(self._architectures)
+        return facts
 
     def _made_by_adversary(self, watch: frozenset[type[Fact]]) -> Mapping[type[Fact], Fact]:
         """Facts of the label party's adversary. Copying networks takes time, so it is done only if they are watched."""
         adversary = self.label_party.adversary
         return adversary.facts() if adversary is not None and watch & adversary.facts_made else {}
-
-    def _own_columns(self, party: NonLabelParty, ids: Tensor) -> OwnColumns:
-        columns = party.rows(ids)
-        return OwnColumns(columns.numeric, columns.categorical)
 
     def predict(self, ids: Tensor) -> Tensor:
         with self._autocast:
