@@ -12,9 +12,8 @@ from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack
 from vflbench.data.base import Dataset
-from vflbench.data.table import RawTable
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows
-from vflbench.data.table import LABEL_PARTY, Features
+from vflbench.data.table import LABEL_PARTY, Features, RawTable
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import (
