@@ -89,7 +89,7 @@ def promised(
             else math.nan
             for leak in bounded
         ]
-        tested = [
+        tested: list[dict[str, Any]] = [
             {"party": of.party, "layer": of.layer}
             | {figure: of.values.get(f"{name}.{figure}") for figure in guarantee.tested_by}
             for of in figures
@@ -251,7 +251,6 @@ def account(
     low, proven = None if best is None else bounds[best], "mu_low" if is_gaussian else "epsilon_low"
     claimed = ledger.epsilon if pure else None
     limit = ledger.mu if is_gaussian else claimed
-    weaker = TOO_WEAK if limit is not None and 0 < limit < math.inf else ()
     return Privacy(
         epsilon=claimed,
         mu=ledger.mu,
@@ -273,7 +272,8 @@ def account(
                 wanted=POWER,
                 canaries_needed=canaries_needed(limit, times, alpha, POWER, gaussian=is_gaussian),
             )
-            for times in weaker
+            for times in TOO_WEAK
+            if limit is not None and 0 < limit < math.inf
         ],
     )
 

@@ -64,7 +64,7 @@ class EpochResult:
     losses: list[float] = field(default_factory=list)
 
     @property
-    def measured(self) -> dict[str, float]:
+    def measured(self) -> dict[str, Any]:
         """train_auc, ...: what the model is worth."""
         return {f"{split}_{name}": value for split, metrics in self.utility.items() for name, value in metrics.items()}
 
