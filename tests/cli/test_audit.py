@@ -100,6 +100,27 @@ def test_a_threshold_decides_the_exit_code_of_an_audit_that_was_finished_before(
 
 
 @pytest.mark.slow
+def test_audits_of_recordings_of_the_same_rows_stand_in_one_table_with_their_difference(place, tmp_path):
+    defended = ("defense=label_dp", "defense.label_dp.eps=0.1", "audit.epochs=last", "hydra.run.dir=defended")
+    assert command(*RUN[:-2], *defended, NAMED, cwd=tmp_path).returncode == 0
+    shutil.copytree(place / "live" / "recording", tmp_path / "recorded")
+    shutil.copytree(tmp_path / "defended" / "recording", tmp_path / "noised")
+    for name in ("recorded", "noised"):
+        options = ("attack=norm", "audit.epochs=all", "--out", f"audits/{name}")
+        assert command("audit", name, *options, cwd=tmp_path).returncode == 0
+    facts = [json.loads((tmp_path / "audits" / name / "manifest.json").read_text()) for name in ("recorded", "noised")]
+    assert facts[0]["data"]["fingerprint"] == facts[1]["data"]["fingerprint"]
+    result = command("report", "audits", "--out", "page", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "page" / "report.html").read_text()
+    table = page.partition("Recordings of the same rows")[2].partition("</table>")[0]
+    cells = [re.sub("<[^>]*>", "", cell).strip() for cell in re.findall("(?s)<t[hd].*?</t[hd]>", table)]
+    assert cells[:5] == ["setting", "beside", "leak AUC", "leak AUC, beside", "change of leak AUC"]
+    assert cells[6:8] == ["noised", "recorded"]
+    assert float(cells[10].split()[0]) < -0.3
+
+
+@pytest.mark.slow
 def test_a_recording_that_changed_is_audited_again(place, tmp_path):
     shutil.copytree(place / "live" / "recording", tmp_path / "recorded")
     arguments = ("audit", "recorded", "attack=norm", "--out", "out")
@@ -130,6 +151,10 @@ def test_without_a_choice_every_attack_that_the_recording_allows_is_tried(place)
     assert summary["skipped"]["model_inversion"] == "peer models are not in this recording for the label party"
     reason = "Not run: model_inversion: peer models are not in this recording for the label party."
     assert reason in (folder / "table.txt").read_text()
+    assert (
+        f"not run  {len(summary['skipped'] | summary['unscored'])} attacks (table.txt says why): attribute, "
+        in result.stdout
+    )
 
 
 @pytest.mark.slow

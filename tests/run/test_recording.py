@@ -55,3 +55,9 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, name):
     settings = Settings(epochs=1, batch_size=50, record="messages", audit=Audit(batches=1))
     with pytest.raises(UserError, match=r"^record=messages: messages can't be recorded: No space left on device$"):
         run_in(tmp_path, dataset=Synthetic(rows=200, vocabulary=100), attacks={}, settings=settings)
+
+
+def test_rows_have_one_fingerprint_in_any_order():
+    ids, labels, coin = np.array([7, 2, 5]), np.array([0, 1, 1]), np.zeros(3, dtype=bool)
+    made = [RecordedRows(Labels(ids[o], labels[o], coin), 2).fingerprint for o in ([0, 1, 2], [2, 0, 1])]
+    assert made[0] == made[1] != RecordedRows(Labels(ids, 1 - labels, coin), 2).fingerprint

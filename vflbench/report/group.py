@@ -500,7 +500,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _settings_name(run: Run, options: Mapping[str, Any]) -> str:
-    """Its defenses, and these options, in words; an audit is named by its recording."""
+    """Its defenses, and these options, in words; an audit is named by its recording, which is that of a run by the run."""
     words = in_words({k: v for k, v in options.items() if k.split(".")[0] not in ("attack", "adversary", "recording")})
     if run.adversary != "none" and any(key.startswith("adversary") for key in options):
         words.append(f"adversary {run.adversary}{_inner(options, 'adversary')}")
@@ -508,7 +508,8 @@ def _settings_name(run: Run, options: Mapping[str, Any]) -> str:
         attacks = list(run.config.get("attack") or {})
         attacks = attacks if len(attacks) <= 4 else [*attacks[:2], f"{len(attacks) - 2} more"]
         words.append("attacked by " + ("+".join(attacks) or "none") + _inner(options, "attack"))
-    recording = [PurePath(run.dataset.removeprefix("recording ")).name] if run.is_audit and "recording" in options else []
+    path = PurePath(run.dataset.removeprefix("recording ")) if run.is_audit and "recording" in options else PurePath()
+    recording = [path.parent.name if path.name == "recording" and path.parent.name else path.name] * bool(path.name)
     return ", ".join([*(recording or [run.defense]), *words])
 
 

@@ -110,11 +110,11 @@ def _of_plugins(run: Run, worst: Reading) -> list[str]:
 
 
 def _model(run: Run) -> str:
-    """What the model is worth, after how many epochs; of an audit, what was audited."""
+    """What the model is worth, after how many epochs; of an audit, what was audited: its model is in the sentence."""
     summary, epochs = run.summary, f"{run.summary.epochs} epoch{'s' * (run.summary.epochs != 1)}"
-    test = [words.utility(summary)] if summary.test_auc is not None or not run.is_audit else []
     if run.is_audit:
-        return ", ".join([run.dataset, f"{run.manifest.data.train_rows or 0:,} rows", epochs, *test])
+        return f"{run.dataset.removeprefix('recording ')}, {run.manifest.data.train_rows or 0:,} rows, {epochs}"
+    test = [words.utility(summary)]
     if summary.honest is not None:
         test[0] += f", without the adversary {number(summary.honest.test_auc, 3)}"
     names = {"train": summary.train_auc, "accuracy": summary.test_accuracy}

@@ -84,7 +84,7 @@ class AuditResult:
     findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored.
     threats: attack -> who attacks, as a run's manifest has it, also of references. layers, cut_layers: party -> all layers,
     and those that cross. class_shares: of the K classes among the training rows. listed:
-    training rows of which it has labels.
+    training rows of which it has labels. fingerprint: the same for recordings of the same rows.
     batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
     as the recording has them. claims: what it promises about labels. observed: what messages
     show against that, as `ObservedPrivacy.plain`; empty where nothing is promised. notes: lines that a user must not miss.
@@ -99,6 +99,7 @@ class AuditResult:
     cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     class_shares: Sequence[float] = ()
     listed: int = 0
+    fingerprint: str = ""
     batch_size: int = 0
     seed: int = 0
     model: Mapping[str, float] = field(default_factory=dict)
@@ -276,6 +277,7 @@ def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
         "cut_layers": {party: list(manifest.cut(party)) for party in manifest.non_label_parties},
         "class_shares": list(source.rows.class_ratios),
         "listed": len(source.rows),
+        "fingerprint": source.fingerprint,
         "batch_size": source.batch_size,
         "seed": source.seed if seed is None else seed,
         "model": dict(manifest.model),
@@ -311,6 +313,7 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
         "seed": result.seed,
         "batch_size": result.batch_size,
         "data": {
+            "fingerprint": result.fingerprint,
             "train_rows": result.listed,
             "classes": len(shares),
             "train_positive_ratio": shares[1] if len(shares) == 2 else None,
@@ -598,6 +601,7 @@ def grade(folder: Path, labels: Path) -> AuditResult:
         cut_layers=head.cut_layers,
         class_shares=list(head.class_shares or truth.class_ratios),
         listed=len(truth),
+        fingerprint=truth.fingerprint,
         batch_size=head.batch_size,
         seed=head.seed,
         model=head.model,

@@ -3,6 +3,7 @@
 Its files are described in docs/reference/messages.md.
 """
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from vflbench import __version__
 from vflbench.attacks.base import Attack
-from vflbench.data.rows import BUFFER_ROWS, AlignedRows, EncodedRows, evenly_spaced
+from vflbench.data.rows import BUFFER_ROWS, AlignedRows, TrainTest, evenly_spaced
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
@@ -58,6 +59,7 @@ from vflbench.protocols.base import Protocol, Session
 from vflbench.run.attackers import USUALLY_KNOWN, Canaries, Rows, draw_known, unmet_attacks
 from vflbench.run.auditor import ASKED_ROWS
 from vflbench.run.settings import Settings
+from vflbench.run.summary import test_rows
 
 ROUNDS = "recording"
 """The folder within a run's folder."""
@@ -72,7 +74,6 @@ _MOST_SAMPLES = 10  # files; a run writes two
 class RoundRecorder:
     """Writes the rounds that `record` names into a recording. known: rows whose labels attackers know. cheating: parties
     with an adversary. release: the label privacy that is promised, if any. followed: rows that attacks follow, at most.
-    test_rows: of either class, on which the model is tested.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class RoundRecorder:
         folder: Path,
         protocol: Protocol,
         session: Session,
-        train: EncodedRows,
+        data: TrainTest,
         rows: AlignedRows,
         canaries: Canaries,
         batch_size: int,
@@ -89,9 +90,8 @@ class RoundRecorder:
         cheating: Collection[str] = (),
         release: Release | None = None,
         followed: int = 0,
-        test_rows: tuple[int, int] | None = None,
     ):
-        self.which, self._rows, self._canaries, self._train, self._known = settings.record, rows, canaries, train, known
+        self.which, self._rows, self._canaries, self._train, self._known = settings.record, rows, canaries, data.train, known
         self._folder, self._session = folder / ROUNDS, session
         self._last_only = settings.audit.epochs == "last"
         offered = {fact for seat in session.seats() for fact in protocol.offers(seat)}
@@ -105,7 +105,8 @@ class RoundRecorder:
             dcor=settings.audit.dcor,
             cheating=tuple(cheating),
             threads=torch.get_num_threads(),
-            test_rows=test_rows,
+            test_rows=test_rows(data),
+            data=data.fingerprint,
         )
         self._batch_size, self._release, self._followed = batch_size, release, followed
         self._manifest: Manifest | None = None
@@ -299,6 +300,13 @@ class RecordedRows:
     def __len__(self) -> int:
         return len(self._ids)
 
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over ids and labels, in the order of the ids."""
+        digest = hashlib.sha256(self._sorted.numpy().tobytes())
+        digest.update(self._labels[self._order].numpy().tobytes())
+        return digest.hexdigest()
+
     def sample(self, wanted: int) -> VerticalTable:
         """Training rows, spread evenly, as a run chooses them."""
         listed = self._listed.get(wanted)
@@ -331,7 +339,9 @@ class RecordedSource:
 
     head: of vflbench's own run; None for others. seed: of generators. rows: by id. ids, first_ids: (m,) in rising order, of
     all rounds, and of the first epoch. repeat: whether a row comes in two epochs. batch_size: rows of a batch. own_columns:
-    party -> its columns, of files beside the messages. notes: lines that a user must not miss.
+    party -> its columns, of files beside the messages. fingerprint: of the rows: the same where a row has the same id and
+    label; of vflbench's own run that of its data, as canaries have labels of their own. notes: lines that a user must not
+    miss.
     """
 
     def __init__(self, recording: RecordedMessages, labels: Path | None = None, *, labelled: bool = True):
@@ -351,6 +361,8 @@ class RecordedSource:
         )
         listed = _listed(recording.folder / SAMPLES) if own else {}
         self.rows = RecordedRows(table, manifest.classes, manifest.class_shares, listed, labelled=labelled)
+        of_run = self.head.data if self.head is not None and labels is None else ""
+        self.fingerprint = hashlib.sha256(of_run.encode()).hexdigest() if of_run else self.rows.fingerprint
         truth = self.rows.labels(torch.from_numpy(self.ids))  # raises where one is missing
         if labelled and len(truth) and bool((truth == truth[0]).all()):
             self.notes.append("all rows of these messages are of one class, so that no attack can be scored")

@@ -242,8 +242,8 @@ def seat(
     rounds = None
     if settings.record != "none":
         followed = max((one.attack.follows for one in auditor.attackers), default=0)
-        made = (settings, folder, protocol, session, train, rows, canaries, batch_size, auditor.known, cheating)
-        rounds = RoundRecorder(*made, _release(experiment), followed, test_rows(data))
+        made = (settings, folder, protocol, session, data, rows, canaries, batch_size, auditor.known, cheating)
+        rounds = RoundRecorder(*made, _release(experiment), followed)
     if len(canaries):
         notes.append(
             f"the labels of {len(canaries):,} training rows are replaced by fair coins (canaries), to check how much of a "
