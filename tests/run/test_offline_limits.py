@@ -1,5 +1,6 @@
 """What an audit of recorded rounds reproduces of a run with canaries, and what a recording is not enough for."""
 
+import json
 import shutil
 from dataclasses import asdict, replace
 
@@ -132,7 +133,7 @@ def test_a_party_that_cheated_makes_attacks_active(copied):
         def batch(self, view):
             self.seen.append(view.threat.active)
 
-    replace(RunHead.read(copied), cheating=["a"]).write(copied)
+    (copied / "run.json").write_text(json.dumps(asdict(replace(RunHead.read(copied), cheating=["a"]))))
     assert audit(copied, {"cheat": Cheat()}, batches=2).skipped == {}
     assert Cheat.seen == [True] * 4
 

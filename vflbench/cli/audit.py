@@ -57,6 +57,7 @@ from vflbench.run.offline import (
     AuditResult,
     audit_facts,
     audit_summary,
+    by_reason,
     contents,
     read_head,
     recording_source,
@@ -229,7 +230,7 @@ def audit_one(
     if options.require_all and not made.named:
         raise UserError("it needs the attacks that must run, as attack=[NAME,...]", key="--require-all")
     if options.describe:
-        print(description(recording, made.attacks, made.unusable, labels))
+        print(*contents(recording, made.attacks, made.unusable, labels and Path(labels)), sep="\n")
         return
     if options.scores_only:
         print(scores_only(recording, made.attacks, made.wanted, absolute(options.scores_only), options.class_shares))
@@ -333,37 +334,6 @@ def built(nodes: Any, must: set[str] | None) -> tuple[dict[str, Attack], dict[st
                 raise
             unusable[name] = text
     return attacks, unusable
-
-
-def description(
-    recording: Path, attacks: Mapping[str, Attack], unusable: Mapping[str, str], labels: str | None = None
-) -> str:
-    """Tables for the terminal: what is recorded, which attacks can run on it, and why others can't."""
-    there = contents(recording, attacks, labels)
-    refused = {**unusable, **there.refused}
-    able = [name for name in attacks if name not in refused]
-    width = max(map(len, there.facts)) + 2
-    lines = [line for key, value in there.facts.items() for line in wrapped(f"{key:<{width}}{value}", " " * width)]
-    lines += ["", *columns([("party", "layer", "width", "crosses"), *there.layers])]
-    lines += ["", *columns([("party", "kind", "batches"), *there.kinds])]
-    lines += ["", *wrapped(f"attacks that can run ({len(able)}): {', '.join(able) or 'none'}", "  ")]
-    if refused:
-        lines += ["", f"attacks that can't ({len(refused)}), and why:"]
-        for reason, of in by_reason(refused).items():
-            lines += [*wrapped(f"  {', '.join(of)}:", "  "), *wrapped(f"    {reason}", "    ")]
-    notes = [line for note in there.notes for line in wrapped(note)]
-    return "\n".join([*lines, *([""] if notes else []), *notes])
-
-
-def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    """Reason -> the attacks that it holds for."""
-    return {reason: [name for name in reasons if reasons[name] == reason] for reason in reasons.values()}
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines whose cells stand below one another."""
-    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def audit_and_report(

@@ -1,7 +1,7 @@
 """What a recording of vflbench's own run says about that run, so that an audit repeats its numbers; for the auditor."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,7 +9,6 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from vflbench.errors import UserError
 from vflbench.messages.manifest import checked, read_json
-from vflbench.messages.message_files import write_json
 from vflbench.options import Count
 from vflbench.plain_files import in_a_line, is_there
 
@@ -42,9 +41,6 @@ class RunHead:
     threads: Annotated[int, Field(ge=1, le=4096)] = 1
     test_rows: tuple[Rows, Rows] | None = None
     data: Annotated[str, Field(max_length=200)] = ""
-
-    def write(self, folder: Path) -> None:
-        write_json(folder / RUN, asdict(self))
 
     @classmethod
     def read(cls, folder: Path) -> "RunHead | None":

@@ -508,9 +508,8 @@ def _settings_name(run: Run, options: Mapping[str, Any]) -> str:
         attacks = list(run.config.get("attack") or {})
         attacks = attacks if len(attacks) <= 4 else [*attacks[:2], f"{len(attacks) - 2} more"]
         words.append("attacked by " + ("+".join(attacks) or "none") + _inner(options, "attack"))
-    path = PurePath(run.dataset.removeprefix("recording ")) if run.is_audit and "recording" in options else PurePath()
-    recording = [path.parent.name if path.name == "recording" and path.parent.name else path.name] * bool(path.name)
-    return ", ".join([*(recording or [run.defense]), *words])
+    name = run.dataset.removeprefix("recording ").removesuffix("/recording").rpartition("/")[2]
+    return ", ".join([name if run.is_audit and "recording" in options else run.defense, *words])
 
 
 def _inner(options: Mapping[str, Any], head: str) -> str:

@@ -7,9 +7,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -22,7 +21,6 @@ from pydantic import Field, TypeAdapter
 from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
 from vflbench.messages.manifest import LABELS, MOST_CLASSES, Figures, checked, read_json
 from vflbench.messages.message import Kind
@@ -48,7 +46,8 @@ from vflbench.results.schema import (
     base_name,
     level_of,
 )
-from vflbench.run.attackers import Attacker, Canaries, unmet_attacks
+from vflbench.results.terminal import wrapped
+from vflbench.run.attackers import Canaries
 from vflbench.run.auditor import Audited, Auditor, unanswered
 from vflbench.run.grade_scores import Findings, Tables
 from vflbench.run.guarantees import verdict
@@ -77,35 +76,41 @@ class AuditOptions:
     probe: bool | None = None
 
 
-@dataclass(frozen=True)
-class AuditResult:
-    """What an audit of recorded messages came to.
+class About(Record):
+    """What is said of attacks on a recording, with or without labels.
 
-    findings: of each epoch. skipped, unscored: attack -> why it could not run, or why nothing could be scored.
-    threats: attack -> who attacks, as a run's manifest has it, also of references. layers, cut_layers: party -> all layers,
-    and those that cross. class_shares: of the K classes among the training rows. listed:
-    training rows of which it has labels. fingerprint: the same for recordings of the same rows.
+    skipped: attack -> why it could not run. threats: attack -> who attacks, as a run's manifest has it, also of references.
+    layers, cut_layers: party -> all layers, and those that cross. class_shares: of the K classes among the training rows.
     batch_size: rows of a batch. seed: that was used. model: figures of the finished model (test_auc, train_auc, ...), as far
-    as the recording has them. claims: what it promises about labels. observed: what messages
-    show against that, as `ObservedPrivacy.plain`; empty where nothing is promised. notes: lines that a user must not miss.
-    test_rows: of class 0 and of class 1, on which the model was tested, where the recording says it.
+    as the recording has them. notes: lines that a user must not miss.
     """
 
-    findings: list[Findings]
-    skipped: dict[str, str]
-    unscored: dict[str, str]
-    threats: Mapping[str, Threat] = field(default_factory=dict)
-    layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    class_shares: Sequence[float] = ()
-    listed: int = 0
-    fingerprint: str = ""
+    skipped: Reasons
+    threats: dict[Text, Threat]
+    layers: dict[Text, list[Text]]
+    cut_layers: dict[Text, list[Text]]
+    class_shares: list[Annotated[float, Field(ge=0, le=1)]] | None = None
     batch_size: int = 0
     seed: int = 0
-    model: Mapping[str, float] = field(default_factory=dict)
-    claims: Mapping[str, Any] = field(default_factory=dict)
-    observed: Mapping[str, Any] = field(default_factory=dict)
-    notes: Sequence[str] = ()
+    model: Figures = Field(default_factory=dict)
+    notes: list[Text] = Field(default_factory=list)
+
+
+class AuditResult(About):
+    """What an audit of recorded messages came to.
+
+    findings: of each epoch. unscored: attack -> why nothing could be scored. listed: training rows of which it has labels.
+    fingerprint: the same for recordings of the same rows. claims: what it promises about labels. observed: what messages
+    show against that, as `ObservedPrivacy.plain`; empty where nothing is promised. test_rows: of class 0 and of class 1, on
+    which the model was tested, where the recording says it.
+    """
+
+    findings: list[Any]
+    unscored: Reasons
+    listed: int
+    fingerprint: str
+    claims: dict[str, Any] = Field(default_factory=dict)
+    observed: dict[str, Any] = Field(default_factory=dict)
     test_rows: tuple[int, int] | None = None
 
     @property
@@ -135,59 +140,57 @@ def audit(
     that needs what the recording doesn't have is skipped, with the reason; one that gives no finite scores is unscored, and
     the others have the numbers of an audit without it. Raises UserError for a recording that can't be read.
     """
-    recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
     source = RecordedSource(recording, None if labels is None else Path(labels))
-    skipped = source.skipped(attacks)
-    running = {name: attack for name, attack in attacks.items() if name not in skipped}
-    promised = recording.manifest.claims.label_dp
+    promised = source.recording.manifest.claims.label_dp
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings], dict[str, Any]]:
-        check = None if promised is None else ClaimCheck(source, promised, len(recording.epochs))
+        check = promised and ClaimCheck(source, promised, len(source.recording.epochs))
         tables = Tables if check is None else partial(Tables, listener=check.hear)
         auditor = auditor_of(source, some, seed=seed, batches=batches, epochs=epochs, probe=probe, tables=tables)
         findings = list(findings_of(source, auditor, None if check is None else check.see))
         return auditor, findings, {} if check is None else check.outcome()
 
-    with tuned(source):
-        (auditor, findings, observed), failed = _without_failing(running, once)
-    about = described(source, seed)
-    about["notes"] += _unread(source, findings)
+    skipped = source.skipped(attacks)
+    (auditor, findings, observed), failed = _attacked(source, attacks, skipped, once)
+    source.notes += _unread(source, findings)
     return AuditResult(
-        findings,
-        skipped,
-        failed | (auditor.unscored(findings[-1]) if findings else {}),
-        threats_of(_as_they_knew(auditor), attacks, probed=auditor.probes),
+        **_about(source, seed, auditor, attacks),
+        skipped=skipped,
+        findings=findings,
+        unscored=failed | (auditor.unscored(findings[-1]) if findings else {}),
+        listed=len(source.rows),
+        fingerprint=source.fingerprint,
+        claims={} if promised is None else {"label_dp": asdict(promised)},
         observed=observed,
-        test_rows=None if source.head is None else source.head.test_rows,
-        **about,
+        test_rows=source.head and source.head.test_rows,
     )
 
 
-def _without_failing(attacks: Mapping[str, Attack], run: Callable[[Mapping[str, Attack]], T]) -> tuple[T, dict[str, str]]:
+def _attacked(
+    source: RecordedSource,
+    attacks: Mapping[str, Attack],
+    skipped: Collection[str],
+    run: Callable[[Mapping[str, Attack]], T],
+) -> tuple[T, dict[str, str]]:
     """What `run` makes of those attacks that give scores as they must, and attack -> what is wrong with another's.
 
-    One row of huge values can make an attack's scores infinite. It is run again without such an attack.
+    One row of huge values can make an attack's scores infinite. It is run again without such an attack. The process is tuned
+    as that of the run, with as many of torch's threads; one where it doesn't say.
     """
     failed: dict[str, str] = {}
-    while True:
-        remaining = {name: attack for name, attack in attacks.items() if name not in failed}
-        try:
-            return run(remaining), failed
-        except UserError as error:
-            name = base_name(str(error.value))
-            if error.key != "attack" or name not in remaining:
-                raise
-            failed[name] = error.problem
-
-
-@contextmanager
-def tuned(source: RecordedSource) -> Iterator[None]:
-    """While entered, the process is tuned as that of the run, with as many of torch's threads; one where it doesn't say."""
     tune()
     before = torch.get_num_threads()
     use_threads(1 if source.head is None else source.head.threads)
     try:
-        yield
+        while True:
+            remaining = {name: attack for name, attack in attacks.items() if name not in {**skipped, **failed}}
+            try:
+                return run(remaining), failed
+            except UserError as error:
+                name = base_name(str(error.value))
+                if error.key != "attack" or name not in remaining:
+                    raise
+                failed[name] = error.problem
     finally:
         torch.set_num_threads(before)
 
@@ -269,19 +272,21 @@ def _require(recording: RecordedMessages, head: RunHead, epoch: int, there: Sequ
         raise UserError(problem, key="recording", value=recording.folder)
 
 
-def described(source: RecordedSource, seed: int | None) -> dict[str, Any]:
-    """What an audit says of its recording. seed: that was asked for."""
-    manifest = source.recording.manifest
+def _about(source: RecordedSource, seed: int | None, auditor: Auditor, attacks: Mapping[str, Attack]) -> dict[str, Any]:
+    """`About`, but for what was skipped. seed: that was asked for."""
+    manifest, there = source.recording.manifest, len(auditor.known.ids)
+    knew = [  # as many labels as there were: fewer than an attack would take, where few are recorded
+        replace(one, threat=replace(one.threat, known_rows=there)) if 0 < there < one.threat.known_rows else one
+        for one in auditor.attackers
+    ]
     return {
+        "threats": threats_of(knew, attacks, probed=auditor.probes),
         "layers": {party: list(of_party.layers) for party, of_party in manifest.parties.items()},
         "cut_layers": {party: list(manifest.cut(party)) for party in manifest.non_label_parties},
         "class_shares": list(source.rows.class_ratios),
-        "listed": len(source.rows),
-        "fingerprint": source.fingerprint,
         "batch_size": source.batch_size,
         "seed": source.seed if seed is None else seed,
         "model": dict(manifest.model),
-        "claims": {} if manifest.claims.label_dp is None else {"label_dp": asdict(manifest.claims.label_dp)},
         "notes": list(dict.fromkeys(source.notes)),
     }
 
@@ -297,21 +302,11 @@ def _unread(source: RecordedSource, findings: Sequence[Findings]) -> list[str]:
     ]
 
 
-def _as_they_knew(auditor: Auditor) -> list[Attacker]:
-    """The attackers, with as many known rows as there were: fewer than an attack would take, where few are recorded."""
-    there = len(auditor.known.ids)
-    return [
-        replace(one, threat=replace(one.threat, known_rows=there)) if 0 < there < one.threat.known_rows else one
-        for one in auditor.attackers
-    ]
-
-
 def audit_facts(result: AuditResult) -> dict[str, Any]:
     """What an audit's manifest says beside its provenance, as that of a run."""
-    shares = list(result.class_shares)
-    return {
-        "seed": result.seed,
-        "batch_size": result.batch_size,
+    shares = result.class_shares or []
+    shown = ("seed", "batch_size", "model", "claims", "notes", "cut_layers", "layers", "threats", "unscored")
+    return {name: getattr(result, name) for name in shown} | {
         "data": {
             "fingerprint": result.fingerprint,
             "train_rows": result.listed,
@@ -319,13 +314,6 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
             "train_positive_ratio": shares[1] if len(shares) == 2 else None,
             "train_class_ratios": shares,
         },
-        "model": dict(result.model),
-        "claims": dict(result.claims),
-        "notes": list(result.notes),
-        "cut_layers": {party: list(layers) for party, layers in result.cut_layers.items()},
-        "layers": {party: list(layers) for party, layers in result.layers.items()},
-        "threats": dict(result.threats),
-        "unscored": dict(result.unscored),
         "adversary": {},
         "threads": torch.get_num_threads(),
         "quantities": quantities(result.last, "seconds", *result.model),
@@ -379,50 +367,34 @@ def recording_source(recording: Path, labels: str | None = None) -> dict[str, An
     }
 
 
-@dataclass(frozen=True)
-class Contents:
-    """facts: name -> text, on the whole. layers: (party, layer, width, whether it crosses), as text. kinds: (party, kind,
-    batches that have it). refused: attack -> why it can't run. notes: lines for the user.
+def contents(
+    folder: Path, attacks: Mapping[str, Attack], unusable: Mapping[str, str], labels: Path | None = None
+) -> Iterator[str]:
+    """Lines for the terminal: what is in a recording, which attacks can run on it, and why others can't. Raises UserError.
+
+    Read are what holds for all batches, their headers and ids, and the labels if they are there. unusable: attack -> why it
+    can't be built.
     """
-
-    facts: Mapping[str, str]
-    layers: Sequence[tuple[str, str, str, str]]
-    kinds: Sequence[tuple[str, str, str]]
-    refused: Mapping[str, str]
-    notes: Sequence[str]
-
-
-def contents(folder: Path, attacks: Mapping[str, Attack], labels: str | None = None) -> Contents:
-    """What is in a recording, and which attacks can't run on it. Raises UserError.
-
-    Read are what holds for all batches, their headers and ids, and the labels if they are there.
-    """
-    recording = RecordedMessages(folder)
-    manifest, epochs = recording.manifest, recording.epochs
+    source = RecordedSource(folder, labels, labelled=labels is not None or (folder / LABELS).is_file())
+    recording, manifest, rows = source.recording, source.recording.manifest, source.rows
+    claim = manifest.claims.label_dp
     facts = {
         "recording": str(folder),
         "written by": manifest.producer,
         "parties": "; ".join(f"{', '.join(parties)} ({seat})" for seat, parties in recording.seats.items() if parties),
-        "epochs": f"{len(epochs):,}",
-        "batches": f"{sum(map(len, epochs.values())):,} recorded" + ("" if manifest.complete else ", maybe a sample of all"),
+        "epochs": f"{len(recording.epochs):,}",
+        "batches": f"{sum(map(len, recording.epochs.values())):,} recorded"
+        + ", maybe a sample of all" * (not manifest.complete),
         "classes": str(manifest.classes),
+        "training rows": f"{len(rows):,} with labels" if source.labelled else "",
+        "class shares": ", ".join(f"{share:.4f}" for share in rows.class_ratios) if source.labelled else "",
+        "ids": "a row has the same in every epoch" if source.repeat else "none comes in two epochs",
+        "batch size": f"{manifest.batch_size:,}" if manifest.batch_size else "",
+        "claim": claim and f"label DP with eps = {claim.eps:g}" + ", labels drawn again in each epoch" * claim.fresh,
+        "the model": ", ".join(f"{name} {value:.4f}" for name, value in manifest.model.items()),
     }
-    if labels is None and not (folder / LABELS).is_file():
-        cheating = (RunHead.read(folder) or RunHead()).cheating
-        refused = unmet_attacks(attacks, _offers(recording), manifest.classes, cheating=cheating, where="this recording")
-        notes = ["no labels are here: --labels FILE names them, and --scores-only DIR attacks without any"]
-    else:
-        source = RecordedSource(recording, None if labels is None else Path(labels))
-        shares = ", ".join(f"{share:.4f}" for share in source.rows.class_ratios)
-        facts |= {"training rows": f"{len(source.rows):,} with labels", "class shares": shares}
-        facts["ids"] = "a row has the same in every epoch" if source.repeat else "none comes in two epochs"
-        refused, notes = source.skipped(attacks), source.notes
-    if manifest.batch_size is not None:
-        facts["batch size"] = f"{manifest.batch_size:,}"
-    if manifest.claims.label_dp is not None:
-        claim = manifest.claims.label_dp
-        facts["claim"] = f"label DP with eps = {claim.eps:g}" + (", labels drawn again in each epoch" if claim.fresh else "")
-    facts["the model"] = ", ".join(f"{name} {value:.4f}" for name, value in manifest.model.items())
+    for name, text in facts.items():
+        yield from wrapped(f"{name:<15}{text}", " " * 15) if text else ()
     layers = [
         (party, layer, str(width), "yes" if party != manifest.labels and layer in manifest.cut(party) else "no")
         for party, of_party in manifest.parties.items()
@@ -433,36 +405,36 @@ def contents(folder: Path, attacks: Mapping[str, Attack], labels: str | None = N
         for party, coverage in recording.coverage.items()
         for kind, count in sorted(coverage.kinds.items())
     ]
-    return Contents({name: text for name, text in facts.items() if text}, layers, kinds, refused, notes)
+    for table in ([("party", "layer", "width", "crosses"), *layers], [("party", "kind", "batches"), *kinds]):
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        yield ""
+        for row in table:
+            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    refused = {**unusable, **source.skipped(attacks)}
+    able = [name for name in attacks if name not in refused]
+    yield from ("", *wrapped(f"attacks that can run ({len(able)}): {', '.join(able) or 'none'}", "  "))
+    if refused:
+        yield from ("", f"attacks that can't ({len(refused)}), and why:")
+    for reason, names in by_reason(refused).items():
+        yield from (*wrapped(f"  {', '.join(names)}:", "  "), *wrapped(f"    {reason}", "    "))
+    without = "no labels are here: --labels FILE names them, and --scores-only DIR attacks without any"
+    for note in source.notes if source.labelled else [without, *source.notes]:
+        yield from ("", *wrapped(note))
 
 
-def _offers(recording: RecordedMessages) -> Callable[[Seat], frozenset[type[Fact]]]:
-    """The facts of each seat, as far as the messages alone say it."""
-
-    def offers(seat: Seat) -> frozenset[type[Fact]]:
-        offered = recording.offers(seat)
-        return offered | {OwnModel} if seat is Seat.NON_LABEL and Embeddings in offered else offered
-
-    return offers
+def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """Reason -> the attacks that it holds for."""
+    return {reason: [name for name in reasons if reasons[name] == reason] for reason in reasons.values()}
 
 
-class ScoresHead(Record):
-    """scores.json: what stands beside scores without labels, of the recording and of the attacks that scored it."""
+class ScoresHead(About):
+    """scores.json: what stands beside scores without labels. attacks: that have scores. rows: that were attacked."""
 
     format: Literal["vflbench-scores/1"] = "vflbench-scores/1"
     classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)]
     epochs: Annotated[int, Field(ge=1, le=10**4)]
-    threats: dict[Text, Threat]
-    layers: dict[Text, list[Text]]
-    cut_layers: dict[Text, list[Text]]
-    skipped: Reasons
     attacks: list[Text]
     rows: int = 0
-    batch_size: int = 0
-    seed: int = 0
-    class_shares: list[Annotated[float, Field(ge=0, le=1)]] | None = None
-    model: Figures = Field(default_factory=dict)
-    notes: list[Text] = Field(default_factory=list)
 
 
 def read_head(folder: Path) -> ScoresHead:
@@ -527,17 +499,12 @@ def write_scores(
     most of an embedding. Attacks that are given labels run if known.parquet has some; references are left out, as are
     reconstructions and class counts. shares: of the classes, in place of those in manifest.json. Raises UserError.
     """
-    recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
-    if shares is not None:
-        recording.know_shares(shares)
     if (out / SCORES).exists() or (out / SCORES_HEAD).exists():
         raise UserError("it holds scores already; name another folder, or delete this one", key="--scores-only", value=out)
-    source = RecordedSource(recording, labelled=False)
+    source = RecordedSource(recording, shares=shares, labelled=False)
     skipped = source.skipped(attacks)
-    running = {name: attack for name, attack in attacks.items() if name not in skipped}
-    if not running:
-        names = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
-        reasons = "; ".join(f"{', '.join(names[reason])}: {reason}" for reason in names)
+    if len(skipped) == len(attacks):
+        reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason(skipped).items())
         raise UserError(f"no attack can run on this recording without labels ({reasons})", key="--scores-only", value=out)
     out.mkdir(parents=True, exist_ok=True)
     asked: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": False, "references": False}
@@ -553,18 +520,15 @@ def write_scores(
             raise
         return auditor, made
 
-    with tuned(source):
-        (auditor, epochs_made), failed = _without_failing(running, once)
-    about = described(source, seed)
+    (auditor, epochs_made), failed = _attacked(source, attacks, skipped, once)
+    manifest = source.recording.manifest
     head = ScoresHead(
-        classes=recording.manifest.classes,
+        **_about(source, seed, auditor, attacks) | {"class_shares": manifest.class_shares},
+        classes=manifest.classes,
         epochs=epochs_made,
-        threats=threats_of(_as_they_knew(auditor), attacks),
         skipped=skipped | failed,
-        attacks=[name for name in running if name not in failed],
-        rows=about["listed"],
-        class_shares=about["class_shares"] if recording.manifest.class_shares else None,
-        **{key: about[key] for key in ("layers", "cut_layers", "batch_size", "seed", "model", "notes")},
+        attacks=[name for name in attacks if name not in {**skipped, **failed}],
+        rows=len(source.rows),
     )
     write_json(out / SCORES_HEAD, head.model_dump(mode="json"))
     return head
@@ -592,18 +556,11 @@ def grade(folder: Path, labels: Path) -> AuditResult:
         tables[rows.epoch].add(rows.key, rows.scores, label, known, canary, rows.candidates, rows.difference)
     findings = [Findings(table.leaks()) for table in tables]
     scored = {leak.attack for leak in findings[-1].leaks if leak.batches}
+    about = {name: getattr(head, name) for name in About.model_fields}
     return AuditResult(
-        findings,
-        dict(head.skipped),
-        unanswered(list(head.attacks), scored),
-        head.threats,
-        layers=head.layers,
-        cut_layers=head.cut_layers,
-        class_shares=list(head.class_shares or truth.class_ratios),
+        **about | {"class_shares": head.class_shares or truth.class_ratios},
+        findings=findings,
+        unscored=unanswered(list(head.attacks), scored),
         listed=len(truth),
         fingerprint=truth.fingerprint,
-        batch_size=head.batch_size,
-        seed=head.seed,
-        model=head.model,
-        notes=list(head.notes),
     )

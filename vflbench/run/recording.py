@@ -6,7 +6,7 @@ Its files are described in docs/reference/messages.md.
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,13 +44,13 @@ from vflbench.messages.manifest import (
     read_manifest,
 )
 from vflbench.messages.message_batch import FACTS, packed
-from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
+from vflbench.messages.message_files import write_batch_file, write_json, write_manifest, write_rows
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.private_files import write_private
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Facts, Round
 from vflbench.messages.row_files import Labels, named_labels, read_features, read_ids, read_labels
-from vflbench.messages.run_head import SAMPLES, RunHead
+from vflbench.messages.run_head import RUN, SAMPLES, RunHead
 from vflbench.messages.threat import Seat
 from vflbench.messages.view import Unavailable
 from vflbench.metrics.privacy import Release
@@ -224,7 +224,7 @@ class RoundRecorder:
         audit can't repeat its numbers.
         """
         if not self._session.remote():
-            self._head.write(self._folder)
+            write_json(self._folder / RUN, asdict(self._head))
 
 
 class Table:
@@ -334,8 +334,9 @@ class RecordedRows:
 
 
 class RecordedSource:
-    """A recording with the labels that answers are graded against. labels: in place of labels.parquet. labelled: False to do
-    without; then the id of a row stands for its label, and attacks that know any but those in known.parquet can't run.
+    """A recording with the labels that answers are graded against. labels: in place of labels.parquet. shares: of the
+    classes, in place of those in manifest.json. labelled: False to do without labels; then the id of a row stands for its
+    label, and attacks that know any but those in known.parquet can't run.
 
     head: of vflbench's own run; None for others. seed: of generators. rows: by id. ids, first_ids: (m,) in rising order, of
     all rounds, and of the first epoch. repeat: whether a row comes in two epochs. batch_size: rows of a batch. own_columns:
@@ -344,8 +345,18 @@ class RecordedSource:
     miss.
     """
 
-    def __init__(self, recording: RecordedMessages, labels: Path | None = None, *, labelled: bool = True):
-        self.recording, self.labelled = recording, labelled
+    def __init__(
+        self,
+        recording: RecordedMessages | Path | str,
+        labels: Path | None = None,
+        *,
+        shares: Sequence[float] | None = None,
+        labelled: bool = True,
+    ):
+        self.recording = recording = recording if isinstance(recording, RecordedMessages) else RecordedMessages(recording)
+        self.labelled = labelled
+        if shares is not None:
+            recording.know_shares(shares)
         self.head = RunHead.read(recording.folder) if labelled else None
         if self.head is not None:
             self.head.check_rounds(recording.epochs, recording.folder)

@@ -38,7 +38,7 @@ from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import refusals
 from vflbench.run.recording import RoundRecorder
 from vflbench.run.settings import Settings
-from vflbench.run.summary import EPOCHS, LOSS_EVERY, EpochResult, test_rows
+from vflbench.run.summary import EPOCHS, LOSS_EVERY, EpochResult
 
 TWO_CLASSES: Mapping[str, Attack] = {"norm": Norm(), "spectral": Spectral()}
 """The default attacks, as configs/train.yaml has them."""
