@@ -158,19 +158,19 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 376,
     "vflbench/attacks": 7_805,
-    "vflbench/cli": 2_659,
+    "vflbench/cli": 2_632,
     "vflbench/data": 6_653,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 790,
     "vflbench/hosts": 1_649,
-    "vflbench/messages": 3_055,
+    "vflbench/messages": 3_053,
     "vflbench/metrics": 1_410,
     "vflbench/models": 1_374,
     "vflbench/numerics": 2_422,
     "vflbench/protocols": 2_095,
     "vflbench/report": 3_177,
     "vflbench/results": 1_632,
-    "vflbench/run": 3_917,
+    "vflbench/run": 3_896,
 }
 
 

@@ -115,11 +115,7 @@ class Plan:
 
     def folder(self, out: str | None) -> Path:
         """The folder that was named, or outputs/audit_RECORDING_ATTACKS_DIGEST."""
-        return (
-            absolute(out)
-            if out
-            else Path("outputs").absolute() / f"{self.config['name']}_{digest(self.config, self.origin)}"
-        )
+        return absolute(out or f"outputs/{self.config['name']}_{digest(self.config, self.origin)}")
 
 
 def audit(arguments: Sequence[str]) -> None:
@@ -230,7 +226,7 @@ def audit_one(
     if options.require_all and not made.named:
         raise UserError("it needs the attacks that must run, as attack=[NAME,...]", key="--require-all")
     if options.describe:
-        print(*contents(recording, made.attacks, made.unusable, labels and Path(labels)), sep="\n")
+        print(*contents(recording, made.attacks, made.unusable, Path(labels) if labels else None), sep="\n")
         return
     if options.scores_only:
         print(scores_only(recording, made.attacks, made.wanted, absolute(options.scores_only), options.class_shares))
@@ -352,7 +348,13 @@ def audit_and_report(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with alone_in(folder):
-            notices = compute(made, source, result, folder)
+            state = recording_source(source, made.wanted.labels)
+            is_finished = not made.overwrite and look(folder, made.config, made.origin) is Earlier.FINISHED
+            if is_finished and read_manifest(folder).source == state:
+                notices = [f"finished before, so not computed again (overwrite=true would): {folder}"]
+            else:
+                compute(made, state, result, folder, overwrite=made.overwrite or is_finished)
+                notices = ["the recording has changed since it was audited here, so it was audited again"] * is_finished
             lines, code = judge_all(folder, gates)
             wishes = Wishes(title="What recorded messages give away", gates=tuple(lines), formats=())
             page, summary = write_report([folder], folder / "report", wishes), read_summary(folder)
@@ -369,18 +371,7 @@ def audit_and_report(
         fail(f"--require-all: not every attack could be run and scored: {listed}")
 
 
-def compute(made: Plan, source: Path, result: Callable[[], AuditResult], folder: Path) -> list[str]:
-    """Write the result folder, unless this audit of this source, as it is now, is in it. Returns lines for the user."""
-    state = recording_source(source, made.wanted.labels)
-    earlier = Earlier.NOTHING if made.overwrite else look(folder, made.config, made.origin)
-    is_finished = earlier is Earlier.FINISHED
-    if is_finished and read_manifest(folder).source == state:
-        return [f"finished before, so not computed again (overwrite=true would): {folder}"]
-    record(made, state, result, folder, overwrite=made.overwrite or is_finished)
-    return ["the recording has changed since it was audited here, so it was audited again"] if is_finished else []
-
-
-def record(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult], folder: Path, *, overwrite: bool) -> None:
+def compute(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult], folder: Path, *, overwrite: bool) -> None:
     """Audit and write everything; summary.json last. state: of what is audited."""
     known = provenance(seed=made.wanted.seed or 0, overrides=made.overrides, choices=made.choices, identity=made.origin)
     manifest = {**known, "source": state, "kind": KIND, "plugins": described(())}

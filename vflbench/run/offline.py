@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import count
@@ -144,7 +144,7 @@ def audit(
     promised = source.recording.manifest.claims.label_dp
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings], dict[str, Any]]:
-        check = promised and ClaimCheck(source, promised, len(source.recording.epochs))
+        check = ClaimCheck(source, promised, len(source.recording.epochs)) if promised else None
         tables = Tables if check is None else partial(Tables, listener=check.hear)
         auditor = auditor_of(source, some, seed=seed, batches=batches, epochs=epochs, probe=probe, tables=tables)
         findings = list(findings_of(source, auditor, None if check is None else check.see))
@@ -162,14 +162,14 @@ def audit(
         fingerprint=source.fingerprint,
         claims={} if promised is None else {"label_dp": asdict(promised)},
         observed=observed,
-        test_rows=source.head and source.head.test_rows,
+        test_rows=source.head.test_rows if source.head else None,
     )
 
 
 def _attacked(
     source: RecordedSource,
     attacks: Mapping[str, Attack],
-    skipped: Collection[str],
+    skipped: Mapping[str, str],
     run: Callable[[Mapping[str, Attack]], T],
 ) -> tuple[T, dict[str, str]]:
     """What `run` makes of those attacks that give scores as they must, and attack -> what is wrong with another's.

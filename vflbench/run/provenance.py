@@ -265,16 +265,12 @@ def git_commit() -> str | None:
     """Commit of the checkout that this package runs from, with `+changes` if it was edited; None outside a checkout."""
     if not (PACKAGE.parent / ".git").exists():
         return None
+    described = ("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes")
+    command = ["git", "-C", os.fspath(PACKAGE), *described]
     try:
-        commit = _git("rev-parse", "HEAD")
-        return commit + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # nosec B603  # git, no shell
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", os.fspath(PACKAGE), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # nosec B603  # git, no shell
     return done.stdout.strip()
 
 

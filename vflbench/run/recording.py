@@ -6,7 +6,7 @@ Its files are described in docs/reference/messages.md.
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -71,44 +71,42 @@ _MOST_VISITS = 1.1  # of a row in an epoch; a run draws left-over rows again
 _MOST_SAMPLES = 10  # files; a run writes two
 
 
+@dataclass
 class RoundRecorder:
     """Writes the rounds that `record` names into a recording. known: rows whose labels attackers know. cheating: parties
     with an adversary. release: the label privacy that is promised, if any. followed: rows that attacks follow, at most.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        folder: Path,
-        protocol: Protocol,
-        session: Session,
-        data: TrainTest,
-        rows: AlignedRows,
-        canaries: Canaries,
-        batch_size: int,
-        known: Rows,
-        cheating: Collection[str] = (),
-        release: Release | None = None,
-        followed: int = 0,
-    ):
-        self.which, self._rows, self._canaries, self._train, self._known = settings.record, rows, canaries, data.train, known
-        self._folder, self._session = folder / ROUNDS, session
-        self._last_only = settings.audit.epochs == "last"
-        offered = {fact for seat in session.seats() for fact in protocol.offers(seat)}
+    settings: Settings
+    folder: Path
+    protocol: Protocol
+    session: Session
+    data: TrainTest
+    rows: AlignedRows
+    canaries: Canaries
+    batch_size: int
+    known: Rows
+    cheating: Collection[str] = ()
+    release: Release | None = None
+    followed: int = 0
+
+    def __post_init__(self) -> None:
+        settings, session = self.settings, self.session
+        self._folder, self._train, self._last_only = self.folder / ROUNDS, self.data.train, settings.audit.epochs == "last"
+        offered = {fact for seat in session.seats() for fact in self.protocol.offers(seat)}
         self._facts = frozenset(offered & {*FACTS.values()})
-        self._asks = Seat.NON_LABEL in session.seats() and OwnModel in protocol.offers(Seat.NON_LABEL)
+        self._asks = Seat.NON_LABEL in session.seats() and OwnModel in self.protocol.offers(Seat.NON_LABEL)
         self._head = RunHead(
             seed=settings.seed,
             batches=settings.audit.batches,
             epochs=settings.audit.epochs,
             probe=settings.audit.probe,
             dcor=settings.audit.dcor,
-            cheating=tuple(cheating),
+            cheating=tuple(self.cheating),
             threads=torch.get_num_threads(),
-            test_rows=test_rows(data),
-            data=data.fingerprint,
+            test_rows=test_rows(self.data),
+            data=self.data.fingerprint,
         )
-        self._batch_size, self._release, self._followed = batch_size, release, followed
         self._manifest: Manifest | None = None
         self._wanted: set[int] = set()
 
@@ -120,9 +118,9 @@ class RoundRecorder:
             self._manifest = None
         elif self._manifest is None and (self._folder / MANIFEST).is_file():
             self._manifest = read_manifest(self._folder)  # of the same run, which was stopped and goes on
-        self._wanted = set(range(steps)) if self.which == "messages" else set(audited)
+        self._wanted = set(range(steps)) if self.settings.record == "messages" else set(audited)
         before: list[int] = [] if self._last_only else sorted(self._wanted)
-        recorded = [] if self.which == "messages" else [*[before] * number, sorted(self._wanted)]
+        recorded = [] if self.settings.record == "messages" else [*[before] * number, sorted(self._wanted)]
         self._head = replace(self._head, steps=[*[steps] * number, steps], recorded=recorded)
 
     def wants(self, step: int) -> frozenset[type[Fact]]:
@@ -161,7 +159,7 @@ class RoundRecorder:
             for party, of_party in facts.items() if len(ids) and self._wanted else ():
                 model = of_party.get(OwnModel)
                 if isinstance(model, OwnModel):
-                    columns = self._rows.features(party, ids)
+                    columns = self.rows.features(party, ids)
                     tensors = packed(Embeddings(model.embed(ids))) | packed(OwnColumns(columns.numeric, columns.categorical))
                     number = (epoch + 1) * _PER_EPOCH - 1
                     write_batch_file(self._folder, party, number, ids.cpu(), tensors, epoch=epoch, step=0, phase="end")
@@ -180,17 +178,17 @@ class RoundRecorder:
             yield
         except OSError as error:
             problem = f"messages can't be recorded: {error.strerror or error}"
-            raise UserError(problem, key="record", value=self.which) from error
+            raise UserError(problem, key="record", value=self.settings.record) from error
 
     def _manifest_of(self, round_: Round) -> Manifest:
         parties = {}
-        for party in {**self._session.layers(), **round_.facts}:
+        for party in {**self.session.layers(), **round_.facts}:
             embeddings = round_.facts.get(party, {}).get(Embeddings)
             layers = embeddings.layers if isinstance(embeddings, Embeddings) else {}
-            cut = [layer for layer in self._session.cut_layers().get(party, ()) if layer in layers]
+            cut = [layer for layer in self.session.cut_layers().get(party, ()) if layer in layers]
             parties[party] = PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, cut)
         updates = next((f for facts in round_.facts.values() for f in facts.values() if isinstance(f, Updates)), None)
-        release = self._release
+        release = self.release
         try:
             return Manifest(
                 classes=self._train.classes,
@@ -198,32 +196,32 @@ class RoundRecorder:
                 producer=f"vflbench train, version {__version__}",
                 labels=LABEL_PARTY,
                 class_shares=list(self._train.class_ratios),
-                batch_size=self._batch_size,
-                complete=self.which == "messages",
+                batch_size=self.batch_size,
+                complete=self.settings.record == "messages",
                 claims=Claims() if release is None else Claims(LabelDpClaim(release.epsilon, release.fresh)),
                 rules=None if updates is None else updates.rules,
             )
         except ValueError as error:
-            raise UserError(f"this run can't be recorded: {error}", key="record", value=self.which) from error
+            raise UserError(f"this run can't be recorded: {error}", key="record", value=self.settings.record) from error
 
     def _write_beginning(self, manifest: Manifest) -> None:
         """What is known before the first round; labels of every training row in their order, canaries' as trained on."""
         write_manifest(self._folder, manifest)
         self._write_head()
         ids = torch.cat([block.ids for block in self._train.blocks(None)])
-        labels = torch.cat([self._rows.labels(some) for some in ids.split(BUFFER_ROWS)])
-        canary = torch.cat([self._canaries.find(some)[0] for some in ids.split(BUFFER_ROWS)])
+        labels = torch.cat([self.rows.labels(some) for some in ids.split(BUFFER_ROWS)])
+        canary = torch.cat([self.canaries.find(some)[0] for some in ids.split(BUFFER_ROWS)])
         write_rows(self._folder / LABELS, {"id": ids, "label": labels, "canary": canary})
-        write_rows(self._folder / KNOWN, {"id": self._known.ids, "label": self._known.labels})
+        write_rows(self._folder / KNOWN, {"id": self.known.ids, "label": self.known.labels})
         if len(ids) > BUFFER_ROWS:  # of these, a sample is whole chunks of rows
-            for wanted in {ASKED_ROWS, self._followed} - {0}:
+            for wanted in {ASKED_ROWS, self.followed} - {0}:
                 write_rows(self._folder / SAMPLES / f"{wanted}.parquet", {"id": self._train.sample(wanted).ids})
 
     def _write_head(self) -> None:
         """Nothing where parties live elsewhere: attacks of the run had more than what crossed, which is recorded here, so an
         audit can't repeat its numbers.
         """
-        if not self._session.remote():
+        if not self.session.remote():
             write_json(self._folder / RUN, asdict(self._head))
 
 
@@ -257,14 +255,12 @@ class Table:
     def _find(self, ids: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Places among the rows, (n,) bool whether they are there, and the values. Keeps one copy of each row."""
         if len(self._ids) > 1 or (self._ids and not bool((self._ids[0][1:] > self._ids[0][:-1]).all())):
-            joined = torch.cat(self._ids)
             names = [name for name in self._parts[-1] if all(name in part for part in self._parts)]
-            ordered, order = joined.sort(stable=True)
-            is_last = torch.ones_like(ordered, dtype=torch.bool)
-            is_last[:-1] = ordered[1:] != ordered[:-1]
-            kept = order[is_last]
-            self._parts = [{name: torch.cat([part[name] for part in self._parts])[kept] for name in names}]
-            self._ids = [joined[kept]]
+            joined = torch.cat(self._ids)
+            unique, from_the_end = np.unique(joined.numpy()[::-1], return_index=True)
+            last = torch.from_numpy(len(joined) - 1 - from_the_end)
+            self._parts = [{name: torch.cat([part[name] for part in self._parts])[last] for name in names}]
+            self._ids = [torch.from_numpy(unique)]
         if not self._ids:
             return torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool), {}
         place = torch.searchsorted(self._ids[0], ids).clamp_(max=len(self._ids[0]) - 1)
