@@ -67,11 +67,6 @@ def context_of(ids: Tensor, columns: Features | None, epoch: int, rng: torch.Gen
     return Context(ids.clone(), None if columns is None else OwnColumns(columns.numeric, columns.categorical), epoch, rng)
 
 
-def single(h: Tensor) -> Tensor:
-    """float64 values as float32; others as they are."""
-    return h.float() if h.dtype is torch.float64 else h
-
-
 def first_gradient(network: nn.Module) -> Tensor:
     """(p,) of the batch, by the parameters of the first layer: those of the module that holds the network's first."""
     for module in network.modules():
@@ -345,14 +340,15 @@ class LabelNetworks(nn.Module):
     ) -> tuple[dict[str, Tensor], Tensor]:
         own_layers, inputs = {}, list(received)
         if self.bottom is not None and columns is not None:
-            own_layers = {layer: single(h) for layer, h in self.bottom(columns.numeric, columns.categorical).items()}
+            own = self.bottom(columns.numeric, columns.categorical)
+            own_layers = {layer: h.float() if h.dtype is torch.float64 else h for layer, h in own.items()}
             inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
         wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
         deep = [next(h for layer, h in tensors.items() if layer != WIDE) for tensors in inputs]
         if self.entrance is not None:
             deep[: len(received)] = self.entrance(deep[: len(received)])
         activations, logits = self.top(deep, wide)
-        return {**own_layers, **activations}, logits.float()
+        return {**own_layers, **activations}, logits
 
 
 class LabelParty:
@@ -376,13 +372,12 @@ class LabelParty:
         entrance: nn.Module | None = None,
         adversary: LabelAdversary | None = None,
     ):
-        self.labels, self.rows, self.top, self.bottom = labels, rows, top, bottom
-        self.entrance = entrance
+        self.labels, self.rows = labels, rows
+        self.top, self.bottom, self.entrance = top, bottom, entrance
         self.layers: tuple[str, ...] = (*(() if bottom is None else bottom.layers), *getattr(top, "layers", ()))
         self.defense = defense() if own_defense is None else own_defense
         self._gradient_defenses: dict[tuple[str, str], Chain] = defaultdict(defense)  # by party and layer
-        self.noise, self.adversary = noise, adversary
-        self.network = LabelNetworks(top, bottom, entrance)
+        self.noise, self.adversary, self.network = noise, adversary, LabelNetworks(top, bottom, entrance)
         self.optimizer = attach(optimizer, self.network)
 
     def respond(self, embeddings: Sequence[Message], epoch: int = 0) -> Response:
@@ -397,6 +392,7 @@ class LabelParty:
         context = context_of(ids, columns, epoch, self.noise.training)
         received = [{layer: h.detach().requires_grad_() for layer, h in m.corrected.items()} for m in embeddings]
         activations, logits = self.network(received, columns)
+        logits = logits.float()
         y = self.defense.labels(self.labels(ids), logits.detach(), context)
         loss = self.defense.loss(logits, y)
         if loss is None:
@@ -448,7 +444,8 @@ class LabelParty:
         """Logits (n, 1) for two classes, (n, K) for K > 2."""
         columns = None if self.rows is None else self.rows(embeddings[0].ids)
         with evaluating(self.network):
-            return self.defense.prediction(self.network([message.corrected for message in embeddings], columns)[1])
+            logits: Tensor = self.network([message.corrected for message in embeddings], columns)[1]
+            return self.defense.prediction(logits.float())
 
     def figures(self) -> list[Figures]:
         """What its defenses counted and measured since the last call."""
