@@ -88,7 +88,7 @@ def prepare(page: str, shelf: Path, folder: Path) -> None:
             (folder / file.name).symlink_to(file)
     (folder / "docs").symlink_to(ROOT / "docs")
     recorded = shelf / "run" / "recording"
-    for name in ("recorded", "parties/a/recording", "theirs/recorded"):
+    for name in ("recorded", "defended", "parties/a/recording", "theirs/recorded"):
         shutil.copytree(recorded, folder / name)
     if any(command.words[1:2] == ("grade",) for command in commands(page)):
         (folder / "labels.parquet").unlink()
