@@ -12,6 +12,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from option_fields import CONFIGS, SMALL, Choice, choices, composed, in_a_child, is_paragraph, outcome, settings, small_run
+from volume import volume
 
 from vflbench.cli.build import KEYED, SINGLE, build
 from vflbench.cli.components import build_loggers
@@ -35,10 +36,10 @@ ODD = (
     ),
     *("'${x}'", "'${'", "'$(touch x)'", "os.system", "{_target_: os.mkdir, path: x}", "9" * 5000),
 )
-EACH = 20
+EACH = min(volume(64), 20)
 """Of these, for each key others."""
 
-RUN = 60
+RUN = volume(160)
 """Accepted odd values with which a small run is made."""
 
 
@@ -125,7 +126,7 @@ def test_odd_values_of_every_key_build_or_are_refused_in_a_paragraph(tmp_path, m
     subjects.append(([], [*settings(), "name", "audit", *SINGLE, *KEYED, "loud"]))
     count, accepted, wrong = in_a_child(lambda: walked(subjects), seconds=600)
     assert not wrong, "\n".join([f"{len(wrong)} of {count}", *wrong[:20]])
-    assert count >= 5000
+    assert count >= 250 * EACH
     assert os.listdir(tmp_path) == []
     chosen = random.Random(19).sample([(place, word) for place, word in accepted if place < len(every)], RUN)
     bad = []

@@ -10,6 +10,7 @@ import pytest
 from criteo_mutations import mutate as mutate_criteo
 from raw_files import avazu_line, criteo_line, error_of, load, write
 from text_mutations import mutate as mutate_text
+from volume import volume
 
 from vflbench.data import compiled
 from vflbench.data.avazu import FORMAT as AVAZU
@@ -123,7 +124,7 @@ def test_mutated_lines_are_read_as_the_careful_parser_does():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 2))
 def test_many_mutated_lines_are_read_as_the_careful_parser_does(seed):
-    mutated(seed, 2500)
+    mutated(seed, volume(12_000))
 
 
 def bytes_of(dataset) -> dict[str, bytes] | str:

@@ -15,6 +15,7 @@ from PIL import Image
 from plain_parsers import MISSING, WORDS, is_label, libsvm, real, records
 from raw_files import avazu_line, criteo_line
 from text_mutations import mutate, mutate_bytes
+from volume import volume
 
 from vflbench.cli.config import with_privacy
 from vflbench.data.avazu import FORMAT, Avazu
@@ -55,7 +56,7 @@ def read(dataset, rng=None):
 def test_criteo(tmp_path):
     good = [criteo_line(i % 2, {1: i}, {1: f"{i % 3:08x}"}).encode() for i in range(24)]
     rng = random.Random(19)
-    for _ in range(4):
+    for _ in range(volume(16)):
         content = b"\n".join([*good, *(mutate_criteo(rng.choice(good), rng) for _ in range(1000))])
         (tmp_path / "x").write_bytes(content)
         table, facts = read(Criteo(path=str(tmp_path / "x"), **SKIP))
@@ -71,7 +72,7 @@ def test_criteo(tmp_path):
 def test_avazu(tmp_path):
     good = [avazu_line(click=str(i % 2), C20=str(i % 4 - 1), device_ip=f"{i:08x}").encode() for i in range(24)]
     rng, header = random.Random(19), ",".join(FORMAT.columns).encode()
-    for _ in range(4):
+    for _ in range(volume(16)):
         body = b"\n".join([*good, *(mutate(rng.choice(good), b",", rng) for _ in range(1000))])
         (tmp_path / "x").write_bytes(header + b"\n" + body)
         table, facts = read(Avazu(path=str(tmp_path / "x"), **SKIP))
@@ -115,7 +116,7 @@ def csv_rows(body: bytes) -> tuple[list[list[str]], int]:
 
 def test_csv(tmp_path):
     rng = random.Random(19)
-    for _ in range(4):
+    for _ in range(volume(16)):
         body = b"\n".join([*CSV, *(mutate(rng.choice(CSV), b",", rng) for _ in range(1000))])
         (tmp_path / "x").write_bytes(b"n,c,y\n" + body)
         table, facts = read(Csv(path=str(tmp_path / "x"), label="y", types=TYPES, positive="yes", **SKIP))
@@ -133,7 +134,7 @@ def test_csv(tmp_path):
 
 def test_csv_with_one_mutated_line(tmp_path):
     rng, accepted = random.Random(20), 0
-    for _ in range(200):
+    for _ in range(volume(800)):
         body = b"\n".join([*CSV, mutate(rng.choice(CSV), b",", rng)]) + b"\n"
         (tmp_path / "x").write_bytes(b"n,c,y\n" + body)
         table, facts = read(Csv(path=str(tmp_path / "x"), label="y", types=TYPES))
@@ -147,7 +148,7 @@ def test_csv_with_one_mutated_line(tmp_path):
         assert not bad
         assert facts["class_rows"] == dict(counts)
         assert set(counts) == {"yes", "no"} or min(counts.values()) > 1
-    assert 20 < accepted < 180
+    assert volume(80) < accepted < volume(720)
 
 
 SVM = [f"{1 if i % 2 else -1} 1:{i % 3} 4:{i / 8} 7:1".encode() for i in range(12)]
@@ -155,7 +156,7 @@ SVM = [f"{1 if i % 2 else -1} 1:{i % 3} 4:{i / 8} 7:1".encode() for i in range(1
 
 def test_libsvm(tmp_path):
     rng, accepted = random.Random(19), 0
-    for _ in range(1_500):
+    for _ in range(volume(6_000)):
         lines = [*SVM, mutate(rng.choice(SVM), b" ", rng)]
         rng.shuffle(lines)
         content = b"\n".join(lines) + rng.choice((b"", b"\n"))
@@ -171,7 +172,7 @@ def test_libsvm(tmp_path):
         assert facts["classes_are"] == [str(label) for label in sorted(set(labels))]
         assert table.labels.tolist() == [sorted(set(labels)).index(label) for label in labels]
         np.testing.assert_array_equal(table.numeric, x)
-    assert 300 < accepted < 5_700
+    assert volume(600) < accepted < volume(5_700)
 
 
 def svm_rows(content: bytes) -> tuple[list[int], np.ndarray] | None:
@@ -210,7 +211,7 @@ BITS = [f"{'yes' if i % 2 else 'no'},{i % 2},{'y' if i % 3 else 'n'},{i / 4}".en
 
 def test_binary_csv(tmp_path):
     rng, accepted = random.Random(19), 0
-    for _ in range(1_500):
+    for _ in range(volume(6_000)):
         body = b"\n".join([*BITS, mutate(rng.choice(BITS), b",", rng)]) + rng.choice((b"", b"\n"))
         (tmp_path / "x").write_bytes(b"class,a,b,c\n" + body)
         table, facts = read(Binary(path=str(tmp_path / "x")))
@@ -224,7 +225,7 @@ def test_binary_csv(tmp_path):
         assert sorted(facts["classes_are"]) == sorted(set(labels))
         assert [facts["classes_are"][k] for k in table.labels] == labels
         np.testing.assert_array_equal(table.numeric, x)
-    assert 300 < accepted < 5_700
+    assert volume(600) < accepted < volume(5_700)
 
 
 def bit_rows(body: bytes) -> tuple[list[str], np.ndarray] | None:
@@ -257,7 +258,7 @@ def test_idx(tmp_path):
         "labels": struct.pack(">BBBB1I", 0, 0, 8, 1, 20) + labels.astype(np.uint8).tobytes(),
     }
     accepted = 0
-    for number in range(1_500):
+    for number in range(volume(6_000)):
         packed, name = number % 3 == 0, rng.choice(("images", "labels"))
         files = {key: gzip.compress(content, 1) if packed else content for key, content in whole.items()}
         files[name] = mutate_bytes(files[name], rng)
@@ -274,7 +275,7 @@ def test_idx(tmp_path):
         assert len(plain["images"]) == 16 + count * height * width
         assert table.numeric.tobytes() == plain["images"][16:]
         assert table.labels.tolist() == list(plain["labels"][8:])
-    assert 300 < accepted < 5_700
+    assert volume(600) < accepted < volume(5_700)
 
 
 def test_image_folder(tmp_path):
@@ -288,7 +289,7 @@ def test_image_folder(tmp_path):
         (tmp_path / "x" / name).mkdir(parents=True)
         (tmp_path / "x" / name / "1").write_bytes(contents[0])
     accepted = 0
-    for _ in range(1_500):
+    for _ in range(volume(6_000)):
         (tmp_path / "x" / "b" / "1").write_bytes(mutate_bytes(rng.choice(contents), rng))
         table, facts = read(ImageFolder(path=str(tmp_path / "x")))
         if table is not None:
@@ -296,13 +297,13 @@ def test_image_folder(tmp_path):
             assert table.numeric.shape == (2, 20)
             assert table.numeric.dtype == np.uint8
             assert facts["class_names"] == ["a", "b"]
-    assert 30 < accepted < 5_700
+    assert volume(120) < accepted < volume(5_700)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x"]
 
 
 def test_privacy_file(tmp_path):
     rng, accepted = random.Random(19), 0
-    for _ in range(1_500):
+    for _ in range(volume(6_000)):
         (tmp_path / "x").write_bytes(mutate(b"privacy: {label_dp: {eps: 1.5}}\nother: [1, 2]", b" ", rng))
         words, _ = outcome(lambda: with_privacy(["--privacy", str(tmp_path / "x")]))
         if words is not None:
@@ -310,4 +311,4 @@ def test_privacy_file(tmp_path):
             defense, eps = words
             assert defense == "defense=label_dp"
             assert 0 <= float(eps.removeprefix("defense.label_dp.eps=")) < math.inf
-    assert 100 < accepted < 4_900
+    assert volume(400) < accepted < volume(4_900)

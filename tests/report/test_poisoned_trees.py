@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hostile_runs import ODD, TEXTS, deep, faults, places, replaced_by, with_value, written
 from outputs_tree import interval, leak, marvell, write_adversarial_run, write_run
+from volume import volume
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError
@@ -19,7 +20,7 @@ from vflbench.report.terminal import final_table
 from vflbench.results import load
 from vflbench.results.runs import Run, read_run
 
-MUTATIONS, IN_A_TREE = 800, 20
+MUTATIONS, IN_A_TREE = volume(1600), 20
 PLACE = {
     "attack": "norm",
     "message": "gradient",
@@ -150,7 +151,7 @@ def state(folder, without):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_no_mutation_ends_a_report(tmp_path, monkeypatch, capsys, part):
-    """800 damaged runs, 20 in a tree; each is also read alone, as a finished run is shown on the terminal."""
+    """Damaged runs, 20 in a tree; each is also read alone, as a finished run is shown on the terminal."""
     monkeypatch.setattr("vflbench.report.charts.files", lambda *_: ())
     rng = random.Random(part)
     originals = sources(tmp_path / "originals")

@@ -66,7 +66,7 @@ def test_the_bits_are_those_of_the_plain_form():
 
 @pytest.mark.slow
 def test_the_bits_of_all_widths():
-    for dim in (1, 2, 3, 5, 8, 16, 17, 33):
+    for dim in (1, 3, 8, 17):
         check(dim)
 
 
