@@ -123,7 +123,7 @@ def set_threads(rows: int, width: int) -> int:
 
 def use_threads(count: int) -> int:
     """Set torch's threads to so many, never more than there are, and return their number. If the user set OMP_NUM_THREADS,
-    nothing is changed; if a launcher set it for a run of a sweep (see vflbench/cli/environment.py), it is a limit.
+    nothing is changed; if a launcher set it for a run of a sweep (see vflbench/cli/main.py), it is a limit.
     """
     if "OMP_NUM_THREADS" not in os.environ or os.environ.get("VFLBENCH_THREADS") == "auto":
         torch.set_num_threads(min(_AVAILABLE, count))
