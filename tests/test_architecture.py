@@ -158,7 +158,7 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 376,
     "vflbench/attacks": 7_805,
-    "vflbench/cli": 2_632,
+    "vflbench/cli": 2_649,
     "vflbench/data": 6_653,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 790,
@@ -168,8 +168,8 @@ CAPS = {
     "vflbench/models": 1_374,
     "vflbench/numerics": 2_422,
     "vflbench/protocols": 2_095,
-    "vflbench/report": 3_177,
-    "vflbench/results": 1_632,
+    "vflbench/report": 3_178,
+    "vflbench/results": 1_630,
     "vflbench/run": 3_896,
 }
 

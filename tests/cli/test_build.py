@@ -155,6 +155,14 @@ def test_the_faults_of_a_users_module_are_told_from_its_absence(tmp_path, monkey
     (tmp_path / "elsewhere" / "my_link.py").write_text("")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "my_link.py").symlink_to(tmp_path / "elsewhere" / "my_link.py")
+    ran = tmp_path / "ran"
+    (tmp_path / "elsewhere" / "evil.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    for package in ("my_package", "my_other"):
+        (tmp_path / "mine" / package).mkdir()
+    (tmp_path / "mine" / "my_package" / "__init__.py").symlink_to(tmp_path / "elsewhere" / "evil.py")
+    (tmp_path / "mine" / "my_other" / "below").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "mine" / "my_folder" / "below").mkdir(parents=True)
+    (tmp_path / "mine" / "my_folder" / "below" / "defense.py").write_text("from my_defense import Mine\n")
     tmp_path = tmp_path / "mine"
     (tmp_path / "my_defense.py").write_text(
         "from vflbench.defenses.base import LabelDefense\n"
@@ -166,16 +174,22 @@ def test_the_faults_of_a_users_module_are_told_from_its_absence(tmp_path, monkey
     (tmp_path / "my_import.py").write_text("import nowhere_to_be_found\n")
     use_plugins([str(tmp_path)])
     assert component({"_target_": "my_defense.Mine", "k": 5}, "defense.mine", Defense).k == 5
+    assert (
+        component({"_target_": "my_folder.below.defense.Mine"}, "defense.mine", Defense).k == 1
+    )  # no __init__
     for target, message in {
         "my_mistake.Mine": r"can't be imported: SyntaxError: .*my_mistake.py, line 1",
         "my_import.Mine": "can't be imported: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
         "my_defense.Yours": "there is no such class in module my_defense; .*--plugins DIR",
         "my_link.X": "my_link is not imported",
+        "my_package.X": "my_package is not imported",
+        "my_other.below.evil.X": "my_other is not imported",
         "nowhere.inside.X": r"there is no such class \(no module nowhere\); .*--plugins DIR",
     }.items():
         text = refusal(locate, target, "defense.mine._target_", Defense)
         assert re.match(f"defense.mine._target_={target}: {message}", text), text
     use_plugins([])
+    assert not ran.exists()
 
 
 def test_a_plain_class_is_checked_by_its_signature():

@@ -169,3 +169,11 @@ def test_importing_the_entry_point_loads_nothing_heavy(tmp_path):
 
 def in_python(*arguments, cwd):
     return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, env=OPEN)
+
+
+def test_numba_counts_as_absent_where_the_working_folder_has_settings_for_it(tmp_path):
+    """They choose a cache, and numba unpickles what it finds there."""
+    (tmp_path / ".numba_config.yaml").write_text("CACHE_DIR: evil\n")
+    code = "from vflbench.cli.main import prepare_process; prepare_process(); import numba"
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "import of numba halted" in done.stderr

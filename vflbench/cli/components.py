@@ -10,8 +10,10 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
@@ -124,8 +126,16 @@ def locate(path: Any, key: str, base: type) -> type:
     def absent(detail: str) -> UserError:
         return UserError(f"there is no such class{detail}; {_PLACES}", key=key, value=path)
 
-    def refuse_elsewhere(file: str | None, name: str) -> None:
-        if file is None or not any(_resolved(Path(file)).is_relative_to(_resolved(folder)) for folder in (*in_use(), _OURS)):
+    def is_ours(file: str) -> bool:
+        return any(_resolved(Path(file)).is_relative_to(_resolved(folder)) for folder in (*in_use(), _OURS))
+
+    def lies_in(spec: ModuleSpec) -> bool:  # a folder of modules, with any part
+        return any(
+            map(is_ours, [spec.origin] if spec.has_location and spec.origin else spec.submodule_search_locations or ())
+        )
+
+    def refuse_elsewhere(kept: bool, name: str) -> None:
+        if not kept:
             line = f"a module in such a folder with `from {name} import ...` makes its classes available"
             raise UserError(f"{name} is not imported: {_PLACES}; {line}", key=key, value=path)
 
@@ -135,15 +145,18 @@ def locate(path: Any, key: str, base: type) -> type:
     module_name, _, name = text.rpartition(":" if ":" in text else ".")
     is_torch = module_name == _TORCH and base.__module__.startswith(_TORCH)
     if not is_torch:
-        top = module_name.partition(".")[0]
-        if any(part.startswith("__") for part in module_name.split(".")):  # such as vflbench.__main__
+        at, *below = module_name.split(".")
+        if any(part.startswith("__") for part in (at, *below)):  # such as vflbench.__main__
             raise absent(f" in module {module_name}")
-        spec = importlib.util.find_spec(top)  # imports nothing
+        spec = None
+        with suppress(ValueError):  # of a loaded module without a spec
+            spec = importlib.util.find_spec(at)  # imports nothing
+        while spec is not None and lies_in(spec) and below:  # through each package, as Python would
+            part = below.pop(0)
+            at, spec = f"{at}.{part}", PathFinder.find_spec(part, list(spec.submodule_search_locations or ()))
         if spec is None:
-            raise absent(f" (no module {top})")
-        places: Iterable[str | None] = spec.submodule_search_locations or [spec.origin]
-        for place in places:
-            refuse_elsewhere(place, top)
+            raise absent(f" (no module {at})")
+        refuse_elsewhere(lies_in(spec), module_name.partition(".")[0])
     try:
         module = importlib.import_module(module_name)
         cls: Any = getattr(module, name.partition(".")[0], None)
@@ -154,7 +167,8 @@ def locate(path: Any, key: str, base: type) -> type:
             raise absent(f" (no module {error.name})") from error
         raise UserError(f"can't be imported: {type(error).__name__}: {error}", key=key, value=path) from error
     if not is_torch:
-        refuse_elsewhere(getattr(module, "__file__", None), module_name)
+        file = getattr(module, "__file__", None)
+        refuse_elsewhere(file is not None and is_ours(file), module_name)
     if cls is None:
         raise absent(f" in module {module_name}")
     if not (inspect.isclass(cls) and issubclass(cls, base) and cls is not base):

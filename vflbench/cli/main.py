@@ -102,11 +102,14 @@ def prepare_process() -> None:
     working folder.
 
     OpenMP's threads sleep while they wait, unless the user chose otherwise: by default they spin, which takes the cores from
-    other processes; libgomp reads the variable when torch loads it. No module is taken from the working folder, in this
+    other processes; libgomp reads the variable when torch loads it. numba would obey a file of the working folder, down to
+    what it unpickles: where there is one, numba counts as absent. No module is taken from the working folder, in this
     process and in those that it starts. Relative entries of PYTHONPATH, and empty ones, as in PYTHONPATH=:/a, are that
     folder; absolute ones stay.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if os.path.lexists(".numba_config.yaml") and "numba" not in sys.modules:
+        sys.modules["numba"] = None  # type: ignore[assignment]  # Python's own way to forbid an import
     os.environ["PYTHONSAFEPATH"] = "1"  # `python -m` of workers would put it first
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.environ.get("PYTHONPATH") else []
     kept = [entry for entry in entries if os.path.isabs(entry)]

@@ -177,8 +177,11 @@ def _of_choice(folders: Sequence[Path], group: str, rest: str, holders: Iterable
 
 
 def _keys(file: Path, prefix: str, skip: tuple[str, ...] = ("_target_",)) -> list[str]:
-    """The dotted names of all options in a config."""
-    _, content = read_config(file)
+    """The dotted names of all options in a config; none of a damaged one, which is another mistake."""
+    try:
+        _, content = read_config(file)
+    except UserError:
+        return []
     nodes = {key: node for key, node in content.items() if key not in skip} if isinstance(content, dict) else {}
     options = leaves(nodes, "" if sets_options(file) else prefix) if nodes else ()
     keys = (key.partition("[")[0] for key, value in options if value != {} and not key.endswith("._target_"))

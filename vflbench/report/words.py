@@ -371,7 +371,8 @@ _Means = dict[str, float]
 
 def _means(answer: Sequence[Rebuilt]) -> _Means:
     """Figure -> its mean over the runs, where it is known."""
-    made = {name: mean([one.figures[name].mean for one in answer if name in one.figures]) for name in answer[0].figures}
+    names = dict.fromkeys(name for one in answer for name in one.figures)
+    made = {name: mean([one.figures[name].mean for one in answer if name in one.figures]) for name in names}
     return {name: value for name, value in made.items() if not math.isnan(value)}
 
 
@@ -483,8 +484,8 @@ def _spent(privacy: Privacy) -> list[tuple[str, str, bool]]:
     figures = {"eps": (privacy.epsilon, privacy.epsilon_low), "mu": (privacy.mu, privacy.mu_low)}
     spent = " and ".join(f"{name} = {most:.4g}" for name, (most, _) in figures.items() if most is not None)
     proven = " and ".join(f"{name} at least {least:.3g}" for name, (_, least) in figures.items() if least)
-    measured = f"{privacy.canaries:,} canaries prove {proven or 'none of it'}{': VIOLATED' * privacy.violated}"
-    text = measured if privacy.canaries else "not checked, as there are no canaries"
+    measured = f"{privacy.canaries:,} canaries prove {proven or 'none of it'}"
+    text = f"{measured if privacy.canaries else 'not checked, as there are no canaries'}{': VIOLATED' * privacy.violated}"
     return [("privacy", f"label DP with {spent}; {text}", privacy.violated)] if spent else []
 
 

@@ -62,7 +62,6 @@ class Meter:
         self._shown, self._began = shown, perf_counter()
         self._epoch, self._doing = "", "reading the data"
         self.batches, self.trained, self.audit_seconds = 0, 0, 0.0
-        self._is_measured = False
 
     def doing(self, what: str) -> None:
         """Name the work in hand, for whoever waits for it."""
@@ -70,9 +69,7 @@ class Meter:
 
     def epoch(self, number: int, epochs: int, *, batches: int) -> None:
         """An epoch, counted from 0, begins or goes on. batches: that are still to come, of all epochs."""
-        if self._epoch:
-            self._is_measured = True
-        else:
+        if not self._epoch:
             self._began = perf_counter()
         self._epoch, self.batches = f"epoch {number + 1}/{epochs}: ", self.trained + batches
         self.audit_seconds = 0.0
@@ -88,16 +85,13 @@ class Meter:
         self.doing("training")
 
     def line(self) -> str:
-        """`epoch 12/30: training, 12:10 so far, about 27:03 left`: at the mean time of a batch so far, attacks included.
-
-        In the first epoch it is `more than`: what follows an epoch is still to come.
-        """
+        """`epoch 12/30: training, 12:10 so far, about 27:03 of training left`: at the mean time of a batch so far."""
         spent = perf_counter() - self._began
         text = f"{self._epoch}{self._doing}, {tqdm.format_interval(spent)} so far"
-        if not self.trained:
+        if self.trained in (0, self.batches):
             return text
         left = spent / self.trained * (self.batches - self.trained)
-        return f"{text}, {'about' if self._is_measured else 'more than'} {tqdm.format_interval(left)} left"
+        return f"{text}, about {tqdm.format_interval(left)} of training left"
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -119,8 +113,9 @@ class Meter:
                         bar = tqdm(bar_format=_BAR, leave=False, dynamic_ncols=True)
                     bar.n, bar.total = self.trained, self.batches
                     bar.set_description_str(self.line())
-            if bar is not None:
-                bar.close()
+            with suppress(OSError, ValueError):
+                if bar is not None:
+                    bar.close()
 
         thread = threading.Thread(target=show, name="meter", daemon=True)
         thread.start()
