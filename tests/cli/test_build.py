@@ -174,9 +174,7 @@ def test_the_faults_of_a_users_module_are_told_from_its_absence(tmp_path, monkey
     (tmp_path / "my_import.py").write_text("import nowhere_to_be_found\n")
     use_plugins([str(tmp_path)])
     assert component({"_target_": "my_defense.Mine", "k": 5}, "defense.mine", Defense).k == 5
-    assert (
-        component({"_target_": "my_folder.below.defense.Mine"}, "defense.mine", Defense).k == 1
-    )  # no __init__
+    assert component({"_target_": "my_folder.below.defense.Mine"}, "defense.mine", Defense).k == 1  # no __init__
     for target, message in {
         "my_mistake.Mine": r"can't be imported: SyntaxError: .*my_mistake.py, line 1",
         "my_import.Mine": "can't be imported: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
