@@ -45,11 +45,11 @@ def code_lines(path: Path) -> int:
     return len({line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - docstrings)
 
 
-def rooms_of(root: Path) -> dict[str, Room]:
+def rooms_of(root: Path, folders: tuple[str, ...] = ("vflbench", "scripts", "tests", "docs")) -> dict[str, Room]:
     """Room -> its files: `vflbench/cli`, `vflbench` for modules at its top, and each other folder that has Python files."""
     rooms: dict[str, Room] = defaultdict(Room)
     imported: dict[str, int] = defaultdict(int)
-    for folder in ("vflbench", "scripts", "tests", "docs"):
+    for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
             parts = path.relative_to(root).parts
             name = "/".join(parts[:2]) if folder == "vflbench" and len(parts) > 2 else folder

@@ -114,6 +114,7 @@ def test_the_options_of_a_named_set_can_be_set():
     assert composed("attack=strongest", "attack.completion.known=20").attack.completion.known == 20
 
 
+@pytest.mark.slow
 def test_defenses_of_the_matrix_promise_the_same():
     """Leak AUC at most 0.68 from all messages of two epochs, each that promises something of a run."""
     two_epochs = {}

@@ -24,6 +24,7 @@ def many(folder, count=3):
     return folder
 
 
+@pytest.mark.slow
 def test_it_says_how_many_runs_it_took_and_what_it_left_out(here, capsys):
     sweep(here / "outputs", seeds=1)
     write_run(here / "outputs" / "broken", seed=7, failed="it broke")

@@ -261,6 +261,7 @@ def test_texts_of_a_run_are_texts_in_every_format(tmp_path):
     assert not any(c in page for c in "\x00\x1b\x9b\u202e\u2066")
 
 
+@pytest.mark.slow
 def test_names_of_files_are_texts_too(tmp_path):
     root = tmp_path / "outputs"
     write_run(root / "good")

@@ -88,6 +88,7 @@ def test_the_honest_run_stands_beside_and_is_the_run_without_an_adversary(whole,
     assert [file.name for file in whole.rglob("checkpoint.pt")] == []
 
 
+@pytest.mark.slow
 def test_the_manifest_says_who_cheats_and_whose_attacks_are_active(whole):
     manifest, honest = (json.loads((folder / "manifest.json").read_text()) for folder in (whole, whole / "honest"))
     assert manifest["adversary"] == {

@@ -93,6 +93,7 @@ def test_auto_audits_a_15th_but_five_at_least_and_twenty_at_most():
         assert Audit(batches="all").audited(steps) == steps
 
 
+@pytest.mark.slow
 def test_undefended_gradients_leak_and_max_norm_hides_their_norm(tmp_path):
     # Two epochs on 20,000 rows: the model has begun to learn, and its gradients still tell the classes apart.
     big = {"dataset": Synthetic(rows=20_000, vocabulary=2000), "model": WideDeep(width=32), "settings": settings(epochs=1)}

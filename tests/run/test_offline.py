@@ -85,6 +85,7 @@ def audited_lines(path, result):
     return path.read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_recorded_messages_give_the_numbers_of_the_run(tmp_path):
     run_in(tmp_path / "run", **parts("messages"))
     result = audit(tmp_path / "run" / "recording", attacks(), batches=3)

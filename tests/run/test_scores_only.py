@@ -74,6 +74,7 @@ def test_two_halves_are_one_audit(recording, tmp_path, names):
     }
 
 
+@pytest.mark.slow
 def test_only_ids_and_scores_leave_the_owner(recording, tmp_path):
     attacks = every_attack("norm", "directions", "completion")
     write_scores(without_labels(recording, tmp_path / "owner"), attacks, tmp_path / "scores")

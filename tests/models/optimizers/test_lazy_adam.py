@@ -151,6 +151,7 @@ def test_the_state_holds_the_table_once():
     assert packed.shape == (sum(SIZES), 16)  # a row is one cache line
 
 
+@pytest.mark.slow
 def test_a_whole_network_trains_as_with_adam(rng):
     rows = table(rng, rows=200, parties=("a", "b", "label"))
     for wide in (False, True):
