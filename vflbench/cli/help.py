@@ -85,21 +85,23 @@ def listing(folders: Sequence[Path], group: str | None = None) -> str:
 
 def _described(group: str, file: Path) -> str:
     """What a choice does, who attacks, where it comes from and what it costs."""
-    words = comments_of(file)
-    if not words["does"] and group in COMPONENTS and not file.is_relative_to(config_folder()):
-        words |= _said_by_class(group, file)
+    words = comments_of(file) if file.is_relative_to(config_folder()) else _said_of_others(group, file)
     cost = words["cost"] if group == "experiment" else ""
     parts = [words["does"], words["threat"] and f"[{words['threat']}]", words["source"] and f"({words['source']})"]
     return "  ".join(part for part in (*parts, cost and f"[{cost}]") if part)
 
 
-def _said_by_class(group: str, file: Path) -> dict[str, str]:
-    """Of the user's own config without comments, the docstring and the threat of its class; or why it can't be used."""
+def _said_of_others(group: str, file: Path) -> dict[str, str]:
+    """Of a config of the user's own its comments, else the docstring and the threat of its class; or why it can't be used."""
     from vflbench.attacks.base import Attack
     from vflbench.cli.build import KEYED, SINGLE
 
+    said = {"does": "", "source": "", "threat": "", "cost": ""}
     try:
-        read_config(file)
+        read_config(file)  # refuses what is no plain file, before anything waits for it
+        said = comments_of(file)
+        if said["does"] or group not in COMPONENTS:
+            return said
         node: Any = OmegaConf.load(file)
         node = (node.get(file.stem) if group in KEYED_NAMES else node) or {}
         cls = locate(node.get("_target_"), f"{group}/{file.stem}", {**SINGLE, **KEYED}[group])
@@ -107,15 +109,15 @@ def _said_by_class(group: str, file: Path) -> dict[str, str]:
         if not text or text.startswith(f"{cls.__name__}("):  # the signature that `dataclass` puts there
             text = f"({cls.__name__} has no docstring)"
         source = re.search(r"^Source: (.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
-        words = {"does": paragraph(text.split("\n\n")[0]), "source": paragraph(source[1]) if source else ""}
+        said |= {"does": paragraph(text.split("\n\n")[0]), "source": paragraph(source[1]) if source else ""}
         if not issubclass(cls, Attack):
-            return words
+            return said
         with suppress(UserError, MissingMandatoryValue):
             threat = component(OmegaConf.to_container(node, throw_on_missing=True), file.stem, Attack).threat
-            return words | {"threat": f"{threat.level}; {threat}"}
-        return words | {"threat": "the threat depends on options that must be given"}
+            return said | {"threat": f"{threat.level}; {threat}"}
+        return said | {"threat": "the threat depends on options that must be given"}
     except (UserError, yaml.YAMLError, OmegaConfBaseException, OSError, AttributeError) as error:
-        return {"does": f"can't be used: {paragraph(str(error))}"}
+        return said | {"does": f"can't be used: {paragraph(str(error))}"}
 
 
 def options_text(config: DictConfig, folders: Sequence[Path]) -> str:
