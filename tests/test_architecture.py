@@ -159,7 +159,7 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 376,
     "vflbench/attacks": 7_805,
-    "vflbench/cli": 2_649,
+    "vflbench/cli": 2_651,
     "vflbench/data": 6_653,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 790,

@@ -92,7 +92,7 @@ def _described(group: str, file: Path) -> str:
 
 
 def _said_of_others(group: str, file: Path) -> dict[str, str]:
-    """Of a config of the user's own its comments, else the docstring and the threat of its class; or why it can't be used."""
+    """Of a config of the user's own its comments, else docstring and threat of its class; or why it can't be used."""
     from vflbench.attacks.base import Attack
     from vflbench.cli.build import KEYED, SINGLE
 
