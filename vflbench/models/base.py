@@ -38,8 +38,7 @@ class Bottom(nn.Module):
     cut_width: width of the cut layer.
 
     A subclass's forward(numeric (n, k), categorical (n, c)) returns name -> (n, width) for every name in layers and sends.
-    One that embeds categorical columns also overrides `tables` and `from_vectors`. One whose layers are a `ReluStack` in the
-    attribute `stack` may define `before_stack`, so that the bottoms of several parties can be computed in one pass.
+    One that embeds categorical columns also overrides `tables` and `from_vectors`.
     """
 
     layers: tuple[str, ...]
@@ -59,12 +58,6 @@ class Bottom(nn.Module):
         none. Differentiable in both.
         """
         return self(numeric, vectors.new_empty(len(vectors), 0, dtype=torch.int32))
-
-    def before_stack(self, numeric: Tensor, categorical: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """What the stack reads, (n, inputs), and what is sent beside its layers. `forward` is the stack on the first, and
-        the second.
-        """
-        raise NotImplementedError
 
     def frozen(self) -> Self:
         """A copy as it stands, which no later step changes, and through which gradients reach the inputs only."""

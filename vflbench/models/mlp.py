@@ -34,8 +34,5 @@ class _MlpBottom(Bottom):
         self.stack = ReluStack(self.layers, numeric, model.bottom_widths, rng)
         self.sends = (self.cut,)
 
-    def before_stack(self, numeric: Tensor, categorical: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        return numeric, {}
-
     def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
         return self.stack(numeric)

@@ -48,16 +48,9 @@ class _WideDeepBottom(Bottom):
 
     def from_vectors(self, numeric: Tensor, vectors: Tensor) -> dict[str, Tensor]:
         """Without the linear part, which needs ids."""
-        return self.stack(_inputs(numeric, vectors))
-
-    def before_stack(self, numeric: Tensor, categorical: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        x = _inputs(numeric, self.embedding(categorical))
-        return x, {} if self.wide is None else {WIDE: self.wide(numeric, categorical)}
+        layers: dict[str, Tensor] = self.stack(torch.cat([numeric, vectors.flatten(1)], dim=1))
+        return layers
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
-        x, beside = self.before_stack(numeric, categorical)
-        return {**self.stack(x), **beside}
-
-
-def _inputs(numeric: Tensor, vectors: Tensor) -> Tensor:
-    return torch.cat([numeric, vectors.flatten(1)], dim=1)
+        layers = self.from_vectors(numeric, self.embedding(categorical))
+        return layers if self.wide is None else {**layers, WIDE: self.wide(numeric, categorical)}

@@ -130,31 +130,22 @@ class NonLabelParty:
 
     def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
         """The embedding of a training batch, after which `learn` is called. watched: keep gradients of every layer."""
-        self._forward(self.look_up(ids, epoch), watched=watched)
-        return self.message(ids)
+        context = self._forward(ids, epoch, watched=watched)
+        message = self._message(self.activations, self.defenses, context, ids)
+        return message if self.adversary is None else self._cheat(self.adversary, message, context)
 
-    def look_up(self, ids: Tensor, epoch: int) -> Features:
-        """Its columns of a training batch, of which it sends the embedding next; in another order where a defense arranges
-        them."""
+    def _forward(self, ids: Tensor, epoch: int, *, watched: bool) -> Context:
+        """Compute its layers of a training batch, whose rows come in another order where a defense arranges them."""
         order = self.guards.arrange(context_of(ids, None, epoch, self.noise.training))
         taken = ids if order is None else ids[order.to(ids.device)]
         columns = self.rows(taken)
         self._context = context_of(taken, columns, epoch, self.noise.training)
-        return columns
-
-    def _forward(self, columns: Features, *, watched: bool) -> None:
         self.activations = self.bottom(columns.numeric, columns.categorical)
         if watched:
             for values in self.activations.values():
                 if values.requires_grad:
                     values.retain_grad()
-
-    def message(self, ids: Tensor) -> Message:
-        """What it sends of `activations`, which are those of the batch that it looked up last."""
-        if self._context is None:
-            raise RuntimeError("no batch was embedded")
-        message = self._message(self.activations, self.defenses, self._context, ids)
-        return message if self.adversary is None else self._cheat(self.adversary, message, self._context)
+        return self._context
 
     def embed_ahead(self, ids: Tensor, epoch: int = 0) -> Message:
         """The embedding of a training batch before `learn` is called for those before it: `catch_up` and
@@ -177,11 +168,11 @@ class NonLabelParty:
         """Compute the oldest batch that was embedded ahead again, so that it can be learned from."""
         ahead, draws = self._ahead.pop(0), self._draws
         if draws is None or ahead.drawn is None:
-            self._forward(self.look_up(ahead.ids, ahead.epoch), watched=watched)
+            self._forward(ahead.ids, ahead.epoch, watched=watched)
             return
         now = draws.get_state()
         draws.set_state(ahead.drawn)  # the same dropout
-        self._forward(self.look_up(ahead.ids, ahead.epoch), watched=watched)
+        self._forward(ahead.ids, ahead.epoch, watched=watched)
         draws.set_state(now)
 
     @property
@@ -193,23 +184,13 @@ class NonLabelParty:
         """One optimiser step from the gradients of what was sent last. They pass straight through compression. Returns lines
         for the log.
         """
-        taken = self.receive(gradient)
-        if taken:
-            backward([self.activations[layer] for layer in taken], list(taken.values()))
-        return self.step()
-
-    def receive(self, gradient: Message) -> dict[str, Tensor]:
-        """Layer -> (n, d): what goes back through its network, of those layers that learn."""
         if self._context is None:
             raise RuntimeError(f"party {self.name} got a gradient before it sent an embedding")
         self.optimizer.zero_grad(set_to_none=True)
         layers = [layer for layer in self.bottom.sends if self.activations[layer].requires_grad]
-        return {layer: self._learned_from(layer, gradient.tensors[layer], self._context) for layer in layers}
-
-    def step(self) -> tuple[str, ...]:
-        """Move the weights by their gradients, if its defenses let it. Returns lines for the log."""
-        if self._context is None:
-            raise RuntimeError(f"party {self.name} learns from a batch that it has not embedded")
+        taken = [self._learned_from(layer, gradient.tensors[layer], self._context) for layer in layers]
+        if taken:
+            backward([self.activations[layer] for layer in layers], taken)
         if not self.guards.named or self.guards.learns(first_gradient(self.bottom), self._context):
             self.optimizer.step()
         return tuple(f"party {self.name}: {note}" for note in self.guards.notes())

@@ -1,6 +1,6 @@
 """Split learning: embeddings up, gradients down."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from vflbench.options import Range, options
 from vflbench.protocols.base import Seating
@@ -18,24 +18,17 @@ class Split(SplitParties):
     staleness: 1 asks for the embeddings of the next batch while the label party works on the current one. So they come from
     networks that have not yet learned from the current batch (see `PipelinedSession`). 0 waits.
 
-    together: whether equal networks of several parties are computed in one pass (see `Together`): `auto`, if this is faster
-    and gives the same bits; `always`, even if it is slower or the last bits differ; `never`. With staleness=1,
-    precision=bf16 or parties in other processes, each network is computed by itself.
-
     Source: Vepakomma et al., "Split learning for health: Distributed deep learning without sharing raw patient data", 2018.
     The delay is that of pipelines, as in Harlap et al., "PipeDream: Fast and efficient pipeline parallel DNN training",
     2018, without keeping old weights: the gradient goes back through the network as it is when it arrives.
     """
 
     staleness: Annotated[int, Range(0, 1)] = 0
-    together: Literal["auto", "always", "never"] = "auto"
 
     def start(self, seating: Seating) -> SplitSession:
         session = super().start(seating)
         if isinstance(session, PipelinedSession):
             session.refuse_unfit()
-        elif seating.precision == "float32":
-            session.compute_together(self.together)
         return session
 
     def session(self, *parts: Any) -> SplitSession:

@@ -40,7 +40,6 @@ from vflbench.protocols.adversary import Adversary, Surroundings, at_the_label_p
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
 from vflbench.protocols.parties import LabelParty, Lookup, Noise, NonLabelParty, Response
 from vflbench.protocols.remote_party import RemoteParty
-from vflbench.protocols.together import Mode, Together
 
 
 def bottom_of(party: str, outputs: int, seating: Seating) -> Bottom:
@@ -270,17 +269,11 @@ class SplitSession(Session):
     ):
         self.parties, self.label_party, self.outputs, self._autocast = parties, label_party, outputs, autocast
         self._here = [party for party in parties if isinstance(party, NonLabelParty)]
-        self._together: Together | None = None
         self._each = at_once if len(self._here) < len(parties) else one_by_one
         self.rows: AlignedRows = seating.rows
         self.wire: Wire = seating.wire
         self.columns, self._device = seating.columns, seating.device
         self._architectures = {party.name: architecture_of(party.name, outputs, seating) for party in parties}
-
-    def compute_together(self, mode: Mode) -> None:
-        """Have parties whose networks are alike computed in one pass, if all of them live in this process."""
-        together = Together(self._here, mode) if 1 < len(self._here) == len(self.parties) else None
-        self._together = together if together is not None and together.groups else None
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
@@ -308,14 +301,10 @@ class SplitSession(Session):
         return Round(epoch, step, ids, facts=wanted, training=training)
 
     def _embedded(self, ids: Tensor, epoch: int, *, watched: bool) -> list[Message]:
-        if self._together is not None:
-            return self._together.embed(ids, epoch, watched=watched)
         return self._each(lambda party: party.embed(ids, epoch, watched=watched), self.parties)
 
     def _learn(self, gradients: Mapping[str, Message], *, watched: bool) -> tuple[str, ...]:
         """Returns lines for the log. gradients: of the parties that get one."""
-        if self._together is not None:
-            return self._together.learn(gradients)
         learning = [party for party in self.parties if party.name in gradients]
         said = self._each(lambda party: party.learn(gradients[party.name]), learning)
         return tuple(note for notes in said for note in notes)
