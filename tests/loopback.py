@@ -11,7 +11,7 @@ from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.engines.local import Local
 from vflbench.errors import UserError
-from vflbench.hosts.party_process import PartyProcess
+from vflbench.hosts.party import PartyProcess
 from vflbench.messages.channel import Channel, PartyError
 from vflbench.messages.envelope import Content, decode, encode
 from vflbench.options import options

@@ -8,8 +8,8 @@ import pytest
 
 from vflbench.engines.nvflare.kit import first_difference, read_kit, shared
 from vflbench.errors import UserError
-from vflbench.hosts.parties import parties
-from vflbench.hosts.parties_write import draw_secret, party_names
+from vflbench.hosts.commands import parties
+from vflbench.hosts.project import draw_secret, party_names
 
 NAMES = ("label", "submit", "northbank", "southbank", "insurer")
 CONFIG = {"seed": 0, "dataset": {"path": "mine.csv", "rows": 5}, "attack": {"norm": {"top": None}}, "name": "x"}

@@ -48,9 +48,9 @@ def assert_same_but_for_attacks(apart, local):
     assert len(measured) > 10
 
 
-def assert_same(cwd, *words, mode="simulator"):
+def assert_same(cwd, *words):
     train(cwd, "local", *words)
-    train(cwd, "apart", *words, "engine=nvflare", f"engine.mode={mode}")
+    train(cwd, "apart", *words, "engine=nvflare")
     assert_same_but_for_attacks(cwd / "apart", cwd / "local")
     assert not (cwd / "apart" / "parties").exists()  # nobody goes on from a run that is complete
 
@@ -68,11 +68,6 @@ def test_a_simulated_run_makes_the_numbers_of_a_run_in_one_process(tmp_path):
 )
 def test_each_number_of_parties_and_defense_makes_the_same_numbers(tmp_path, parties, defense):
     assert_same(tmp_path, *SMALL, "epochs=2", f"dataset.parties={parties}", f"defense={defense}")
-
-
-@pytest.mark.slow
-def test_started_processes_make_the_same_numbers(tmp_path):
-    assert_same(tmp_path, *TINY, "dataset.parties=2", mode="poc")
 
 
 @pytest.mark.slow
@@ -118,9 +113,11 @@ class Running:
                 continue
         return found
 
-    def site(self, module):
-        """The youngest process of such a command line: a party's is younger than that which it was forked from."""
-        return max((one for one in self.others() if module in " ".join(one.cmdline())), key=lambda one: one.pid)
+    def party(self):
+        """The youngest process: a party's is younger than that which it was forked from."""
+        return max(
+            (one for one in self.others() if "nvflare.simulation" in " ".join(one.cmdline())), key=lambda one: one.pid
+        )
 
     def server(self):
         return min((one for one in self.others()), key=lambda one: one.create_time())
@@ -154,14 +151,13 @@ def running(tmp_path):
 
 
 LONG = ("epochs=2000", "audit.epochs=last")
-CLIENTS = {"simulator": "nvflare.simulation", "poc": "client.worker_process"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "what"), [("simulator", "kill"), ("simulator", "suspend"), ("poc", "suspend")])
-def test_a_party_that_dies_or_hangs_is_named(running, mode, what):
-    run = running(*LONG, f"engine.mode={mode}")
-    getattr(run.site(CLIENTS[mode]), what)()
+@pytest.mark.parametrize("what", ["kill", "suspend"])
+def test_a_party_that_dies_or_hangs_is_named(running, what):
+    run = running(*LONG)
+    getattr(run.party(), what)()
     said = run.end()
     assert run.process.returncode == 1
     (line,) = [line for line in said.splitlines() if line.startswith("engine: ")]
@@ -179,10 +175,9 @@ def test_when_the_label_party_dies_all_end(running):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["simulator", "poc"])
-def test_when_whoever_started_them_is_killed_all_end(running, mode):
-    run = running(*LONG, f"engine.mode={mode}")
-    run.site(CLIENTS[mode]).suspend()  # a process that can't end by itself
+def test_when_whoever_started_them_is_killed_all_end(running):
+    run = running(*LONG)
+    run.party().suspend()  # a process that can't end by itself
     run.process.kill()
     run.end()
 
@@ -206,7 +201,7 @@ def test_after_a_party_was_killed_the_run_goes_on_to_the_same_bytes(tmp_path, ru
     words = ("epochs=12", "audit.epochs=last")
     train(tmp_path, "whole", *TINY, *words)
     run = running(*words)
-    run.site(CLIENTS["simulator"]).kill()
+    run.party().kill()
     run.end()
     train(tmp_path, "run", *TINY, *words, "engine=nvflare", "engine.timeout=4")
     assert_same_but_for_attacks(tmp_path / "run", tmp_path / "whole")

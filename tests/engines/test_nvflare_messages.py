@@ -15,9 +15,9 @@ pytest.importorskip("nvflare", reason="no nvflare here")
 from nvflare.apis.signal import Signal
 from nvflare.collab.api.exceptions import CollabCallError, RunAborted
 
-from vflbench.engines.nvflare.collab_channel import MIB, CollabChannel
+from vflbench.engines.nvflare.channel import MIB, CollabChannel
 from vflbench.engines.nvflare.job import MORE
-from vflbench.hosts.flare_sites import PartySite
+from vflbench.hosts.sites import PartySite
 
 HOSTILE = """
 import dataclasses, enum, pickle, msgpack, numpy, torch
@@ -25,7 +25,7 @@ from nvflare.private.fed.utils.fed_utils import fobs_initialize
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs import fobs as inner
-from vflbench.engines.nvflare.plain_messages import take_plain_messages_alone
+from vflbench.engines.nvflare.components import take_plain_messages_alone
 
 fobs_initialize()
 fobs.register(TensorDecomposer)  # as FLARE does for every Collab job
@@ -187,7 +187,7 @@ class Answering(PartySite):
 @pytest.fixture
 def called_by(monkeypatch):
     def set_caller(name):
-        monkeypatch.setattr("vflbench.hosts.flare_sites.collab", SimpleNamespace(caller=name))
+        monkeypatch.setattr("vflbench.hosts.sites.collab", SimpleNamespace(caller=name))
 
     set_caller("server")
     return set_caller

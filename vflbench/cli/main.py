@@ -23,7 +23,7 @@ COMMANDS = {
     "audit": ("vflbench.cli.audit", "audit"),
     "grade": ("vflbench.cli.audit", "grade"),
     "prepare": ("vflbench.cli.prepare", "prepare"),
-    "parties": ("vflbench.hosts.parties", "parties"),
+    "parties": ("vflbench.hosts.commands", "parties"),
     "report": ("vflbench.cli.report", "report"),
     "reproduce": ("vflbench.cli.reproduce", "reproduce"),
     "list": ("vflbench.cli.help", "list_choices"),

@@ -245,7 +245,7 @@ def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOu
             overwrite=settings.overwrite,
         )
         if experiment.engine.starts_processes:
-            record = import_module("vflbench.hosts.elsewhere").record_elsewhere  # a room above: it starts runs of this one
+            record = import_module("vflbench.hosts.one_machine").record_elsewhere  # a room above: it starts runs of this one
         outcome: JobOutcome = record(started, experiment, folder, in_sweep=in_sweep)
     if not in_sweep:
         print(result_text(folder, colour=sys.stdout.isatty()), flush=True)

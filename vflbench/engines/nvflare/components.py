@@ -1,7 +1,11 @@
 """What FLARE builds at a site from a job's config: a controller at the label party, an executor at each other party.
 
-They are FLARE's own for the Collab API, with less: what a message may hold is narrowed to plain values and bytes, calls to
-one party come one after the other in one thread, and no site answers another party than the label party.
+They are FLARE's own for the Collab API, with less: calls to one party come one after the other in one thread, no site
+answers another party than the label party, and what FLARE's serialisation (FOBS) may build of a message is narrowed to plain
+values and bytes. FOBS is msgpack with a decomposer for each class: it builds an object of the class that a message names;
+pickle has no part in it. As it comes, it makes a decomposer for any class that is sent, loads classes that a list of its own
+allows by name, and has decomposers of arrays, tensors and files that make the receiver fetch further data. A call of ours
+holds text and bytes alone, so all of that is switched off.
 """
 
 import json
@@ -14,9 +18,38 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
 from nvflare.collab.runtime.controller import CollabController
 from nvflare.collab.runtime.executor import CollabExecutor
+from nvflare.fuel.utils.fobs import fobs
 
 from vflbench.engines.nvflare.job import RUN_FILE
-from vflbench.engines.nvflare.plain_messages import take_plain_messages_alone
+
+NEEDED = frozenset(
+    {
+        "tuple",
+        "set",
+        "collections.OrderedDict",
+        "datetime.datetime",
+        "nvflare.apis.client.Client",
+        "nvflare.apis.fl_context.FLContext",
+        "nvflare.apis.shareable.Shareable",
+        "nvflare.fuel.utils.fobs.datum.DatumRef",
+        "nvflare.private.admin_defs.Message",
+        "nvflare.private.fed.server.run_info.RunInfo",
+        "nvflare.private.fed.server.server_state.HotState",
+    }
+)
+"""What FLARE itself sends between the processes of a job, to set it up and to end it."""
+
+
+def take_plain_messages_alone() -> None:
+    """Called in each process of a job, when FLARE has registered what it registers."""
+    fobs._register_decomposers()  # now, or it would be done at the first message
+    fobs.auto_register_data_classes(False)
+    fobs.auto_register_enum_types(False)
+    fobs._type_name_whitelist.clear()
+    for name in [name for name in fobs._decomposers if name not in NEEDED]:
+        del fobs._decomposers[name]
+    fobs._dot_handlers.clear()
+
 
 MOST_PARTIES = 64
 """Calls that are under way at once: one a party."""

@@ -9,7 +9,7 @@ from vflbench.engines.base import Engine
 from vflbench.errors import UserError
 from vflbench.messages.channel import Channel
 from vflbench.messages.message import Message
-from vflbench.options import Mebibytes, Patience, Port, options
+from vflbench.options import Mebibytes, Patience, options
 from vflbench.places import pip_install
 
 
@@ -18,18 +18,17 @@ class NvFlare(Engine):
     """Non-label parties are clients of NVIDIA FLARE, the label party is its server; messages are bytes in calls of its
     Collab API.
 
-    A run is started in processes of its own (`cli.elsewhere`). In these, `Connected` replaces this class.
+    A run is started in processes of its own (`vflbench.hosts.one_machine`). In these, `Connected` replaces this class.
 
-    timeout, start_timeout: seconds. workspace: a folder that doesn't exist. port: port of the server, if it listens on one.
+    timeout, start_timeout: seconds. workspace: a folder that doesn't exist.
     """
 
     starts_processes: ClassVar[bool] = True
 
-    mode: Literal["simulator", "poc", "provisioned"] = "simulator"
+    mode: Literal["simulator", "provisioned"] = "simulator"
     timeout: Patience = 60.0
     start_timeout: Patience = 120.0
     max_message_mib: Mebibytes = 1024
-    port: Port = 0
     workspace: str | None = None
 
     def require_installed(self) -> None:

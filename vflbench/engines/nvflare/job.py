@@ -24,8 +24,8 @@ SETUP_TASK_SECONDS = 0.1  # between two looks of a client for a task, of which t
 
 CONTROLLER = "vflbench.engines.nvflare.components.LabelPartyController"
 EXECUTOR = "vflbench.engines.nvflare.components.PartyExecutor"
-LABEL_PARTY_SITE = "vflbench.hosts.flare_sites.LabelPartySite"
-PARTY_SITE = "vflbench.hosts.flare_sites.PartySite"
+LABEL_PARTY_SITE = "vflbench.hosts.sites.LabelPartySite"
+PARTY_SITE = "vflbench.hosts.sites.PartySite"
 
 SERVER_CLASSES = (CONTROLLER, LABEL_PARTY_SITE)
 CLIENT_CLASSES = (EXECUTOR, PARTY_SITE)

@@ -13,8 +13,8 @@ from vflbench.plain_files import open_plain
 
 LABEL_PARTY = "label"
 SUBMITTER = "submit"
-LABEL_PARTY_SITE = "vflbench.hosts.parties_sites.LabelPartyAtHost"
-PARTY_SITE = "vflbench.hosts.parties_sites.PartyAtHost"
+LABEL_PARTY_SITE = "vflbench.hosts.sites.LabelPartyAtHost"
+PARTY_SITE = "vflbench.hosts.sites.PartyAtHost"
 """The classes that a job may name at the sites of a project, beside the controller and the executor."""
 
 FILE = "party.yaml"

@@ -1,26 +1,97 @@
-"""The server of a project, as the label party's submitting key sees it: who is connected, and what becomes of a run."""
+"""`vflbench parties run PROJECT`: a run of `vflbench train` with the connected parties of a project."""
 
 import contextlib
 import io
 import logging
+import os
+import secrets
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from vflbench import __version__
+from vflbench.cli.build import Started
+from vflbench.cli.sweep import JobOutcome
+from vflbench.engines.nvflare.engine import NvFlare
+from vflbench.engines.nvflare.job import Job, write_job
+from vflbench.engines.nvflare.kit import LABEL_PARTY, LABEL_PARTY_SITE, PARTY_SITE, SUBMITTER, Kit, read_kit, shared
 from vflbench.errors import UserError
-from vflbench.hosts.flare_outcome import Outcome, read_outcome
-from vflbench.hosts.flare_places import Places
-from vflbench.hosts.parties_write import ADMIN
-from vflbench.hosts.stopping import Stopping
+from vflbench.generators import Generators
+from vflbench.hosts.commands import need_flare, split_words
+from vflbench.hosts.one_machine import AGAIN, Outcome, Places, Stopping, read_outcome
+from vflbench.hosts.project import ADMIN
+from vflbench.run.experiment import Experiment
 from vflbench.run.interruption import Interrupted
+
+_LOCAL_VALUES = {"name": "run", "logger": {}, "overwrite": False, "log_every": 100}
+"""What a party that writes no results puts in the place of the label party's own options."""
+
+
+def write_parties_job(
+    places: Places, started: Started, experiment: Experiment, parties: Sequence[str], folder: Path
+) -> None:
+    """Write it to `places.job`. parties: names of those that take part. folder: of the results."""
+    from vflbench.engines.nvflare.processes import named
+
+    if started.plugins:
+        problem = "the classes of plug-ins are not at the other parties: runs there take what vflbench has"
+        raise UserError(problem, key="--plugins", value=started.plugins[0])
+    engine = experiment.engine
+    assert isinstance(engine, NvFlare)
+    server = {
+        "parties": {party: party for party in parties},
+        "table": os.fspath(places.tables / LABEL_PARTY),
+        "folder": os.getcwd(),
+        "outcome": os.fspath(places.outcome),
+        "stop": os.fspath(places.stop),
+        "problem": os.fspath(places.problem),
+        "console": os.fspath(places.console),
+        "started": vars(started),
+        "output": os.path.abspath(folder),
+        "in_sweep": False,
+        "begun_by": named(os.getpid()),
+    }
+    job = Job(
+        name="vflbench",
+        run={"version": __version__, "config": shared(started.options)},
+        parties={party: {"party": party} for party in parties},
+        server=server,
+        start_timeout=engine.start_timeout,
+        timeout=engine.timeout,
+        label_party_site=LABEL_PARTY_SITE,
+        party_site=PARTY_SITE,
+    )
+    write_job(job, places.job)
+
+
+def started_at_party(config: Mapping[str, Any], kit: Kit) -> Started:
+    """The experiment of a job as a party builds it, with its own options of `dataset`."""
+    dataset = config.get("dataset")
+    dataset = kit.dataset(dataset) if isinstance(dataset, Mapping) else dataset
+    return Started({**config, **_LOCAL_VALUES, "dataset": dataset}, [], {}, [], {})
+
+
+def tables_of_label_party(kit: Kit, experiment: Experiment, folder: Path) -> list[str]:
+    """The names of the other parties. Where all read one data set, what the label party holds is written to `folder`."""
+    if kit.has_own_file:
+        return list(kit.others)
+    from vflbench.data.party_table import write_party_tables
+
+    data = experiment.dataset.load(Generators(experiment.settings.seed)["data"])
+    written = write_party_tables(data, folder)
+    parties = [party for party in written if party != LABEL_PARTY]
+    for party in parties:
+        shutil.rmtree(written[party])
+    return parties
+
 
 LATE = 12.0
 """Seconds without a sign of life after which a party counts as not connected."""
 
-AGAIN = "the same command goes on from what was saved last"
 _SERVER_ENDED = f"engine: the server of the project has ended; start it again, and {AGAIN}"
 _LOOK_SECONDS = 0.25
 _ASK_SECONDS = 2.0  # between two questions to the server
@@ -180,3 +251,67 @@ def silence() -> Iterator[None]:
     """FLARE prints that it connects."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
+
+
+_project: list[tuple[Path, float]] = []
+"""The project of this process, and how many seconds its parties may take to connect. Not an option of the run: the same
+experiment has the same results folder in another project.
+"""
+
+
+def run(words: Sequence[str]) -> None:
+    """The command."""
+    from vflbench.cli.train import command
+
+    path, options, overrides = split_words(words, "run", "project", ("timeout",))
+    need_flare()
+    folder = Path(os.path.abspath(path))
+    for part in (LABEL_PARTY, SUBMITTER):
+        if not (folder / part / "startup").is_dir():
+            problem = f"it has no folder {part}, which the label party needs to begin a run"
+            raise UserError(problem, key="project", value=path, see="vflbench parties --help")
+    _project[:] = [(folder, _seconds(options.get("timeout", "60")))]
+    command([*overrides, "engine=nvflare", "engine.mode=provisioned"])
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 1 <= seconds <= 86_400:
+        raise UserError("it must be a number of seconds from 1 to 86400", key="timeout", value=text)
+    return seconds
+
+
+def record_at_parties(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
+    """Submit the run, and wait for what comes of it. Raises UserError, also for a party that is missing or fails."""
+    from vflbench.hosts.one_machine import Places, Stopping
+
+    if not _project or in_sweep:
+        problem = "such a run is begun by `vflbench parties run PROJECT`, one at a time"
+        raise UserError(problem, key="engine.mode", value="provisioned", see="vflbench parties --help")
+    project, patience = _project[0]
+    kit = read_kit(project / LABEL_PARTY)
+    try:
+        kit.refuse_other(started.resolved)
+    except UserError as error:
+        raise UserError(error.problem, key=f"party {kit.party}", see=error.see) from error
+    with _working_folder(kit) as work, Server.reached(project / SUBMITTER, patience) as server:
+        places = Places(work)
+        parties = tables_of_label_party(kit, experiment, places.tables)
+        server.wait_for(parties, patience)
+        write_parties_job(places, started, experiment, parties, folder)
+        with Stopping.watched(places.stop) as stopping:
+            return server.run(places, stopping, parties, patience).taken()
+
+
+@contextmanager
+def _working_folder(kit: Kit) -> Iterator[Path]:
+    """A private folder of the label party that its server can read, deleted at the end."""
+    root = kit.folder / "work" / secrets.token_hex(8)
+    root.mkdir(mode=0o700, parents=True)
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)

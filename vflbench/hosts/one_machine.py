@@ -1,35 +1,142 @@
-"""Starts a run whose parties are processes of their own on this machine, watches it, and ends every one of its processes."""
+"""A run whose parties are processes on this machine: started and watched here, and none of them is left."""
 
 import json
+import math
 import os
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from vflbench.cli.build import Started
-from vflbench.cli.sweep import JobOutcome
+from vflbench.cli.sweep import JobOutcome, Status
 from vflbench.data.party_table import write_party_tables
 from vflbench.data.table import LABEL_PARTY
 from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.engines.nvflare.job import CLIENT_CLASSES, SERVER_CLASSES, Job, write_job
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.hosts.flare_outcome import Outcome, read_outcome
-from vflbench.hosts.flare_places import Places, workspace
-from vflbench.hosts.stopping import Stopping
+from vflbench.plain_files import written_whole
 from vflbench.protocols.split import Split
 from vflbench.run.experiment import Experiment
 from vflbench.run.interruption import Interrupted
 
+
+@dataclass
+class Stopping:
+    """What Ctrl-C and SIGTERM ask for: the first is passed on by a file, the second ends the run at once."""
+
+    file: Path
+    count: int = 0
+    number: int = 0
+
+    def note(self, number: int, _: FrameType | None) -> None:
+        self.count, self.number = self.count + 1, number
+        if self.count == 1:
+            temporary = self.file.with_suffix(".new")
+            temporary.write_text(str(number), encoding="ascii")
+            temporary.replace(self.file)
+            if sys.stderr is not None and sys.stderr.isatty():
+                os.write(2, b"\nstopping: the current batch is finished and saved first; Ctrl-C again stops at once\n")
+
+    @classmethod
+    @contextmanager
+    def watched(cls, file: Path) -> Iterator["Stopping"]:
+        stopping = cls(file)
+        if threading.current_thread() is not threading.main_thread():
+            yield stopping
+            return
+        before: dict[signal.Signals, Any] = {}
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, stopping.note)
+            yield stopping
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class Places:
+    """The folders and files of a run that is started here and takes place in other processes."""
+
+    def __init__(self, root: Path):
+        self.root, self.job, self.sites, self.tables = root, root / "job", root / "sites", root / "tables"
+        self.outcome, self.stop = root / "outcome.json", root / "stop"
+        self.problem, self.console = root / "problem", root / "console"
+
+
+@contextmanager
+def workspace(name: str | None) -> Iterator[Path]:
+    """A new private folder, deleted at the end unless the user named it."""
+    if name is None:
+        with tempfile.TemporaryDirectory(prefix="vflbench-nvflare-", ignore_cleanup_errors=True) as temporary:
+            yield Path(temporary)
+        return
+    root = Path(name).absolute()
+    try:
+        root.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        raise UserError("it is there already; name a new folder", key="engine.workspace", value=root) from error
+    except OSError as error:
+        raise UserError(f"{error.strerror}", key="engine.workspace", value=root) from error
+    yield root
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """status: of a `JobOutcome`, or "error" or "interrupted". reason: one paragraph. code: with which a command ends."""
+
+    status: str
+    test_auc: float = math.nan
+    reason: str = ""
+    code: int = 1
+
+    def taken(self) -> JobOutcome:
+        """As if the run had been in this process. Raises UserError or Interrupted where it ended so."""
+        if self.status == "interrupted":
+            raise Interrupted(self.reason, self.code)
+        if self.status == "error":
+            raise UserError(self.reason)
+        return JobOutcome(Status(self.status), self.test_auc, self.reason)
+
+
+def outcome_of_error(error: BaseException) -> Outcome:
+    """Of a run that ended early."""
+    from vflbench.cli.mistakes import describe
+
+    if isinstance(error, Interrupted):
+        return Outcome("interrupted", reason=error.message, code=error.exit_code)
+    text = describe(error) if isinstance(error, Exception) else None
+    return Outcome("error", reason=text or f"the label party's process failed ({type(error).__name__}: {error})")
+
+
+def leave_outcome(path: Path, outcome: Outcome) -> None:
+    with written_whole(path, "w", private=True, encoding="utf-8") as file:
+        json.dump(asdict(outcome), file)
+
+
+def read_outcome(path: Path) -> Outcome | None:
+    """None where there is none yet."""
+    if not path.exists():
+        return None
+    return Outcome(**json.loads(path.read_text(encoding="utf-8")))
+
+
 PARTIES = "parties"
 """The folder of a run in which each party keeps what it goes on from, in a folder of its own."""
 
+AGAIN = "the same command goes on from what was saved last"
 _LOOK_SECONDS = 0.05
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}")
 _OF_FLARE = ("server", "client", "localhost", "admin", "relay", "all", "ALL", "job", "sites", "local", "startup")
@@ -45,7 +152,7 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
         problem = "only protocol=split has parties that can live elsewhere; engine=local runs this one"
         raise UserError(problem, key="protocol", value=started.choices.get("protocol"))
     if engine.mode == "provisioned":
-        from vflbench.hosts.parties_run import record_at_parties
+        from vflbench.hosts.run import record_at_parties
 
         return record_at_parties(started, experiment, folder, in_sweep=in_sweep)
     with workspace(engine.workspace) as root:
@@ -85,8 +192,6 @@ def _job(started: Started, engine: NvFlare, places: Places, sites: dict[str, str
         "outcome": os.fspath(places.outcome),
         "stop": os.fspath(places.stop),
         "problem": os.fspath(places.problem),
-        "console": None if engine.mode == "simulator" else os.fspath(places.console),
-        "terminal": sys.stdout.isatty(),
     }
     return Job(
         name="vflbench",
@@ -105,10 +210,8 @@ def _job(started: Started, engine: NvFlare, places: Places, sites: dict[str, str
     )
 
 
-def run_processes(engine: NvFlare, places: Places, sites: list[str], classes: Sequence[str] = ()) -> Outcome:
-    """Start the processes and wait for what becomes of the job; none of them is left, whatever happens. classes: what a site
-    may build of the job beside those of a run.
-    """
+def run_processes(engine: NvFlare, places: Places, sites: list[str]) -> Outcome:
+    """Start the processes and wait for what becomes of the job; none of them is left, whatever happens."""
     from vflbench.engines.nvflare.processes import MARK, kill_marked, named
 
     mark = secrets.token_hex(16)
@@ -118,61 +221,35 @@ def run_processes(engine: NvFlare, places: Places, sites: list[str], classes: Se
         "NVFLARE_STREAMING_MAX_BLOB_SIZE": str((engine.max_message_mib << 20) + (1 << 20)),
         "NVFLARE_DATUM_DIR": os.path.join(os.devnull, "none"),  # a message can't leave a file at its receiver
     }
-    parents = [named(os.getpid())]
-    with ExitStack() as stack:
-        stack.callback(kill_marked, mark)
-        stopping = stack.enter_context(Stopping.watched(places.stop))
-        process = stack.enter_context(_started(engine, places, sites, classes, parents, environment))
-        return _wait(process, engine, places, stopping)
-
-
-_MODULES = {
-    "simulator": "vflbench.engines.nvflare.simulation",
-    "poc": "vflbench.engines.nvflare.proof_of_concept",
-}
-
-
-@contextmanager
-def _started(
-    engine: NvFlare,
-    places: Places,
-    sites: list[str],
-    classes: Sequence[str],
-    parents: list[list[float]],
-    environment: dict[str, str],
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The process from which all others are started. What FLARE prints there goes to a file."""
     local = places.sites / "local"
     local.mkdir(parents=True)
-    allowed = {"format_version": 2, "class_allow_list": [*SERVER_CLASSES, *CLIENT_CLASSES, *classes]}
+    allowed = {"format_version": 2, "class_allow_list": [*SERVER_CLASSES, *CLIENT_CLASSES]}
     (local / "resources.json").write_text(json.dumps(allowed), encoding="utf-8")
     spec = {
         "job": os.fspath(places.job),
         "workspace": os.fspath(places.sites),
         "sites": sites,
-        "parents": parents,
-        "port": engine.port,
-        "start_timeout": engine.start_timeout,
-        "classes": list(classes),
+        "parents": [named(os.getpid())],
         "problem": os.fspath(places.problem),
-        "imports": ["vflbench.hosts.flare_sites", "vflbench.models.layers"],
+        "imports": ["vflbench.hosts.sites", "vflbench.models.layers"],
     }
     file = places.root / "start.json"
     file.write_text(json.dumps(spec), encoding="utf-8")
-    command = [sys.executable, "-m", _MODULES[engine.mode], os.fspath(file)]
-    with open(places.root / "printed.txt", "wb") as printed:
-        shown = None if engine.mode == "simulator" else printed
-        yield subprocess.Popen(  # nosec B603  # our own module, no shell
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=shown, stderr=shown, start_new_session=True
-        )
+    command = [sys.executable, "-m", "vflbench.engines.nvflare.simulation", os.fspath(file)]
+    try:
+        with Stopping.watched(places.stop) as stopping:
+            process = subprocess.Popen(  # nosec B603  # our own module, no shell
+                command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+            return _wait(process, engine, places, stopping)
+    finally:
+        kill_marked(mark)
 
 
-def _wait(process: subprocess.Popen[bytes], engine: NvFlare, places: Places, stopping: "Stopping") -> Outcome:
-    printed = 0
+def _wait(process: subprocess.Popen[bytes], engine: NvFlare, places: Places, stopping: Stopping) -> Outcome:
     while True:
         ended = process.poll() is not None
         outcome = read_outcome(places.outcome)  # after the look at the process, which leaves it before it ends
-        printed = _show(places.console, printed)
         if outcome is not None:
             return outcome
         if ended:
@@ -180,24 +257,8 @@ def _wait(process: subprocess.Popen[bytes], engine: NvFlare, places: Places, sto
             why = (
                 places.problem.read_text(encoding="utf-8") if places.problem.exists() else f"exit code {process.returncode}"
             )
-            problem = f"the label party's process ended before the run did ({why}); {kept}; {_AGAIN}"
+            problem = f"the label party's process ended before the run did ({why}); {kept}; {AGAIN}"
             return Outcome("error", reason=f"engine: {problem}")
         if stopping.count > 1:
             raise Interrupted("stopped at once; the same command goes on from what was saved before", 128 + stopping.number)
         time.sleep(_LOOK_SECONDS)
-
-
-def _show(console: Path, printed: int) -> int:
-    """Print what the label party's process has printed since. Returns how many bytes that makes."""
-    if not console.exists():
-        return printed
-    with console.open("rb") as file:
-        file.seek(printed)
-        more = file.read()
-    if more:
-        sys.stdout.write(more.decode("utf-8", "replace"))
-        sys.stdout.flush()
-    return printed + len(more)
-
-
-_AGAIN = "the same command goes on from what was saved last"
