@@ -126,8 +126,8 @@ def test_what_is_no_table_is_refused_in_a_paragraph(tmp_path):
     for name, problem in {
         "cut": "it can't be read as a Parquet file: ",
         "name": "it can't be read as a Parquet file: ",
-        "text": "it is text and no Parquet file; is it a table to read with dataset=csv?",
-        "none": "the file is empty",
+        "text": "it is no Parquet file; a table of text is read with dataset=csv",
+        "none": "it is no Parquet file",
     }.items():
         text = error_of(Parquet(path=str(tmp_path / name), label="target"))
         assert f"dataset.path={tmp_path / name}: {problem}" in text, text

@@ -106,4 +106,4 @@ def test_kaggles_copy_of_credit(tmp_path):
 
 def test_a_workbook_is_named_as_what_it_is(tmp_path):
     path = write(tmp_path / "x.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(5000))
-    assert "it is an Excel workbook; export it as CSV" in error_of(dataset("credit", path))
+    assert "export an Excel workbook as CSV" in error_of(dataset("credit", path))

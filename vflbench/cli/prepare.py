@@ -1,19 +1,15 @@
 """`vflbench prepare dataset=...`."""
 
-import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from vflbench.cli.components import build_dataset
-from vflbench.cli.config import plain, split_plugins, use_plugins
+from vflbench.cli.config import split_plugins, use_plugins
 from vflbench.cli.main import fail_with
 from vflbench.cli.train import hand_over_to_hydra, hydra_words, with_quoted_marks
-from vflbench.data.prepared_line import keep, recall, sources_of
 from vflbench.errors import UserError
-from vflbench.run.provenance import code_hash
 
 USAGE = """vflbench prepare: read a data set once, for all later runs; train does so if
 needed.
@@ -50,24 +46,12 @@ def prepare(arguments: Sequence[str]) -> None:
     hand_over_to_hydra(prepare_one)
 
 
-def _plain_options(config: DictConfig) -> dict[str, Any]:
-    """The options of a data set of ours; empty for another, and where something is missing, which building it reports."""
-    node = plain(config.dataset) if OmegaConf.is_dict(config.get("dataset")) else {}
-    return node if str(node.get("_target_")).startswith("vflbench.") else {}
-
-
 def prepare_one(config: DictConfig) -> None:
     """Put the dataset into the cache, and print a line on it and, of one's own table, what each column is taken for."""
     try:
-        options = _plain_options(config)
-        line = recall(options, code_hash()) if options else None
-        if line is not None:
-            print(line)
-            return
         from vflbench.data.file_dataset import FileDataset  # late, as the next: it imports what reads tables
         from vflbench.data.party_files import PartyFiles
 
-        sources = sources_of(options)
         dataset = build_dataset(config)
         if not isinstance(dataset, FileDataset | PartyFiles):
             name = type(dataset).__name__
@@ -83,7 +67,5 @@ def prepare_one(config: DictConfig) -> None:
             columns = dataset.table_lines(prepared.table, prepared.facts)
             left_out = dataset.left_out(prepared.table, prepared.facts.get("read_as", {}))
         print("\n".join([prepared.line(left_out), *columns]))
-        again = "\n".join([dataclasses.replace(prepared, made=False).line(left_out), *columns])
-        keep(options, code_hash(), sources, again, prepared.folder)
     except Exception as error:
         fail_with(error)  # here: Hydra would add lines of its own

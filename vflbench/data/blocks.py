@@ -8,12 +8,11 @@ import lzma
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import IO, Any
 
 import numpy as np
 
-from vflbench.data.archives import check_expansion, open_members, read_errors
+from vflbench.data.archives import open_members, read_errors
 from vflbench.data.encodings import UTF8, as_utf8, without_mark
 from vflbench.data.files import Part
 from vflbench.data.opening import open_regular
@@ -81,14 +80,12 @@ class OpenPart:
     """A part that is being read.
 
     text: stream of decompressed bytes. raw: stream of the bytes as stored. position: current offset in the file.
-    stored: at most so many bytes of the file are what has been read of `text`.
     """
 
     part: Part
     text: Any
     raw: HashingStream
     position: Callable[[], int]
-    stored: Callable[[], int]
 
     def sha256(self) -> str:
         """Digest of the whole part as stored, which is read to its end."""
@@ -114,8 +111,8 @@ def open_parts(parts: Sequence[Part]) -> Iterator[OpenPart]:
                 if first.member is None:
                     yield _open(first, stream, stream.tell)
                     continue
-                for name, content, size in open_members(stream, list(same)):
-                    yield _open(same[name], content, stream.tell, None if size is None else partial(int, size))
+                for name, content in open_members(stream, list(same)):
+                    yield _open(same[name], content, stream.tell)
             except read_errors() as error:
                 if isinstance(error, UserError):
                     raise
@@ -123,7 +120,7 @@ def open_parts(parts: Sequence[Part]) -> Iterator[OpenPart]:
                 raise UserError(problem, key="dataset.path", value=str(first)) from error
 
 
-def _open(part: Part, stream: Any, position: Callable[[], int], stored: Callable[[], int] | None = None) -> OpenPart:
+def _open(part: Part, stream: Any, position: Callable[[], int]) -> OpenPart:
     raw: Any = HashingStream(stream)
     head = raw.peek(6)
     text = raw
@@ -137,7 +134,7 @@ def _open(part: Part, stream: Any, position: Callable[[], int], stored: Callable
         text = bz2.BZ2File(raw)
     elif head.startswith(b"\xfd7zXZ\x00"):
         text = lzma.LZMAFile(raw)  # noqa: SIM115 (closed by read_blocks)
-    return OpenPart(part, text, raw, position, stored or position)
+    return OpenPart(part, text, raw, position)
 
 
 def read_blocks(opened: OpenPart, *, quotes: bool, encoding: str = UTF8) -> Iterator[Block]:
@@ -153,7 +150,6 @@ def read_blocks(opened: OpenPart, *, quotes: bool, encoding: str = UTF8) -> Iter
                 chunk = text.read(BLOCK_BYTES)
                 if not size and len(chunk) < BLOCK_BYTES:  # what was read in advance comes by itself
                     chunk += text.read(BLOCK_BYTES - len(chunk))
-                check_expansion(size + len(chunk), opened.stored())
             except read_errors() as error:
                 problem = f"the file breaks off after line {line + rest.count(10) - 1}: {_one_line(error)}"
                 raise UserError(problem, key="dataset.path", value=str(opened.part)) from error

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vflbench.data.archives import check_expansion, member_names, read_errors
+from vflbench.data.archives import member_names, read_errors
 from vflbench.data.blocks import OpenPart, open_parts
 from vflbench.data.files import Part, listed
 from vflbench.data.labels import label_problem
@@ -179,7 +179,6 @@ def _content(opened: OpenPart, most: int, wanted: int | None = None) -> bytes:
     try:
         while size < end and (piece := opened.text.read(min(_PIECE, end - size))):
             size += len(piece)
-            check_expansion(size, opened.stored())
             pieces.append(piece)
     except read_errors() as error:
         raise _error(opened.part, f"it breaks off after {size:,} bytes: {shown(str(error), 200)}") from error

@@ -3,7 +3,6 @@
 import codecs
 from typing import Any
 
-from vflbench.data.file_kinds import not_a_table
 from vflbench.data.files import Part
 from vflbench.errors import UserError
 
@@ -55,7 +54,9 @@ def without_mark(start: bytes, part: Part) -> bytes:
     ):
         problem = "it is UTF-16 or UTF-32 text; save it as UTF-8 (iconv -f UTF-16 -t UTF-8 FILE)"
         raise UserError(problem, key="dataset.path", value=str(part))
-    problem_of_kind = not_a_table(head)
-    if problem_of_kind is not None:
-        raise UserError(problem_of_kind, key="dataset.path", value=str(part))
+    if head.startswith(b"PAR1"):
+        raise UserError("it is a Parquet file; read it with dataset=parquet", key="dataset.path", value=str(part))
+    if b"\0" in head.partition(b"\n")[0]:
+        problem = "line 1: it is no text; a table is expected, as CSV or Parquet (export an Excel workbook as CSV)"
+        raise UserError(problem, key="dataset.path", value=str(part))
     return start.removeprefix(codecs.BOM_UTF8)

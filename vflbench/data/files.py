@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 
 from vflbench.data.archives import member_names, read_errors
-from vflbench.data.file_kinds import packed_document
 from vflbench.data.opening import kind_of, open_regular, why_not_regular
 from vflbench.errors import UserError, shown
 
@@ -93,9 +92,9 @@ def _parts(file: Path, members: Sequence[str] | None) -> list[Part]:
         if members:
             raise UserError(f"{shown(file, 200)} is not a .zip or .tar archive", key="dataset.members", value=list(members))
         return [Part(file)]
-    document = packed_document(names)
-    if document is not None and not members:
-        raise UserError(document, key="dataset.path", value=str(file))
+    if "xl/workbook.xml" in names:
+        problem = "it is an Excel workbook; export its sheet as CSV (in Excel: save as CSV UTF-8)"
+        raise UserError(problem, key="dataset.path", value=str(file))
     if not members:
         if len(names) != 1:
             choices = listed(names) or "none"

@@ -5,14 +5,12 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import parquet
 
-from vflbench.data.archives import member_names, read_errors
-from vflbench.data.file_kinds import not_a_table, packed_document
 from vflbench.data.files import find_parts
 from vflbench.data.line_errors import names_error
 from vflbench.data.opening import check_folder, kind_of, open_regular
@@ -107,7 +105,10 @@ def _with_folders(table: pa.Table, file: Path, first: Path) -> pa.Table:
 def _read(file: Path, rows: int | None) -> pa.Table:
     """The row groups that hold the first rows."""
     with open_regular(file) as stream:
-        _check_kind(stream, file)
+        if stream.read(4) != b"PAR1":
+            raise UserError(
+                "it is no Parquet file; a table of text is read with dataset=csv", key="dataset.path", value=str(file)
+            )
         try:
             opened = parquet.ParquetFile(stream)
             groups, size = [], 0
@@ -137,35 +138,3 @@ def _read(file: Path, rows: int | None) -> pa.Table:
             problem = f"it can't be read as a Parquet file: {reason}"
             raise UserError(problem, key="dataset.path", value=str(file)) from error
     return table
-
-
-def _check_kind(stream: BinaryIO, file: Path) -> None:
-    """Raise UserError for a file that begins as no Parquet file does, and say what it is."""
-    head = stream.read(4096)
-    stream.seek(0)
-    if head.startswith(b"PAR1"):
-        return
-    if not head:
-        raise UserError("the file is empty; a Parquet file was expected", key="dataset.path", value=str(file))
-    if head.startswith(b"PARE"):
-        problem = "it is an encrypted Parquet file; write it without encryption"
-    else:
-        problem = _packed(stream) or not_a_table(head) or ""
-        text = not problem and b"\0" not in head
-        problem = problem or (
-            "it is text and no Parquet file; is it a table to read with dataset=csv?" if text else "it is no Parquet file"
-        )
-    raise UserError(problem, key="dataset.path", value=str(file))
-
-
-def _packed(stream: BinaryIO) -> str | None:
-    """What an archive is; None for a file that is none."""
-    try:
-        names = member_names(stream)
-    except read_errors():
-        return None
-    finally:
-        stream.seek(0)
-    if names is None:
-        return None
-    return packed_document(names) or "it is an archive; unpack it, or, of CSV files, read it with dataset=csv"

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
@@ -19,13 +18,13 @@ _LARGE = 1 << 19  # values, each counted once a block
 class Spool:
     """Collects blocks, then returns them with codes replaced by ids in the complete, sorted vocabularies.
 
-    rows: how many rows were added. names: each feature column, and whether it is numeric. scan: the compiled module, if any.
+    rows: how many rows were added. names: each feature column, and whether it is numeric.
     """
 
-    def __init__(self, folder: Path, scan: ModuleType | None = None):
+    def __init__(self, folder: Path):
         self.rows = 0
         self.names: tuple[tuple[str, bool], ...] = ()
-        self._folder, self._scan = folder, scan
+        self._folder = folder
         self._file = open_to_write(folder / "spool", "w+b", private=True)
         self._blocks: list[tuple[int, list[tuple[np.dtype, int]]]] = []  # rows, (codes, values)
         self._vocabularies: list[GrowingVocabulary] = []
@@ -42,9 +41,7 @@ class Spool:
         """Append a block's codes and values; it has at least one row."""
         if not self._vocabularies:
             self.names = codes.names
-            self._vocabularies = [
-                GrowingVocabulary(self._folder, f"{j}", self._scan) for j in range(len(self.categorical) + 1)
-            ]
+            self._vocabularies = [GrowingVocabulary(self._folder, f"{j}") for j in range(len(self.categorical) + 1)]
         for vocabulary, values, counts in zip(self._vocabularies, codes.values, codes.counts, strict=True):
             vocabulary.add(values, counts)
         for column in codes.codes:

@@ -16,11 +16,8 @@ from tqdm import tqdm
 from vflbench.data import store
 from vflbench.data.block_codes import BlockCodes, block_codes
 from vflbench.data.blocks import Block, OpenPart, open_parts, read_blocks
-from vflbench.data.compiled import scanner
 from vflbench.data.files import Part
-from vflbench.data.fixed_layout import FixedLayout, is_fixed
 from vflbench.data.labels import StrayLabelError, with_remedy
-from vflbench.data.malloc import give_back, keep_memory
 from vflbench.data.parse import BadRow, Parsed, parse, with_columns
 from vflbench.data.request import Request
 from vflbench.data.spool import Spool
@@ -44,17 +41,11 @@ class Preparation:
         self.hashes: list[str | None] = []
         self.text_digest = hashlib.sha256()
         self.writer = TableWriter(folder)
-        self.layout: FixedLayout | None = None
 
     def run(self) -> dict[str, Any]:
         """Prepare the table in the folder and return its schema."""
         form = self.request.form()
-        size = sum(part.file.stat().st_size for part in self.request.parts)
-        scan = scanner(size, self.request.rows) if is_fixed(form) else None
-        if scan is not None:
-            self.layout = FixedLayout(form, scan)
-            keep_memory()
-        spool = Spool(self.folder, scan)
+        spool = Spool(self.folder)
         try:
             for codes in self._blocks(form):
                 self._count(codes)
@@ -68,8 +59,6 @@ class Preparation:
         finally:
             self.writer.abandon()
             spool.remove()
-            if self.layout is not None:
-                give_back()
 
     def _blocks(self, form: TextFormat) -> Iterator[BlockCodes]:
         """All blocks as numbers, in order. A few are encoded at a time."""
@@ -114,9 +103,6 @@ class Preparation:
         return True
 
     def _parse(self, block: Block, form: TextFormat, columns: Sequence[str], limit: int | None) -> BlockCodes:
-        codes = None if self.layout is None else self.layout.codes(block, columns, limit)
-        if codes is not None:
-            return codes
         parsed = parse(block, form, columns, limit, first_bad=not self.request.skip)
         if parsed.bad and not self.request.skip:
             raise UserError(with_remedy(str(parsed.bad[0])), key="dataset.path", value=str(block.part))

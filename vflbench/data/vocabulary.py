@@ -1,18 +1,14 @@
 """The vocabulary of one categorical column, built while the column is read block by block."""
 
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vflbench.data.distinct import Distinct
 from vflbench.plain_files import open_to_write
 
 _PACKED_BYTES = 8
-_PIECE = 1 << 18  # values taken at a time
-_LEAST_COMPILED = 1 << 12  # values; of fewer, sorting is as quick
 
 
 class GrowingVocabulary:
@@ -20,16 +16,13 @@ class GrowingVocabulary:
 
     A value of at most 8 bytes is stored as the 64-bit number that its bytes form. This keeps the order, without collisions.
     No file stays open, as a table may have more columns than a process may have open files.
-
-    scan: the compiled module; None does without.
     """
 
-    def __init__(self, folder: Path, name: str, scan: ModuleType | None = None):
+    def __init__(self, folder: Path, name: str):
         self._keys, self._counts, self._ids = (folder / f"{name}.{kind}" for kind in ("keys", "counts", "ids"))
         self._ids_read = 0
         self._texts: list[tuple[int, pa.Array]] = []  # (number of earlier values, values) of each block with a long value
         self._length = 0
-        self._scan = scan
 
     def add(self, values: pa.Array | np.ndarray, counts: np.ndarray) -> None:
         """Add the values of a block, all different, as texts or packed, and how often each occurs."""
@@ -50,10 +43,6 @@ class GrowingVocabulary:
 
         Writes the position of every value of every block in that order to disk, for `next_ids`.
         """
-        if self._scan is not None and not self._texts and self._length >= _LEAST_COMPILED:
-            unified = self._unify_in_pieces(Distinct(self._scan))
-            if unified is not None:
-                return unified
         keys, counts = np.fromfile(self._keys, np.uint64), np.fromfile(self._counts, np.int32)
         if self._texts:
             values, inverse = self._unify_texts(keys)
@@ -72,23 +61,6 @@ class GrowingVocabulary:
         """Delete the files."""
         for file in (self._keys, self._counts, self._ids):
             file.unlink(missing_ok=True)
-
-    def _unify_in_pieces(self, distinct: Distinct) -> tuple[np.ndarray, np.ndarray] | None:
-        """The same in memory for the different values alone; None if these defeat the hash table."""
-        pieces = [slice(start, start + _PIECE) for start in range(0, self._length, _PIECE)]
-        for piece in pieces:
-            keys = np.fromfile(self._keys, np.uint64, _PIECE, offset=8 * piece.start)
-            places = distinct.add(keys, np.fromfile(self._counts, np.int32, _PIECE, offset=4 * piece.start).astype(np.int64))
-            if places is None:
-                self._ids.unlink(missing_ok=True)
-                return None
-            _append(self._ids, places)
-        values, counts, rank = distinct.sorted()
-        with open_to_write(self._ids, "r+b", private=True) as stream:
-            for piece in pieces:
-                ids = rank[np.fromfile(self._ids, np.int32, _PIECE, offset=4 * piece.start)]
-                stream.write(memoryview(ids))
-        return counts, values
 
     def _unify_texts(self, keys: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         pieces: list[pa.Array] = []
