@@ -36,6 +36,7 @@ class Audited:
             group=size,
             how=Audit(batches="all" if audited is None else audited, probe=False),
             held_out=data.test,
+            auxiliary=data.test,
             cut_layers=self.session.cut_layers(),
             cheating=cheating,
         )

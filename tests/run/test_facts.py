@@ -66,7 +66,7 @@ def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_pa
     assert manifest["unscored"] == summary["unscored"]
     assert sorted(manifest["unscored"]) == ["curious", "curious (own columns)", "hints", "hints (own columns)"]
     reason = manifest["unscored"]["hints"]
-    assert reason.startswith("it needs 60 known positives of each batch or group of rows, and none had more than ")
+    assert reason.startswith("it needs 60 known positives of each batch or group of rows, and the last one had ")
     log = (tmp_path / "train.log").read_text()
     assert f"attack=hints could not be scored: {reason}" in log
     assert f"attack=elsewhere is skipped: {NOWHERE}" in log

@@ -3,8 +3,9 @@
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -87,11 +88,14 @@ class RowNames:
         return unmix(names, self.key)
 
 
-class Index:
-    """Where rows stand among some. ids: (k,), in an order that means something."""
+class Rows:
+    """Rows in an order that means something: an attack knows, or follows, the first so many.
 
-    def __init__(self, ids: Tensor):
-        self.ids = ids
+    ids: (k,). labels: (k,); none where it takes no labels to tell them apart.
+    """
+
+    def __init__(self, ids: Tensor, labels: Tensor | None = None):
+        self.ids, self.labels = ids, ids[:0] if labels is None else labels
         self._sorted, self._order = ids.sort(stable=True)
 
     def __len__(self) -> int:
@@ -103,14 +107,6 @@ class Index:
             return torch.zeros_like(ids, dtype=torch.bool), torch.zeros_like(ids)
         at = torch.searchsorted(self._sorted, ids).clamp_(max=len(self) - 1)
         return self._sorted[at] == ids, self._order[at]
-
-
-class Rows(Index):
-    """Training rows with labels, of which an attack knows the first so many. ids, labels: (k,)."""
-
-    def __init__(self, ids: Tensor, labels: Tensor):
-        super().__init__(ids)
-        self.labels = labels
 
     def among(self, ids: Tensor, first: int) -> Tensor:
         """(n,) bool: which of these rows are among the first so many."""
@@ -209,12 +205,10 @@ def draw_known(train: Population, most: int, rng: torch.Generator, canaries: Can
     return Rows(rows.ids[order[chosen]], labels[chosen])
 
 
-def draw_rows(train: Population, count: int, rng: torch.Generator) -> Index:
+def draw_rows(train: Population, count: int, rng: torch.Generator) -> Rows:
     """So many training rows, in a random order."""
-    if not count:
-        return Index(torch.empty(0, dtype=torch.int64, device=train.device))
-    ids = train.sample(count).ids
-    return Index(ids[torch.randperm(len(ids), generator=rng)[:count].to(train.device)])
+    ids = train.sample(count).ids if count else torch.empty(0, dtype=torch.int64, device=train.device)
+    return Rows(ids[torch.randperm(len(ids), generator=rng)[:count].to(train.device)])
 
 
 def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Auxiliary:
@@ -268,15 +262,6 @@ def _hashes(table: RawTable, kind: np.dtype[Any]) -> Iterator[int]:
         yield from (hash(row.tobytes()) for row in rows)
 
 
-@runtime_checkable
-class InfersColumn(Protocol):
-    """The options of an attack with `KnownColumn`: as `attacks.attribute.Attribute` has them."""
-
-    column: str | None
-    threshold: float | None
-    values: int
-
-
 @dataclass(frozen=True)
 class AttributeTarget:
     """cut: of a numeric column. common: (m,) of a categorical one, its most frequent ids; all others count as one."""
@@ -292,23 +277,21 @@ class AttributeTarget:
         """(n,) 0 .. count - 1. features: of its party."""
         if self.cut is not None:
             return (features.numeric[:, self.place] > self.cut).long()
-        is_common, place = Index(self.common).find(features.categorical[:, self.place].long())
+        is_common, place = Rows(self.common).find(features.categorical[:, self.place].long())
         return torch.where(is_common, place, len(self.common))
 
 
 def attribute_targets(attacks: Mapping[str, Attack], train: Population) -> dict[str, AttributeTarget]:
     """The column that each attack with `KnownColumn` infers."""
-    return {
-        name: attribute_target(name, attack, train)
-        for name, attack in attacks.items()
-        if KnownColumn in attack.threat.knows and isinstance(attack, InfersColumn)
-    }
+    infer = {n: attack for n, attack in attacks.items() if KnownColumn in attack.threat.knows and hasattr(attack, "column")}
+    return {name: attribute_target(name, attack, train) for name, attack in infer.items()}
 
 
-def attribute_target(attack: str, options: InfersColumn, train: Population) -> AttributeTarget:
+def attribute_target(attack: str, options: Any, train: Population) -> AttributeTarget:
     """The column that the options name; the first one of another party where they name none.
 
-    Raises UserError for a column that there isn't, is the label party's own, or has one value.
+    options: of an attack with `KnownColumn`: column, threshold and values, as `attacks.attribute.Attribute` has them. Raises
+    UserError for a column that there isn't, is the label party's own, or has one value.
     """
     sample = train.sample(min(len(train), _SAMPLE))
     held = [(name, party) for party, of in sample.columns.items() for name in (*of.numeric, *of.categorical)]
@@ -355,6 +338,15 @@ class Attacker:
     rng: torch.Generator
     visible: bool
     on_columns: bool = False
+
+    @property
+    def reads(self) -> frozenset[type[Fact]]:
+        """What the attack declares, and own columns where they stand in for messages."""
+        return self.attack.threat.knows | self.threat.knows
+
+    def rows_of(self, facts: Facts, rows: Tensor) -> dict[type[Fact], Fact]:
+        """Those facts of these rows that it reads."""
+        return {kind: fact.rows(rows) for kind, fact in facts.items() if kind in self.reads}
 
     @property
     def needs_hints(self) -> bool:
@@ -405,19 +397,16 @@ def columns_for_messages(
     attacker: Attacker, facts: Facts, columns: Callable[[str, Tensor], Features]
 ) -> dict[type[Fact], Fact]:
     """The own columns of its party in the form of each message that it reads. columns: (party, row ids (n,)) -> its own."""
+
+    def layers(own: Any) -> dict[str, Tensor]:
+        return {COLUMNS: column_vectors(own.numeric, own.categorical)}
+
     read = attacker.attack.threat.knows
     held = {kind: fact for kind, fact in facts.items() if fact.message is None}
-    own = facts.get(OwnColumns)
-    if isinstance(own, OwnColumns):
-        layers = {COLUMNS: column_vectors(own.numeric, own.categorical)}
-        held |= {kind: kind(layers) for kind in (Embeddings, Gradients) if kind in read}
+    if own := facts.get(OwnColumns):
+        held |= {kind: kind(layers(own)) for kind in (Embeddings, Gradients) if kind in read}
     if OwnModel in read:
-
-        def embed(ids: Tensor) -> dict[str, Tensor]:
-            own = columns(attacker.party, ids)
-            return {COLUMNS: column_vectors(own.numeric, own.categorical)}
-
-        held[OwnModel] = OwnModel(embed)
+        held[OwnModel] = OwnModel(lambda ids: layers(columns(attacker.party, ids)))
     return held
 
 
@@ -437,31 +426,23 @@ def attackers_at(
         if attack.threat.seat is Seat.NON_LABEL and round_facts == {Embeddings}:
             parties += [(party, False) for party in seats.get(Seat.LABEL, ())]
         for party, visible in parties:
-            if attack.threat.active and party not in cheating:
-                continue  # an attack of a party that cheats
-            threat = replace(attack.threat, active=party in cheating)
-            yield Attacker(name, copy.deepcopy(attack), threat, party, rng_of(f"attack/{name}/{party}"), visible)
+            if party in cheating or not attack.threat.active:  # an active attack is of a party that cheats
+                threat = replace(attack.threat, active=party in cheating)
+                yield Attacker(name, copy.deepcopy(attack), threat, party, rng_of(f"attack/{name}/{party}"), visible)
 
 
-def column_references(
-    attackers: Sequence[Attacker], rng_of: Callable[[str], torch.Generator]
-) -> dict[tuple[str, str], Attacker]:
-    """Name and party of each attacker that knows labels -> the same attack on the party's own columns.
+def column_references(attackers: Sequence[Attacker], rng_of: Callable[[str], torch.Generator]) -> Iterator[Attacker]:
+    """Of each attacker that knows labels, the same attack on the party's own columns.
 
     Where both know the same labels, the difference of their readings is what the messages gave away.
     """
-    references = {}
-    for attacker in attackers:
-        threat = attacker.threat
-        if not (threat.knows_labels and threat.message is not None and threat.seat is Seat.NON_LABEL and attacker.visible):
-            continue
-        of_rounds = {kind for kind in threat.knows if kind.message is None}
-        reads = Threat(threat.seat, of_rounds | {OwnColumns}, threat.known_rows, threat.hints)
-        name = f"{attacker.name}{OWN_COLUMNS}"
-        attack, rng = copy.deepcopy(attacker.attack), rng_of(f"attack/{name}/{attacker.party}")
-        twin = Attacker(name, attack, reads, attacker.party, rng, visible=True, on_columns=True)
-        references[attacker.name, attacker.party] = twin
-    return references
+    for one in attackers:
+        threat, name = one.threat, f"{one.name}{OWN_COLUMNS}"
+        if threat.knows_labels and threat.message is not None and threat.seat is Seat.NON_LABEL and one.visible:
+            of_rounds = {kind for kind in threat.knows if kind.message is None}
+            reads = Threat(threat.seat, of_rounds | {OwnColumns}, threat.known_rows, threat.hints)
+            rng = rng_of(f"attack/{name}/{one.party}")
+            yield Attacker(name, copy.deepcopy(one.attack), reads, one.party, rng, visible=True, on_columns=True)
 
 
 def unmet_attacks(
@@ -479,14 +460,12 @@ def unmet_attacks(
     reasons: dict[str, str] = {}
     for name, attack in attacks.items():
         seat = attack.threat.seat
-        offered = offers(seat)
+        reason = attack.unmet(offers(seat) | RUN_FACTS[seat], classes, where)
         if attack.threat.active and not cheating:
-            reasons[name] = "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
-            continue
-        reason = attack.unmet(offered | RUN_FACTS[seat], classes, where)
-        if labels_shared and attack.on_labels and seat is Seat.NON_LABEL:
+            reason = "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
+        elif labels_shared and attack.on_labels and seat is Seat.NON_LABEL:
             reason = f"it infers labels, and every party holds the labels in {where}"
-        if reason is not None and not offered:
+        elif reason is not None and not offers(seat):
             reason = f"it attacks at {seat.place}, of whom there is nothing in {where}"
         if reason is not None:
             reasons[name] = reason
@@ -503,34 +482,27 @@ def remembered(facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> dict[str,
     """The same facts, in which each network embeds the rows of a part at once, and only once, however many attacks ask for
     any of them. parts: ids (n,) each. What a row is embedded as then depends on its part alone, to the last bit.
     """
-    made: dict[str, Facts] = {}
+    made = dict(facts)
     for party, of_party in facts.items():
-        model = of_party.get(OwnModel)
-        made[party] = of_party
-        if isinstance(model, OwnModel):
+        if isinstance(model := of_party.get(OwnModel), OwnModel):
             made[party] = {**of_party, OwnModel: OwnModel(_remembering(model.embed, parts))}
     return made
 
 
 def _remembering(embed: Callable[[Tensor], Mapping[str, Tensor]], parts: Sequence[Tensor]) -> Callable[[Tensor], Any]:
     """embed: ids (n,) -> layer -> (n, d). Of a row of several parts, the first one counts."""
-    index, ends = Index(torch.cat(list(parts))), list(accumulate(map(len, parts)))
-    layers_of: dict[int, Mapping[str, Tensor]] = {}
+    rows, ends = Rows(torch.cat(list(parts))), torch.tensor([0, *accumulate(map(len, parts))])
+    layers_of = cache(lambda part: embed(parts[part]))
 
     def remembering(ids: Tensor) -> dict[str, Tensor]:
-        is_there, place = index.find(ids.to(index.ids.device))
-        part = torch.where(is_there, torch.bucketize(place, torch.tensor(ends, device=place.device), right=True), len(parts))
-        rows, pieces = [], []
-        for number in part.unique().tolist() or [len(parts)]:
-            rows.append((part == number).nonzero()[:, 0])
-            if number == len(parts):
-                pieces.append(embed(ids[rows[-1].to(ids.device)]))
-                continue
-            if number not in layers_of:
-                layers_of[number] = embed(parts[number])
-            here = place[rows[-1]] - ends[number] + len(parts[number])
-            pieces.append({layer: h[here.to(h.device)] for layer, h in layers_of[number].items()})
-        order = torch.cat(rows).argsort()
-        return {layer: torch.cat([of[layer] for of in pieces])[order.to(h.device)] for layer, h in pieces[0].items()}
+        is_there, place = (found.cpu() for found in rows.find(ids.to(rows.ids.device)))
+        part_of = torch.where(is_there, torch.bucketize(place, ends[1:], right=True), len(parts))
+        layers: dict[str, Tensor] = {}
+        for part in part_of.unique().tolist() or [len(parts)]:
+            here = (part_of == part).nonzero()[:, 0]
+            for layer, h in (layers_of(part) if part < len(parts) else embed(ids[here])).items():
+                kept = layers.setdefault(layer, h.new_empty((len(ids), *h.shape[1:])))
+                kept[here] = h[place[here] - ends[part]] if part < len(parts) else h
+        return layers
 
     return remembering

@@ -1,5 +1,6 @@
 """The auditor: shows attackers what their threats declare of each round, and has their answers graded."""
 
+import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,12 +13,13 @@ from vflbench.attacks.base import Answers, Attack
 from vflbench.data.rows import EncodedRows, evenly_spaced
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Gradients, Known, KnownColumn, OwnColumns
+from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Gradients, Known, KnownColumn
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts, PrivateBatch, Round
 from vflbench.messages.threat import Seat
 from vflbench.messages.view import View
 from vflbench.options import restore_state, state_of
+from vflbench.results.schema import OWN_COLUMNS
 from vflbench.run.attackers import (
     USUALLY_KNOWN,
     Attacker,
@@ -44,6 +46,7 @@ from vflbench.run.settings import Audit
 ASKED_ROWS = 20_000
 """Training rows about which an attack is asked at the end of an epoch, if it follows none of its own, at most."""
 AT_THE_END = " (epoch)"  # follows the name of an attack that answers about batches as well
+_KEPT = ("_is_met", "_met_rows", "_unasked", "_layers")  # by a checkpoint
 _GROUPS = 5  # of rows that are asked about at the end of an epoch, at least, so that there is an interval
 
 
@@ -53,11 +56,11 @@ class Audited:
 
     attacks: those that can run. seats: parties at each seat. train: training rows. rows: all rows by id, with the labels
     that are trained on. group: rows of a batch. how: how much of an epoch is audited. held_out: rows that are not trained
-    on. auxiliary: rows for attackers; held_out if left out. cut_layers: party -> layers that cross. cheating: parties with
-    an adversary. offered: facts that rounds have for a non-label party. known: rows whose labels attackers know, where they
-    were drawn before. keeps_rows: choose rows to ask about at the end of an epoch and known ones whether any attack needs
-    them or not, because they are recorded. samples: also ask about rows of no audited batch. references: also ask attacks
-    with labels about own columns in place of messages. tables: makes what the answers of an epoch are put into.
+    on. auxiliary: rows for attackers. cut_layers: party -> layers that cross. cheating: parties with an adversary. known:
+    rows whose labels attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of an
+    epoch and known ones whether any attack needs them or not, because they are recorded. samples: also ask about rows of no
+    audited batch. references: also ask attacks with labels about own columns in place of messages. tables: makes what the
+    answers of an epoch are put into.
     """
 
     attacks: Mapping[str, Attack]
@@ -71,11 +74,10 @@ class Audited:
     auxiliary: EncodedRows | None = None
     cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cheating: Collection[str] = ()
-    offered: Collection[type[Fact]] = ()
     known: Rows | None = None
     keeps_rows: bool = False
     samples: bool = True
-    references: bool = True
+    references: bool = False
     tables: Callable[[], Tables] = Tables
 
 
@@ -87,7 +89,7 @@ class Auditor:
 
     At the end of an epoch, attacks that follow rows through the run are asked about these, and the others about rows of the
     audited batches and a sample beside them: from each audited batch come its first rows, as many as leave room for the
-    other batches, and then rows of the sample until there are `ASKED_ROWS`.
+    other batches (`quota`), and then rows of the sample until there are `ASKED_ROWS`.
     """
 
     def __init__(self, audited: Audited, generators: Generators):
@@ -95,9 +97,14 @@ class Auditor:
         self.canaries, self.names = audited.canaries, RowNames(generators["row names"])
         on_device = partial(generators.on, train.device)
         self.attackers = list(attackers_at(audited.attacks, audited.seats, audited.cheating, on_device))
-        has_columns = audited.references and OwnColumns in audited.offered
-        self._references = column_references(self.attackers, on_device) if has_columns else {}
-        self.attackers += self._references.values()
+        references = list(column_references(self.attackers, on_device)) if audited.references else []
+        self.attackers += references
+        self._references = {(one.name, one.party): one for one in references}
+        self._followers = [one for one in self.attackers if one.attack.follows or one.attack.attends]
+        self._facts_followed = frozenset[type[Fact]]().union(*(one.reads for one in self._followers))
+        self._facts_wanted = frozenset[type[Fact]]().union(*(one.reads for one in self.attackers))
+        at_the_end = [one.attack for one in self.attackers if one.attack.answers_epochs()]
+        self.wants_at_the_end = frozenset(kind for attack in at_the_end for kind in attack.threat.knows)
         most = max((one.attack.follows for one in self.attackers), default=0)
         self._followed = draw_rows(train, most, generators["followed rows"])
         self._is_met = torch.zeros(len(self._followed), dtype=torch.bool, device=train.device)
@@ -110,32 +117,23 @@ class Auditor:
         known = audited.known
         self.known = draw_known(train, most, generators["known rows"], audited.canaries) if known is None else known
         seed = int(torch.randint(2**62, (), generator=generators["grading"]))
-        wanted = {kind for attack in audited.attacks.values() for kind in attack.threat.knows}
-        source, auxiliary = audited.auxiliary or audited.held_out, Auxiliary({})
-        if source is not None and Auxiliary in wanted:
-            auxiliary = auxiliary_rows(source, max(attack.auxiliary for attack in audited.attacks.values()), seed)
-        targets, shares = attribute_targets(audited.attacks, train), train.class_ratios
-        self._supplied: dict[type[Fact], Fact] = {ClassShares: ClassShares(shares), Auxiliary: auxiliary}
+        self._supplied: dict[type[Fact], Fact] = {ClassShares: ClassShares(train.class_ratios), Auxiliary: Auxiliary({})}
+        if audited.auxiliary is not None and Auxiliary in self._facts_wanted:
+            most = max(attack.auxiliary for attack in audited.attacks.values())
+            self._supplied[Auxiliary] = auxiliary_rows(audited.auxiliary, most, seed)
         rebuilt = None
         if audited.held_out is not None and isinstance(train, EncodedRows):
             rebuilt = ReconstructionGrader(train, audited.held_out, seed)
-        cuts = {party: layers[0] for party, layers in audited.cut_layers.items()}
-        self._grader = Grader(audited.rows, cuts, shares, rebuilt, {}, targets)
+        cuts, targets = audited.cut_layers, attribute_targets(audited.attacks, train)
+        self._grader = Grader(audited.rows, cuts, train.class_ratios, rebuilt, targets, audited.tables())
         self._hint_rngs = generators["hints"], generators["class hints"]
-        visible = audited.seats.get(Seat.NON_LABEL, ())
-        self._crossing = {party: tuple(audited.cut_layers.get(party, ())) for party in visible}
+        self._crossing = {party: tuple(cuts.get(party, ())) for party in audited.seats.get(Seat.NON_LABEL, ())}
         self.probes = audited.how.probe and any(self._crossing.values()) and bool(self.attackers)
         self._probe_rng = generators["probe"]
-        self._followers = [one for one in self.attackers if one.attack.follows or one.attack.attends]
-        self._facts_followed = frozenset(
-            kind for one in self._followers for kind in one.attack.threat.knows | one.threat.knows
-        )
-        self._facts_wanted = frozenset(wanted | ({OwnColumns} if self._references else set()))
-        self._broken: dict[tuple[str, str], str] = {}  # name and party of a reference -> why it can't read own columns
-        self._shortage: dict[str, tuple[int, int]] = {}  # attack -> hints that it needs, and the most that it could have had
+        self._unasked: dict[tuple[str, str], str] = {}  # name and party of an attacker -> why it was not asked, or can't be
         self._layers: dict[tuple[str, str], tuple[str, ...]] = {}  # of attackers with hints, in the last round
         self.audited: set[int] = set()
-        self.tables, self._epoch, self._is_last = audited.tables(), 0, True
+        self.quota, self._epoch, self._is_last = ASKED_ROWS, 0, True
 
     def begin_epoch(self, number: int, steps: int, *, last: bool = True, chosen: Sequence[int] | None = None) -> None:
         """Choose the rounds that are attacked: spread evenly, the first and the last among them.
@@ -146,12 +144,8 @@ class Auditor:
         there = range(steps) if chosen is None else chosen
         audited = self._of.how.audited(len(there)) if last or self._of.how.epochs == "all" else 0
         self.audited = {there[index] for index in evenly_spaced(len(there), audited).tolist()} if audited else set()
+        self.quota = max(1, ASKED_ROWS // max(1, len(self.audited)))
         self._epoch, self._is_last = number, last
-
-    @property
-    def quota(self) -> int:
-        """The rows of each audited batch about which attacks are asked at the end of the epoch, at most."""
-        return max(1, ASKED_ROWS // max(1, len(self.audited)))
 
     def wants(self, step: int) -> frozenset[type[Fact]]:
         """The facts to collect of a round: of one that is not audited, those of attacks that follow rows or attend all."""
@@ -168,8 +162,7 @@ class Auditor:
         is_audited = round_.step in self.audited
         if not is_audited and not self._followers:
             return
-        ids, canary = round_.ids, self.canaries.find(round_.ids)[0]
-        batch = QueryRows(ids, self.names.of(ids), self._of.rows.labels(ids), torch.zeros_like(canary), canary)
+        ids, batch, tables = round_.ids, self._query(round_.ids), self._grader.tables
         hinted = [one for one in self.attackers if one.needs_hints]
         self._layers |= {(one.name, one.party): round_.layers(one.party, one.threat.message) for one in hinted}
         hints = self._draw_hints(batch, [one for one in hinted if not one.attack.follows])
@@ -177,7 +170,7 @@ class Auditor:
             if self._asks:
                 self._met_rows = torch.cat([self._met_rows, ids[: self.quota].to(self._met_rows.device)])
             if self.probes and self._is_last:
-                self.tables.probed.add_batch(round_, batch.labels, canary, self._crossing, len(self.audited))
+                tables.probed.add_batch(round_, batch.labels, batch.canary, self._crossing, len(self.audited))
             if round_.private is not None:
                 self._grader.private[round_.step] = round_.private
         is_followed, place = self._followed.find(ids)
@@ -186,21 +179,26 @@ class Auditor:
             if attack.answers_batches() and is_audited and not attack.follows:
                 answered = self._ask(attacker, batch, facts, hints, (round_.epoch, round_.step))
                 for layer in self._layers[attacker.name, attacker.party] if answered is None else ():
-                    self.tables.leaks.leave_out(attacker.key(layer))
+                    tables.leaks.leave_out(attacker.key(layer))
             elif attack.follows or attack.attends or (is_audited and attack.collects):
-                shown = torch.ones_like(canary)
+                shown = torch.ones_like(batch.canary)
                 if attack.follows:
                     shown = is_followed & (place < attack.follows)
                     self._is_met[place[shown]] = True
                     shown |= self.known.among(ids, attacker.threat.known_rows)
                 rows = shown.nonzero()[:, 0]
                 if len(rows):
-                    known = self._facts_of(attacker, _rows_of(attacker, facts, rows))
+                    known = self._facts_of(attacker, attacker.rows_of(facts, rows))
                     view = attacker.view(round_.epoch, round_.step, batch.names[rows], known)
                     self._answers(attacker, view, attends=attack.attends)
         if self._of.how.dcor and is_audited:
             parties = (self._of.seats.get(seat, ()) for seat in (Seat.NON_LABEL, Seat.LABEL))
-            self.tables.measure(round_, batch.labels, canary, *parties)
+            tables.measure(round_, batch.labels, batch.canary, *parties)
+
+    def _query(self, ids: Tensor, *, is_batch: bool = True) -> QueryRows:
+        canary = self.canaries.find(ids)[0]
+        labels = self._of.rows.labels(ids) if len(ids) else ids
+        return QueryRows(ids, self.names.of(ids), labels, torch.zeros_like(canary), canary, is_batch)
 
     def _draw_hints(self, query: QueryRows, attackers: Sequence[Attacker]) -> Hints:
         """As many known positives as any of these attackers needs and as there are, and a known row of each class if any
@@ -228,15 +226,18 @@ class Auditor:
         """
         given = attacker.hinted_rows(hints)
         if given is None:
-            most = max(len(hints.positives), self._shortage.get(attacker.name, (0, 0))[1])
-            self._shortage[attacker.name] = (attacker.threat.hints, most)
+            needed, there = attacker.threat.hints, len(hints.positives)
+            self._unasked[attacker.name, attacker.party] = (
+                f"it needs {needed} known positives of each batch or group of rows, and the last one had {there}"
+                if needed
+                else "it needs a known row of each class in each batch, and no batch had one"
+            )
             return None
         view = attacker.view(*when, query.names.clone(), self._facts_of(attacker, facts), hints)
         answers = self._answers(attacker, view)
         known = self.known.among(query.ids, attacker.threat.known_rows)
         known[given.to(known.device)] = True
-        query = replace(query, known=known)
-        return self._grader.grade(attacker, answers, query, self.tables, groups)
+        return self._grader.grade(attacker, answers, replace(query, known=known), groups)
 
     def _facts_of(self, attacker: Attacker, facts: Facts) -> dict[type[Fact], Fact]:
         """The facts that the attacker declares. facts: of a round, or of the end of an epoch, of its party."""
@@ -257,13 +258,11 @@ class Auditor:
         """What it answers. A reference on own columns may fail, as not every attack can do without its layers."""
         if not attacker.on_columns:
             return attacker.ask(view, attends=attends)
-        if (attacker.name, attacker.party) in self._broken:
-            return None
         try:
-            return attacker.ask(view, attends=attends)
+            return None if (attacker.name, attacker.party) in self._unasked else attacker.ask(view, attends=attends)
         except Exception as error:  # whatever a user's attack raises for layers of other names and widths
             why = f"it can't read own columns in place of messages: {type(error).__name__}: {error}"
-            self._broken[attacker.name, attacker.party] = why
+            self._unasked[attacker.name, attacker.party] = why
             return None
 
     @property
@@ -279,101 +278,73 @@ class Auditor:
         """(n,) ids of the rows about which attacks are asked at the end of an epoch."""
         return torch.cat(self.parts_at_the_end[:2])
 
-    @property
-    def wants_at_the_end(self) -> frozenset[type[Fact]]:
-        """The facts that attacks read at the end of an epoch."""
-        asked = [one for one in self.attackers if one.attack.answers_epochs()]
-        return frozenset(kind for one in asked for kind in one.attack.threat.knows)
-
     def end_epoch(self, facts: Mapping[str, Facts]) -> Findings:
         """Ask the attacks that answer at the end of an epoch, and return what the epoch came to.
 
         facts: what each party knows between rounds about `rows_at_the_end`.
         """
-        answered = {one.name for one in self.attackers if self.tables.leaks.has(one.name)}  # about batches
-        ids, others = self.rows_at_the_end, len(self._followed)
+        tables, ids, others = self._grader.tables, self.rows_at_the_end, len(self._followed)
+        answered = {one.name for one in self.attackers if tables.leaks.has(one.name)}  # about batches
         for attacker in self.attackers if self.audited else ():
             if attacker.attack.answers_epochs() and not attacker.on_columns:
-                twin = self._references.get((attacker.name, attacker.party))
+                twin = self._references.get((f"{attacker.name}{OWN_COLUMNS}", attacker.party))
                 both = [one for one in (attacker, twin) if one is not None]
                 named = [replace(one, name=f"{one.name}{AT_THE_END}") if one.name in answered else one for one in both]
-                if attacker.attack.follows:
-                    rows = self._is_met[: attacker.attack.follows].nonzero()[:, 0]
-                else:
+                rows = self._is_met[: attacker.attack.follows].nonzero()[:, 0]
+                if not attacker.attack.follows:
                     rows = torch.arange(others, len(ids) if asked_about_others(attacker) else others, device=ids.device)
                 self._ask_at_the_end(named, ids[rows], rows, facts.get(attacker.party, {}))
         if self.probes and self._is_last:
-            self.tables.probed.grade(self._of.rows.classes, self._probe_rng, self.tables.leaks)
-        findings, self.tables = self.tables.findings(), self._of.tables()
-        self._met_rows = self._sample[:0]
-        return findings
+            tables.probed.grade(self._of.rows.classes, self._probe_rng, tables.leaks)
+        self._grader.tables, self._met_rows = self._of.tables(), self._sample[:0]
+        return tables.findings()
 
     def _ask_at_the_end(self, attackers: Sequence[Attacker], ids: Tensor, rows: Tensor, facts: Facts) -> None:
         """An attack, and its reference, about all rows at once, graded in groups as large as batches; or, with hints, about
         each group, which has hints of its own. rows: (n,) indices of these ids among those of the facts.
         """
-        groups = torch.arange(len(ids), device=ids.device).chunk(max(_GROUPS, len(ids) // self._of.group))
-        hinted = attackers[0].needs_hints
-        labels, canary = self._of.rows.labels(ids) if len(ids) else ids, self.canaries.find(ids)[0]
-        query = QueryRows(ids, self.names.of(ids), labels, torch.zeros_like(canary), canary, is_batch=False)
+        everyone = torch.arange(len(ids), device=ids.device)
+        groups = everyone.chunk(max(_GROUPS, len(ids) // self._of.group))
+        hinted, query, when = attackers[0].needs_hints, self._query(ids, is_batch=False), (self._epoch, None)
         layers: list[set[str]] = [set() for _ in attackers]
         unasked = 0
-        for group in groups if hinted else [torch.arange(len(ids), device=ids.device)]:
+        for group in groups if hinted else [everyone]:
             hints = self._draw_hints(query.rows(group), attackers[:1])
             scored: set[str] | None = None
-            for number, attacker in enumerate(attackers):
-                known = _rows_of(attacker, facts, rows[group])
-                when = (self._epoch, None)
+            for attacker, scored_layers in zip(attackers, layers, strict=True):
+                known = attacker.rows_of(facts, rows[group])
                 scored = self._ask(attacker, query.rows(group), known, hints, when, () if hinted else groups)
-                layers[number] |= scored or set()
+                scored_layers |= scored or set()
             unasked += scored is None
-        for of_attacker, attacker in zip(layers, attackers, strict=True):
+        for scored_layers, attacker in zip(layers, attackers, strict=True):
             there = self._layers.get((attacker.name.removesuffix(AT_THE_END), attacker.party), ())
-            for layer in unasked * sorted(of_attacker or there):
-                self.tables.leaks.leave_out(attacker.key(layer))
+            for layer in unasked * sorted(scored_layers or there):
+                self._grader.tables.leaks.leave_out(attacker.key(layer))
 
     def unscored(self, found: Findings) -> dict[str, str]:
         """Attack -> why none of its answers could be scored. found: in the epoch."""
         scored = {leak.attack for leak in found.leaks if leak.batches} | {one.attack for one in found.reconstructions}
         reasons = unanswered([one.name for one in self.attackers], scored)
-        reasons |= {
-            name: f"it needs {needed} known positives of each batch or group of rows, and none had more than {most}"
-            if needed
-            else "it needs a known row of each class in each batch, and no batch had one"
-            for name, (needed, most) in self._shortage.items()
-            if name not in scored
-        }
-        return reasons | {name: why for (name, _), why in self._broken.items() if name not in scored}
+        return reasons | {name: why for (name, _), why in self._unasked.items() if name not in scored}
 
     def state(self) -> dict[str, Any]:
-        """What attacks keep, [attack, party, state] each, rows that were met, figures of the epoch."""
+        """What attacks keep, in their order, what is kept of rows and attackers, figures of the epoch."""
         return {
-            "attackers": [[one.name, one.party, state_of(one.attack)] for one in self.attackers],
-            "met": [self._is_met, self._met_rows],
+            "attackers": [state_of(one.attack) for one in self.attackers],
             "votes": self.canaries.votes,
-            "private": [[step, rows.owner, rows.x, rows.y, rows.steps] for step, rows in self._grader.private.items()],
-            "shortage": self._shortage,
-            "broken": self._broken,
-            "layers": self._layers,
-            "tables": self.tables.state(),
+            "private": {step: vars(rows) for step, rows in self._grader.private.items()},
+            "tables": self._grader.tables.state(),
+            **{name: getattr(self, name) for name in _KEPT},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        for attacker, (_, _, saved) in zip(self.attackers, state["attackers"], strict=True):
+        for attacker, saved in zip(self.attackers, state["attackers"], strict=True):
             restore_state(attacker.attack, saved)
-        for tensor, saved in zip((self._is_met, self.canaries.votes), (state["met"][0], state["votes"]), strict=True):
-            tensor.copy_(saved)
-        self._met_rows = state["met"][1].clone().to(self._sample.device)
-        for step, owner, *rows in state["private"]:
-            self._grader.private[step] = PrivateBatch(owner, *(values.clone() for values in rows))
-        self._shortage, self._broken, self._layers = (dict(state[name]) for name in ("shortage", "broken", "layers"))
-        self.tables = Tables.from_state(state["tables"])
-
-
-def _rows_of(attacker: Attacker, facts: Facts, rows: Tensor) -> dict[type[Fact], Fact]:
-    """Those facts of these rows that the attack reads, and own columns where they stand in for messages."""
-    reads = attacker.attack.threat.knows | attacker.threat.knows
-    return {kind: fact.rows(rows) for kind, fact in facts.items() if kind in reads}
+        own = copy.deepcopy({name: state[name] for name in ("votes", "private", *_KEPT)})  # nothing hangs on the file
+        self.canaries.votes = own.pop("votes")
+        self._grader.private = {step: PrivateBatch(**rows) for step, rows in own.pop("private").items()}
+        self._grader.tables.restore(state["tables"])
+        vars(self).update(own)
 
 
 def unanswered(attacks: Sequence[str], scored: Collection[str]) -> dict[str, str]:

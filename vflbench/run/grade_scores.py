@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from vflbench.metrics.probe import probe
 from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
 from vflbench.numerics.auc import auc
 from vflbench.results.schema import PROBE
-from vflbench.run.attackers import Attacker, AttributeTarget, Lookup
+from vflbench.run.attackers import Attacker, AttributeTarget, Lookup, Rows
 from vflbench.run.grade_reconstruction import ReconstructionGrader
 
 FOLLOWED = "followed rows"
@@ -60,40 +60,44 @@ class QueryRows:
         ids, names, labels = self.ids[indices], self.names[indices], self.labels[indices]
         return QueryRows(ids, names, labels, self.known[indices], self.canary[indices], self.is_batch)
 
-    def indices(self, names: Tensor, attack: str) -> Tensor:
-        """Indices of the rows with these names. Raises UserError, about this attack, for a name that was not asked about or
-        that comes twice.
+    def parts(self, names: Tensor, attack: str, groups: Sequence[Tensor] = ()) -> Iterator[tuple[Any, "QueryRows"]]:
+        """Of an answer about the rows with these names: places in the answer, and the rows, of each group of which it has
+        any; without groups, of all. groups: indices (n,) each. Raises UserError, about this attack, for a name that was not
+        asked about or that comes twice.
         """
         if not isinstance(names, Tensor):
             raise _wrong(attack, "the ids of its answer must be a tensor of names from view.ids")
         ordered, order = self.names.sort()
-        if names.ndim == 1 and names.dtype == ordered.dtype and (len(ordered) or not len(names)):
+        is_right = names.ndim == 1 and names.dtype == ordered.dtype and bool(len(ordered) or not len(names))
+        if is_right:
             names = names.to(ordered.device)
-            place = torch.searchsorted(ordered, names).clamp_(max=len(ordered) - 1)
-            if torch.equal(ordered[place], names) and len(names.unique()) == len(names):
-                return order[place]
-        raise _wrong(attack, "an answer must be about rows of the view: ids from view.ids, in any order, each of them once")
-
-
-def _no_rows() -> Tensor:
-    return torch.empty(0, dtype=torch.int64)
+            at = torch.searchsorted(ordered, names).clamp_(max=len(ordered) - 1)
+            is_right = torch.equal(ordered[at], names) and len(names.unique()) == len(names)
+        if not is_right:
+            raise _wrong(
+                attack, "an answer must be about rows of the view: ids from view.ids, in any order, each of them once"
+            )
+        if not groups:
+            yield slice(None), self.rows(order[at])
+        place = torch.full_like(order, -1).index_put_((order[at],), torch.arange(len(names), device=order.device))
+        for group in groups:
+            answered = group[place[group] >= 0]
+            if len(answered):
+                yield place[answered].cpu(), self.rows(answered)
 
 
 @dataclass
 class ProbeRows:
     """Rows of the audited batches of an epoch, and all that was said about them.
 
-    ids, labels: (n,). batch: (n,) number of the audited batch. usable: (n,) bool, neither canaries nor rows whose label an
-    attack was given. messages: (n, d) each. scores: (n,) or (n, K) each, nan where the attack was not asked. followed: the
-    same of attacks that follow rows of their own through the epochs: ids, labels, usable and scores of these rows.
+    batches: ids, labels and usable (n,) of the first rows of each; usable: neither canaries nor rows whose label an attack
+    was given. messages, scores: by source, of some of these rows their ids (m,) and values (m, ...), as often as there were
+    any. followed: of attacks that follow rows of their own through the epochs: ids, labels, usable and scores of these rows.
     """
 
-    ids: Tensor = field(default_factory=_no_rows)
-    labels: Tensor = field(default_factory=_no_rows)
-    batch: Tensor = field(default_factory=_no_rows)
-    usable: Tensor = field(default_factory=lambda: _no_rows().bool())
-    messages: dict[Source, Tensor] = field(default_factory=dict)
-    scores: dict[Source, Tensor] = field(default_factory=dict)
+    batches: list[list[Tensor]] = field(default_factory=list)
+    messages: dict[Source, list[list[Tensor]]] = field(default_factory=dict)
+    scores: dict[Source, list[list[Tensor]]] = field(default_factory=dict)
     followed: dict[Source, list[Tensor]] = field(default_factory=dict)
 
     def add_batch(
@@ -101,32 +105,19 @@ class ProbeRows:
     ) -> None:
         """The first rows of an audited batch. crossing: party -> layers that cross. batches: audited in this epoch."""
         rows = slice(0, max(1, _ROWS // batches))
-        new = round_.ids[rows].cpu()
-        sent = {
-            (party, str(kind), layer): values[rows].float().cpu()
-            for party, layers in crossing.items()
-            for (kind, layer), values in _messages(round_.facts, party, layers).items()
-        }
-        for source, values in sent.items():
-            self.messages.setdefault(source, _unasked(values, len(self.ids)))
-        for kept, given in ((self.messages, sent), (self.scores, {})):
-            for source, values in kept.items():
-                kept[source] = torch.cat([values, given.get(source, _unasked(values, len(new)))])
-        number = int(self.batch[-1]) + 1 if len(self.batch) else 0
-        self.ids, self.labels = torch.cat([self.ids, new]), torch.cat([self.labels, labels[rows].cpu()])
-        self.batch = torch.cat([self.batch, torch.full_like(new, number)])
-        self.usable = torch.cat([self.usable, ~canary[rows].cpu()])
+        ids = round_.ids[rows].cpu()
+        self.batches.append([ids, labels[rows].cpu(), ~canary[rows].cpu()])
+        for party, layers in crossing.items():
+            for (kind, layer), values in _messages(round_.facts, party, layers).items():
+                self.messages.setdefault((party, str(kind), layer), []).append([ids, values[rows].float().cpu()])
 
     def add_scores(self, source: Source, ids: Tensor, scores: Tensor, known: Tensor) -> None:
         """An attack's scores of rows. known: (n,) bool, rows whose label it was given."""
-        if not len(self.ids) or not len(ids):
-            return
-        ordered, order = ids.cpu().sort()
-        place = torch.searchsorted(ordered, self.ids).clamp_(max=len(ordered) - 1)
-        is_asked = ordered[place] == self.ids
-        self.usable &= ~(is_asked & known.cpu()[order[place]])
-        column = self.scores.setdefault(source, _unasked(scores.double().cpu(), len(self.ids)))
-        column[is_asked] = scores.double().cpu()[order[place[is_asked]]]
+        ids, known = ids.cpu(), known.cpu()
+        for of_batch, _, usable in self.batches:
+            usable &= ~torch.isin(of_batch, ids[known])
+        is_there = torch.isin(ids, torch.cat([ids[:0], *(of_batch for of_batch, *_ in self.batches)]))
+        self.scores.setdefault(source, []).append([ids[is_there], scores.double().cpu()[is_there]])
 
     def add_followed(self, source: Source, ids: Tensor, labels: Tensor, scores: Tensor, unusable: Tensor) -> None:
         """Scores of rows that an attack follows. unusable: (n,) bool."""
@@ -148,16 +139,19 @@ class ProbeRows:
                     rows = ((batch == number) & (half == which)).nonzero()[:, 0]
                     table.add((PROBE, "none", party, layer, True), scores[rows], labels[rows])
 
-        usable = self.usable.nonzero()[:, 0]
-        layers = {"embeddings": {Kind.EMBEDDING}, "gradients": {Kind.GRADIENT}, "messages": set(Kind)}
-        for party in dict.fromkeys(party for party, *_ in self.messages):
-            for layer, kinds in layers.items():
-                blocks, heard = (
-                    [values[usable] for (at, kind, _), values in given.items() if at == party and kind in kinds]
-                    for given in (self.messages, self.scores)
-                )
-                if blocks:
-                    add(party, layer, blocks, heard, self.labels[usable], self.batch[usable])
+        if self.messages:
+            ids, labels, usable = (torch.cat(parts) for parts in zip(*self.batches, strict=True))
+            batch = torch.arange(len(self.batches)).repeat_interleave(torch.tensor([len(of[0]) for of in self.batches]))
+            ids, labels, batch = ids[usable], labels[usable], batch[usable]
+            layers = {"embeddings": {Kind.EMBEDDING}, "gradients": {Kind.GRADIENT}, "messages": set(Kind)}
+            for party in dict.fromkeys(party for party, *_ in self.messages):
+                for layer, kinds in layers.items():
+                    blocks, heard = (
+                        [_in_order(ids, said) for (at, kind, _), said in given.items() if at == party and kind in kinds]
+                        for given in (self.messages, self.scores)
+                    )
+                    if blocks:
+                        add(party, layer, blocks, heard, labels, batch)
         for party in dict.fromkeys(party for party, *_ in self.followed):
             labels, columns = _of_shared_rows([parts for (at, *_), parts in self.followed.items() if at == party])
             order = torch.randperm(len(labels), generator=rng)
@@ -172,19 +166,17 @@ def _of_shared_rows(heard: Sequence[Sequence[Tensor]]) -> tuple[Tensor, list[Ten
     """
     ids, asked_by = torch.cat([ids[usable] for ids, _, usable, _ in heard]).unique(return_counts=True)
     ids = ids[asked_by == len(heard)]
-    labels, columns = torch.zeros_like(ids), []
-    for asked, truth, usable, answer in heard:
-        is_kept = usable & torch.isin(asked, ids)
-        place = torch.searchsorted(ids, asked[is_kept])
-        labels[place] = truth[is_kept]
-        columns.append(_unasked(answer, len(ids)))
-        columns[-1][place] = answer[is_kept]
-    return labels, columns
+    labels = heard[0][1][Rows(heard[0][0]).find(ids)[1]]
+    return labels, [_in_order(ids, [[asked[usable], scores[usable]]]) for asked, _, usable, scores in heard]
 
 
-def _unasked(like: Tensor, rows: int) -> Tensor:
-    """So many rows of nan."""
-    return like.new_full((rows, *like.shape[1:]), torch.nan)
+def _in_order(ids: Tensor, said: Sequence[Sequence[Tensor]]) -> Tensor:
+    """(n, ...) what was said of these rows; nan of a row of which nothing was. said: ids (m,) and values (m, ...) each."""
+    asked, values = (torch.cat(parts) for parts in zip(*said, strict=True))
+    is_there, place = Rows(asked).find(ids)
+    found = values.new_full((len(ids), *values.shape[1:]), torch.nan)
+    found[is_there] = values[place[is_there]]
+    return found
 
 
 @dataclass(frozen=True)
@@ -222,150 +214,120 @@ class Tables:
     def state(self) -> dict[str, Any]:
         return {name: vars(table) for name, table in vars(self).items() if name != "listener"}
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """A copy, so that nothing hangs on the file that it was read from."""
-        kinds = (LeakTable, DependenceTable, ReconstructionTable, ProbeRows)
-        names = ("leaks", "dependence", "reconstructions", "probed")
-        return cls(*(kind(**copy.deepcopy(state[name])) for kind, name in zip(kinds, names, strict=True)))
+        for name, saved in state.items():
+            vars(getattr(self, name)).update(copy.deepcopy(saved))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Grader:
-    """Grades answers into tables.
+    """Grades answers into the tables of the epoch.
 
-    rows: the truth by id. cuts: party -> its cut layer. shares: of the classes among the training rows. rebuilt: grades
-    rebuilt rows; None where there are no held-out rows to compare with. private: step -> the private batch of that round.
-    targets: columns that attacks infer.
+    rows: the truth by id. cuts: party -> its layers that cross. shares: of the classes among the training rows. rebuilt:
+    grades rebuilt rows; None where there are no held-out rows to compare with. targets: columns that attacks infer. private:
+    step -> the private batch of that round.
     """
 
     rows: Lookup
-    cuts: Mapping[str, str]
+    cuts: Mapping[str, Sequence[str]]
     shares: tuple[float, ...]
     rebuilt: ReconstructionGrader | None
-    private: dict[int, PrivateBatch]
     targets: Mapping[str, AttributeTarget]
+    tables: Tables
+    private: dict[int, PrivateBatch] = field(default_factory=dict)
 
-    def grade(
-        self, attacker: Attacker, answers: Answers, query: QueryRows, tables: Tables, groups: Sequence[Tensor] = ()
-    ) -> set[str]:
+    def grade(self, attacker: Attacker, answers: Answers, query: QueryRows, groups: Sequence[Tensor] = ()) -> set[str]:
         """Add all that an attack answered. Returns the layers that were scored.
 
         groups: indices of the rows whose scores are graded together, where all rows were asked about at once.
         """
         layers: set[str] = set()
-        for whole in answers if isinstance(answers, Sequence) else [answers]:
-            for answer, rows in self._in_groups(attacker, whole, query, groups) if groups else [(whole, query)]:
-                if isinstance(answer, Scores):
-                    layers |= self._scores(attacker, answer, rows, tables)
-                elif isinstance(answer, ColumnScores):
-                    self._column_scores(attacker, answer, rows, tables)
-                elif isinstance(answer, RebuiltRows):
-                    self._rebuilt_rows(attacker, answer, rows, tables)
-                elif isinstance(answer, RebuiltBatch):
-                    self._rebuilt_batch(attacker, answer, tables)
-                elif isinstance(answer, ClassCounts):
-                    self._class_counts(attacker, answer, rows, tables)
-                elif answer is not None:
-                    allowed = "Scores, RebuiltRows, RebuiltBatch, ColumnScores, ClassCounts, a list of them, or None"
-                    raise _wrong(attacker.name, f"it answered with {type(answer).__name__}; allowed are {allowed}")
+        for answer in answers if isinstance(answers, Sequence) else [answers]:
+            if isinstance(answer, Scores):
+                layers |= self._scores(attacker, answer, query, groups)
+            elif isinstance(answer, ColumnScores):
+                self._column_scores(attacker, answer, query, groups)
+            elif isinstance(answer, RebuiltRows):
+                self._rebuilt_rows(attacker, answer, query)
+            elif isinstance(answer, RebuiltBatch):
+                self._rebuilt_batch(attacker, answer)
+            elif isinstance(answer, ClassCounts):
+                self._class_counts(attacker, answer, query)
+            elif answer is not None:
+                allowed = "Scores, RebuiltRows, RebuiltBatch, ColumnScores, ClassCounts, a list of them, or None"
+                raise _wrong(attacker.name, f"it answered with {type(answer).__name__}; allowed are {allowed}")
         return layers
 
-    def _in_groups(
-        self, attacker: Attacker, answer: Any, query: QueryRows, groups: Sequence[Tensor]
-    ) -> Iterator[tuple[Any, QueryRows]]:
-        """Scores group by group, those of a column in ten parts, each with the rows that it is about."""
-        if not isinstance(answer, Scores | ColumnScores):
-            yield answer, query
-            return
-        row_of = torch.full((len(query.ids),), -1, device=query.ids.device)
-        row_of[query.indices(answer.ids, attacker.name)] = torch.arange(len(answer.ids), device=query.ids.device)
-        by_layer = self._by_layer(attacker, answer) if isinstance(answer, Scores) else {}
-        for group in groups if isinstance(answer, Scores) else torch.cat(list(groups)).chunk(_PARTS):
-            scored = group[row_of[group] >= 0]
-            rows = query.rows(scored)
-            if not len(scored):
-                continue
-            if isinstance(answer, ColumnScores):
-                scores, guess = (values[row_of[scored].to(values.device)] for values in (answer.scores, answer.guess))
-                yield ColumnScores(rows.names, answer.layer, scores, guess), rows
-                continue
-            layers, candidates = (
-                {layer: values[row_of[scored].to(values.device)] for layer, values in of.items()}
-                for of in (by_layer, answer.candidates)
-            )
-            yield Scores(rows.names, layers, answer.message, candidates), rows
-
-    def _scores(self, attacker: Attacker, answer: Scores, query: QueryRows, tables: Tables) -> set[str]:
-        asked = query.rows(query.indices(answer.ids, attacker.name))
-        layers, kind = self._by_layer(attacker, answer), attacker.message_of(answer.message)
-        is_heard = kind is not None and attacker.visible and attacker.threat.level is not Level.REFERENCE
-        unusable = asked.known | asked.canary
-        for layer, scores in layers.items():
-            key, known = attacker.key(layer, answer.message), asked.known.nonzero()[:, 0]
-            tables.leaks.add(key, scores, asked.labels, known, asked.canary, answer.candidates.get(layer))
-            if tables.listener is not None:
-                tables.listener(attacker, layer, asked.ids, scores, unusable)
-            source = (attacker.party, str(kind), f"{attacker.name} {layer}")
-            if is_heard and attacker.attack.follows:
-                tables.probed.add_followed(source, asked.ids, asked.labels, scores, unusable)
-            elif is_heard:
-                tables.probed.add_scores(source, asked.ids, scores, asked.known)
-        return set(layers)
-
-    def _by_layer(self, attacker: Attacker, answer: Scores) -> dict[str, Tensor]:
-        """Layer -> scores; a single tensor counts for the cut layer, or for `features` where no message was read."""
-        layers = answer.layers
+    def _scores(self, attacker: Attacker, answer: Scores, query: QueryRows, groups: Sequence[Tensor]) -> set[str]:
+        """A single tensor counts for the cut layer, or for `features` where no message was read."""
+        layers, kind = answer.layers, attacker.message_of(answer.message)
         if not isinstance(layers, Mapping):
-            crosses = attacker.message_of(answer.message) in (Kind.EMBEDDING, Kind.GRADIENT)
-            layers = {self.cuts.get(attacker.party, "cut") if crosses else "features": layers}
-        rows, classes = len(answer.ids), len(self.shares)
-        return {
+            crosses = kind in (Kind.EMBEDDING, Kind.GRADIENT)
+            layers = {self.cuts.get(attacker.party, ("cut",))[0] if crosses else "features": layers}
+        rows, classes, candidates = len(answer.ids), len(self.shares), answer.candidates
+        checked = {
             layer: checked_scores(scores, rows, classes, attack=attacker.name, layer=layer)
             for layer, scores in layers.items()
         }
+        is_heard = kind is not None and attacker.visible and attacker.threat.level is not Level.REFERENCE
+        for places, asked in query.parts(answer.ids, attacker.name, groups):
+            known, unusable = asked.known.nonzero()[:, 0], asked.known | asked.canary
+            for layer, of_all in checked.items():
+                scores, directions = of_all[places], candidates[layer][places] if layer in candidates else None
+                key, source = attacker.key(layer, answer.message), (attacker.party, str(kind), f"{attacker.name} {layer}")
+                self.tables.leaks.add(key, scores, asked.labels, known, asked.canary, directions)
+                if self.tables.listener is not None:
+                    self.tables.listener(attacker, layer, asked.ids, scores, unusable)
+                if is_heard and attacker.attack.follows:
+                    self.tables.probed.add_followed(source, asked.ids, asked.labels, scores, unusable)
+                elif is_heard:
+                    self.tables.probed.add_scores(source, asked.ids, scores, asked.known)
+        return set(checked)
 
-    def _column_scores(self, attacker: Attacker, answer: ColumnScores, query: QueryRows, tables: Tables) -> None:
+    def _column_scores(self, attacker: Attacker, answer: ColumnScores, query: QueryRows, groups: Sequence[Tensor]) -> None:
         """attribute_auc: the mean over values of the AUC of a value against the others. attribute_gain: how much it is above
         that of the guess without messages, or above a coin where that is more. Both stand under the name of the column.
+        Graded in ten parts where all rows were asked about at once.
         """
         if attacker.name not in self.targets:
             raise _wrong(attacker.name, "its scores are about a column, and its threat doesn't know one (KnownColumn)")
-        asked = query.rows(query.indices(answer.ids, attacker.name))
-        target = self.targets[attacker.name]
-        truth = target.values(self.rows.features(target.party, asked.ids))
-        areas = []
-        for scores in (answer.scores, answer.guess):
-            checked = checked_scores(scores, len(asked.ids), target.count, attack=attacker.name, layer=answer.layer)
-            counts = ~asked.known.to(checked.device)
-            areas.append(_macro_auc(checked[counts], truth.to(checked.device)[counts]))
-        figures = {"attribute_auc": areas[0], "attribute_gain": areas[0] - max(areas[1], 0.5)}
-        message, layer = str(attacker.threat.message or "none"), f"{target.name} ({answer.layer})"
-        tables.reconstructions.add((attacker.name, message, target.party, layer, attacker.visible), figures)
-        key = (attacker.name, "none", target.party, f"{target.name} (label and own columns)", attacker.visible)
-        tables.reconstructions.add(key, {"attribute_auc": areas[1]})
+        target, parts = self.targets[attacker.name], torch.cat(list(groups)).chunk(_PARTS) if groups else ()
+        message, reference = str(attacker.threat.message or "none"), f"{target.name} (label and own columns)"
+        key = (attacker.name, message, target.party, f"{target.name} ({answer.layer})", attacker.visible)
+        for places, asked in query.parts(answer.ids, attacker.name, parts):
+            truth, areas = target.values(self.rows.features(target.party, asked.ids)), []
+            for scores in (answer.scores[places], answer.guess[places]):
+                checked = checked_scores(scores, len(asked.ids), target.count, attack=attacker.name, layer=answer.layer)
+                counts = ~asked.known.to(checked.device)
+                areas.append(_macro_auc(checked[counts], truth.to(checked.device)[counts]))
+            figures = {"attribute_auc": areas[0], "attribute_gain": areas[0] - max(areas[1], 0.5)}
+            self.tables.reconstructions.add(key, figures)
+            beside = (attacker.name, "none", target.party, reference, attacker.visible)
+            self.tables.reconstructions.add(beside, {"attribute_auc": areas[1]})
 
-    def _rebuilt_rows(self, attacker: Attacker, answer: RebuiltRows, query: QueryRows, tables: Tables) -> None:
+    def _rebuilt_rows(self, attacker: Attacker, answer: RebuiltRows, query: QueryRows) -> None:
         if self.rebuilt is None:
             problem = "the rows that it rebuilt can't be graded here: there are no held-out rows to compare them with"
             raise _wrong(attacker.name, problem)
-        truth = self.rows.rows(query.ids[query.indices(answer.ids, attacker.name)])
-        number, kind = int(query.ids[0]), attacker.threat.message or Kind.EMBEDDING
-        self.rebuilt.grade(attacker.name, answer, truth, number, tables.reconstructions, attacker.party, kind)
+        for _, asked in query.parts(answer.ids, attacker.name):
+            truth, number = self.rows.rows(asked.ids), int(query.ids[0])
+            kind, table = attacker.threat.message or Kind.EMBEDDING, self.tables.reconstructions
+            self.rebuilt.grade(attacker.name, answer, truth, number, table, attacker.party, kind)
 
-    def _rebuilt_batch(self, attacker: Attacker, answer: RebuiltBatch, tables: Tables) -> None:
+    def _rebuilt_batch(self, attacker: Attacker, answer: RebuiltBatch) -> None:
         if answer.step not in self.private:
             raise _wrong(attacker.name, f"it rebuilt the batch of step {answer.step}, which was not audited")
         truth = self.private[answer.step]
         parts = {name: value for name, value in vars(answer).items() if name not in _BESIDE}
-        tables.reconstructions.add(
+        self.tables.reconstructions.add(
             (attacker.name, str(attacker.threat.message), truth.owner, answer.layer, attacker.visible),
             {**batch_figures(truth.x, truth.y, truth.steps, **parts), **answer.figures},
             batch_example(truth.x, truth.y, **parts, shares=answer.shares),
             answer.note,
         )
 
-    def _class_counts(self, attacker: Attacker, answer: ClassCounts, query: QueryRows, tables: Tables) -> None:
+    def _class_counts(self, attacker: Attacker, answer: ClassCounts, query: QueryRows) -> None:
         """count_error: half the sum of |differences| of shares, the share of rows that are counted for a wrong class;
         counts_right: 1 if every count is exact; guess_count_error: of the shares among the training rows.
         """
@@ -384,7 +346,7 @@ class Grader:
                 "counts_right": float(torch.equal(given.round(), true)),
                 "guess_count_error": float((guess - true).abs().sum() / (2 * n)),
             }
-            tables.reconstructions.add(attacker.key(layer), figures)
+            self.tables.reconstructions.add(attacker.key(layer), figures)
 
 
 def _wrong(attack: str, problem: str) -> UserError:

@@ -226,10 +226,9 @@ def auditor_of(
         canaries=canaries,
         cut_layers={party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())},
         cheating=head.cheating,
-        offered=offered,
         samples=source.head is not None,
         known=source.known(attacks, generators, canaries),
-        **options,
+        **{"references": OwnColumns in offered, **options},
     )
     return Auditor(audited, generators)
 

@@ -24,6 +24,7 @@ from vflbench.engines.base import Engine
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.channel import Channel, PartyError, at_once
+from vflbench.messages.facts import OwnColumns
 from vflbench.messages.round import Training
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Release
@@ -235,7 +236,7 @@ def seat(
         auxiliary=others,
         cut_layers=session.cut_layers(),
         cheating=cheating,
-        offered=protocol.offers(Seat.NON_LABEL),
+        references=OwnColumns in protocol.offers(Seat.NON_LABEL),
         keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
     )
     auditor = Auditor(audited, generators)
