@@ -22,8 +22,8 @@ import pandas as pd
 
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval
-from vflbench.report.group import LEAKS, Section, attack_on, flat, over_seeds
-from vflbench.report.tables import assumptions, ceiling, slugged, text_of
+from vflbench.report.group import LEAKS, Section, attack_on, flat, over_seeds, slugged
+from vflbench.report.tables import assumptions, ceiling, text_of
 from vflbench.report.words import in_words, within
 from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
@@ -396,7 +396,7 @@ def plane(section: Section) -> Figure | None:
 def sweep_figures(section: Section) -> list[Figure]:
     """Utility, every attack's leak and the promised ceilings along each option that varies as a number."""
     found = []
-    leaves = {name: flat(config) for name, config in section.settings.config.items()}
+    leaves = {one.name: flat(one.runs[0].config) for one in section.groups}
     options = section.settings.options
     for key in dict.fromkeys(section.by or (key for of in options for key in of)):
         for name, of in leaves.items():

@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -18,7 +18,7 @@ import pandas as pd
 
 from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import OverRuns, over_runs
+from vflbench.numerics.interval import over_runs
 from vflbench.report.words import in_words, within
 from vflbench.results.folder import digest, essential
 from vflbench.results.runs import Run, made_by, may_be_compared, names_of
@@ -76,17 +76,6 @@ class Section:
     its test rows say; it never counts as a good defense), and every number of summary.json under its dotted name, as
     `test_auc`, `seconds`, `bytes_sent.gradient`; `bytes_sent` is the sum.
 
-    leaks: a line a leak of the last epoch. `setting`, `defense`, `seed`; `attack` (`norm on gradients`), `name` (`norm`),
-    `message`, `party`, `layer`, `visible`, `at_cut`, `level`, `is_reference`, `counts` (whether it is at the layers where
-    leaks are taken, references too), `batches`, and a column for each of LEAKS.
-
-    rebuilt: a line for what an attack rebuilt at a place. `setting`, `defense`, `seed`, `attack`, `message`, `party`,
-    `layer`, `visible`, `rows`, `batches`, `beats_every_guess`, and a column `rebuilt.FIGURE` for the mean of each figure.
-
-    settings: a line a setting, by its name, in the order of `runs`. `defense`, `adversary`, `undefended`, `is_audit`,
-    `seeds` (their number), `baseline` (the undefended setting that it is compared with; missing if there is none), `options`
-    (those that distinguish it, dotted key -> value), `config` (of its first run).
-
     x, y: the columns of its plane, as `values` takes them. layer: where leaks are taken: None: at any layer that an attacker
     sees; `cut`; or a layer's name. by: keys of options. styles: name of a defense, a setting, an attack -> its look, which
     is the same in all sections of a page.
@@ -96,14 +85,80 @@ class Section:
     slug: str
     experiment: str
     runs: pd.DataFrame
-    leaks: pd.DataFrame
-    rebuilt: pd.DataFrame
-    settings: pd.DataFrame
     x: str
     y: str
     layer: str | None
     by: tuple[str, ...]
     styles: Mapping[str, Style]
+
+    def lines(self, of: Callable[[Run], Iterable[Mapping[str, Any]]], columns: Sequence[str] = ()) -> pd.DataFrame:
+        """A line for each entry of what `of` gives of a run, with the run's number, setting, defense and seed.
+
+        columns: those that it has where there is no line.
+        """
+        made = [(number, line) for number, run in self.runs["run"].dropna().items() for line in of(run)]
+        names = list(dict.fromkeys([*columns, *(name for _, line in made for name in line)]))
+        frame = pd.DataFrame([line for _, line in made], pd.Index([number for number, _ in made], dtype=int), names)
+        return frame.join(self.runs[["setting", "defense", "seed"]])
+
+    @cached_property
+    def leaks(self) -> pd.DataFrame:
+        """A line a leak of the last epoch.
+
+        `setting`, `defense`, `seed`; `attack` (`norm on gradients`), `name` (`norm`), `message`, `party`, `layer`,
+        `visible`, `at_cut`, `level`, `is_reference`, `counts` (whether it is at the layers where leaks are taken, references
+        too), `batches`, and a column for each of LEAKS.
+        """
+        numbers = [name for name in LEAKS if name not in ("leak_auc", "leak_distance")]
+        leaks = self.lines(_leaks, [*_OF_LEAKS, *numbers])
+        leaks = leaks.astype(dict.fromkeys(numbers, float) | {"visible": bool, "at_cut": bool})
+        leaks["leak_auc"] = leaks[["leak_two_sided", "leak_net"]].max(axis=1)
+        leaks["leak_distance"] = (leaks["leak_raw"] - 0.5).abs()
+        no_message = leaks["message"] == "none"
+        leaks["is_reference"] = no_message | (leaks["level"] == REFERENCE)
+        place = leaks["layer"] == self.layer
+        if self.layer in (None, "all", "cut"):
+            place = leaks["visible"] & (leaks["at_cut"] if self.layer == "cut" else True)
+        leaks["counts"] = place | no_message
+        return leaks
+
+    @cached_property
+    def rebuilt(self) -> pd.DataFrame:
+        """A line for what an attack rebuilt at a place.
+
+        `setting`, `defense`, `seed`, `attack`, `message`, `party`, `layer`, `visible`, `rows`, `batches`,
+        `beats_every_guess`, and a column `rebuilt.FIGURE` for the mean of each figure.
+        """
+        rebuilt = self.lines(_rebuilt, _OF_REBUILT)
+        return rebuilt.astype({name: float for name in rebuilt if name.startswith("rebuilt.")})
+
+    @cached_property
+    def groups(self) -> "list[Setting]":
+        """The settings with their runs, for what is told about one."""
+        runs = {str(name): tuple(of) for name, of in self.runs.groupby("setting", sort=False)["run"]}
+        firsts = [of[0] for of in runs.values()]
+        return [
+            Setting(name, of, first.defense, first.adversary, _is_undefended(first), first.is_audit, len(of), options)
+            for (name, of), first, options in zip(runs.items(), firsts, _distinguishing(firsts), strict=True)
+        ]
+
+    @cached_property
+    def settings(self) -> pd.DataFrame:
+        """A line a setting, by its name, in the order of `runs`: the fields of `Setting`, and its `baseline`.
+
+        That is the undefended setting with all other options equal and of the same origin; itself if it is undefended;
+        missing if there is none.
+        """
+        frame, without = pd.DataFrame(self.groups).set_index("name"), ("seed", "defense")
+        keys = {one.name: options_key(one.runs[0].config, without) for one in self.groups}
+        open_ones = sorted((one for one in self.groups if one.undefended), key=lambda one: one.defense != "none")
+        baselines = []
+        for one in self.groups:
+            run, same = one.runs[0], [other for other in open_ones if keys[other.name] == keys[one.name]]
+            same = [other for other in same if may_be_compared(run, other.runs[0])]
+            same.sort(key=lambda other: made_by(other.runs[0]) != made_by(run))
+            baselines.append(one.name if one.undefended else next((other.name for other in same), None))
+        return frame.assign(baseline=baselines)
 
     @property
     def where(self) -> str:
@@ -111,23 +166,37 @@ class Section:
         named = {None: "at any layer that an attacker sees", "cut": "at the cut layer"}
         return named.get(self.layer, f"at layer {self.layer}")
 
+    @cached_property
+    def default_x(self) -> str:
+        """The first utility that the runs have: test accuracy for more than two classes, else test AUC."""
+        several = any((run.manifest.data.classes or 0) > 2 for run in self.runs["run"])
+        return self._known(["test_accuracy", "test_auc"] if several else ["test_auc", "test_accuracy"]) or "test_auc"
+
+    @cached_property
+    def default_y(self) -> str:
+        """The first leak that the runs have."""
+        names = ["leak_auc", "leak_ami", "leak_accuracy"]
+        return self._known([*names, "rebuilt.recognised", "rebuilt.entries_right", "rebuilt.r2"]) or "leak_auc"
+
+    def _known(self, names: Iterable[str]) -> str | None:
+        return next((name for name in names if self.values(name).notna().any()), None)
+
     @property
     def utility(self) -> str:
         """The column of headline numbers for the model's utility, whatever the plane shows."""
-        return self.x if self.x in ("test_auc", "test_accuracy") else default_x(self.runs)
+        return self.x if self.x in ("test_auc", "test_accuracy") else self.default_x
 
     @property
     def leak(self) -> str:
         """The column of headline numbers for the leak."""
-        return self.y if self.y.partition(":")[0] in LEAKS else default_y(self.leaks, self.rebuilt)
+        return self.y if self.y.partition(":")[0] in LEAKS else self.default_y
 
     @property
     def worst(self) -> pd.Series:
         """Run -> the attack that reads most in it, of those that count; None where none was scored."""
         figure = "leak_auc" if self.leak_column in ("leak_distance", "leak_coin") else self.leak_column
-        leaks = self.counted
-        leaks = leaks[leaks[figure].notna()]
-        return leaks.sort_values(figure).groupby(level=0)["attack"].last().reindex(self.runs.index)
+        leaks = self.counted.dropna(subset=figure).sort_values(figure)
+        return leaks.groupby(level=0)["attack"].last().reindex(self.runs.index)
 
     @property
     def counted(self) -> pd.DataFrame:
@@ -155,16 +224,15 @@ class Section:
         elif head in self.rebuilt:
             lines = self.rebuilt[(self.rebuilt["message"] != "none") & (self.rebuilt["attack"].eq(attack) | (not attack))]
         else:
-            numbers = self.runs[name] if name in self.runs and name not in _OF_RUNS else pd.Series(math.nan, self.runs.index)
-            return pd.to_numeric(numbers, errors="coerce")
+            return pd.to_numeric(self.runs.get(name, pd.Series(math.nan, self.runs.index)), errors="coerce")
         return lines.groupby(level=0)[head].max().reindex(self.runs.index)
 
-    def of_baseline(self, values: pd.Series) -> pd.Series:
-        """Run -> the value of the undefended run of the same seed; nan without one."""
+    def of_baseline(self, values: pd.Series, baselines: pd.Series | None = None) -> pd.Series:
+        """Run -> the value of the undefended run of the same seed; nan without one. baselines: setting -> another one."""
         keys = self.runs["setting"], self.runs["seed"]
         known = dict(zip(zip(*keys, strict=True), values, strict=True))
-        baselines = keys[0].map(self.settings["baseline"])
-        pairs = zip(baselines, keys[1], strict=True)
+        of_runs = keys[0].map(self.settings["baseline"] if baselines is None else baselines)
+        pairs = zip(of_runs, keys[1], strict=True)
         return pd.Series([known.get(pair, math.nan) for pair in pairs], self.runs.index, dtype=float)
 
     def titled(self, name: str) -> str:
@@ -179,17 +247,11 @@ class Section:
         made = over_seeds(self.runs.assign(value=self.values(name)), ["setting"], "value", name)
         return made.reindex(self.settings.index)
 
-    @cached_property
-    def groups(self) -> "list[Setting]":
-        """The settings with their runs, for what is told about one."""
-        runs = dict(list(self.runs.groupby("setting", sort=False)["run"]))
-        return [
-            Setting(p.Index, tuple(runs[p.Index]), p.defense, p.adversary, p.undefended, p.options)
-            for p in self.settings.itertuples()
-        ]
-
-    def baseline(self, setting: "Setting") -> "Setting | None":
-        return next((other for other in self.groups if other.name == self.settings.at[setting.name, "baseline"]), None)
+    def changes(self, name: str, beside: pd.Series) -> pd.Series:
+        """Setting -> mean and 95 % interval, over its runs, of a quantity less what it is beside. beside: run -> value."""
+        low, high = range_of(name)
+        change = (self.values(name) - beside).groupby(self.runs["setting"], sort=False)
+        return change.apply(over_runs, limits=(low - high, high - low)).reindex(self.settings.index)
 
     @cached_property
     def front(self) -> "Front":
@@ -197,15 +259,16 @@ class Section:
         return _front(self)
 
 
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """Runs that differ in nothing but the seed, with some of its line of `Section.settings`."""
+class Setting(NamedTuple):
+    """Runs that differ in nothing but the seed. seeds: their number. options: those that distinguish it, by dotted key."""
 
     name: str
     runs: tuple[Run, ...]
     defense: str
     adversary: str
     undefended: bool
+    is_audit: bool
+    seeds: int
     options: Mapping[str, Any]
 
 
@@ -219,9 +282,6 @@ class Front(NamedTuple):
     left_out: dict[str, str]
 
 
-_OF_RUNS = ("run", "setting", "defense", "adversary", "seed", "is_audit", "undefended", "made_by", "learned")
-
-
 def over_seeds(frame: pd.DataFrame, by: Sequence[str], column: str, figure: str = "") -> pd.Series:
     """Mean and Student's 95 % interval of a column over the runs of each group, within the range of the figure.
 
@@ -229,13 +289,6 @@ def over_seeds(frame: pd.DataFrame, by: Sequence[str], column: str, figure: str 
     """
     limits = range_of(figure or column)
     return frame.groupby(list(by), sort=False, dropna=False)[column].apply(lambda values: over_runs(values, limits))
-
-
-def paired(section: Section, setting: str, baseline: str, name: str) -> OverRuns:
-    """Mean and 95 % interval of a quantity minus its value in the baseline with the same seed."""
-    values = section.values(name).set_axis(pd.MultiIndex.from_frame(section.runs[["setting", "seed"]]))
-    low, high = range_of(name)
-    return over_runs((values[setting] - values[baseline]).dropna(), (low - high, high - low))
 
 
 def sections(
@@ -246,177 +299,133 @@ def sections(
     x, y: quantities of the plane; empty: those that the runs have. Raises UserError if no run has what the user asks for.
     """
     made: list[Section] = []
-    styles = _styles([frame_of(members) for _, _, members in data_parts(runs)])
-    for experiment, data, members in data_parts(runs):
-        frame = frame_of(members)
-        leaks, rebuilt = leaks_of(frame, layer), rebuilt_of(frame)
-        title = f"{experiment or 'Runs'} on {data}"
-        slug = _slug("_".join([experiment or "runs", *re.split(r"[ ,.]+", data)]), {one.slug for one in made})
-        axes = x or default_x(frame), y or default_y(leaks, rebuilt)
-        made.append(Section(title, slug, experiment, frame, leaks, rebuilt, settings_of(frame), *axes, layer, by, styles))
+    parts = [(experiment, data, frame_of(members)) for experiment, data, members in data_parts(runs)]
+    styles = _styles([frame for _, _, frame in parts])
+    for experiment, data, frame in parts:
+        name, taken = slugged(f"{experiment or 'runs'} {data}"), {one.slug for one in made}
+        slug = next(s for s in (name, *(f"{name}_{i}" for i in range(2, len(made) + 3))) if s not in taken)
+        one = Section(f"{experiment or 'Runs'} on {data}", slug, experiment, frame, x, y, layer, by, styles)
+        made.append(replace(one, x=x or one.default_x, y=y or one.default_y))
     _refuse_unknown(made, x, y, layer)
     return made
 
 
 def at_cut(section: Section) -> Section:
     """The same section with leaks taken at the cut layer, unless a layer was chosen: as papers report them."""
-    return section if section.layer else replace(section, layer="cut", leaks=leaks_of(section.runs, "cut"))
+    return section if section.layer else replace(section, layer="cut")
 
 
 def beside_honest(section: Section) -> Section:
     """The same section of the honest runs that runs with an adversary keep; of the others nothing is measured."""
-    kept = section.runs[[run.honest is not None for run in section.runs["run"]]]
-    frame = _frame([run.honest for run in kept["run"]], list(kept["setting"])).set_axis(kept.index)
-    leaks, rebuilt = leaks_of(frame, section.layer), rebuilt_of(frame)
-    return replace(section, runs=frame.reindex(section.runs.index), leaks=leaks, rebuilt=rebuilt)
+    names = zip(section.runs["run"], section.runs["setting"], strict=True)
+    lines = [_line(run.honest, name) if run.honest else {"run": None} for run, name in names]
+    frame = pd.json_normalize(lines).set_index(section.runs.index)
+    return replace(section, runs=frame.reindex(columns=section.runs.columns))
 
 
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     """`Section.runs` of some runs, in the order of settings and seeds."""
-    frame = _frame(runs, _names(runs))
 
-    def order(p: Any) -> tuple[Any, ...]:
-        return p.defense != "none", p.defense, p.adversary != "none", _rank(p.setting), str(p.seed)
+    def order(run: Run, name: str) -> tuple[Any, ...]:
+        return run.defense != "none", run.defense, run.adversary != "none", _rank(name), str(run.seed)
 
-    return frame.loc[[p.Index for p in sorted(frame.itertuples(), key=order)]].reset_index(drop=True)
-
-
-def _frame(runs: Sequence[Run], names: Sequence[str]) -> pd.DataFrame:
-    numbers = pd.json_normalize([_numbers(run) for run in runs]).reindex(range(len(runs)))
-    lines = [
-        (run, name, run.defense, run.adversary, run.seed, run.is_audit, _is_undefended(run), made_by(run), _learned(run))
-        for run, name in zip(runs, names, strict=True)
-    ]
-    return pd.concat([pd.DataFrame(lines, columns=list(_OF_RUNS)).astype({"run": object}), numbers], axis=1)
+    pairs = sorted(zip(runs, _names(runs), strict=True), key=lambda pair: order(*pair))
+    return pd.json_normalize([_line(*pair) for pair in pairs])
 
 
-def _learned(run: Run) -> bool:
-    auc = run.summary.test_auc
-    return run.summary.learned is not False and (auc is None or auc > 0.5)
+def _line(run: Run, name: str) -> dict[str, Any]:
+    """Of `Section.runs`."""
+    auc, sent = run.summary.test_auc, run.summary.bytes_sent
+    numbers = run.summary.model_dump(exclude=_NO_NUMBERS)
+    numbers = {key: value for key, value in numbers.items() if not isinstance(value, str | list)}
+    return {
+        "run": run,
+        "setting": name,
+        "defense": run.defense,
+        "adversary": run.adversary,
+        "seed": run.seed,
+        "is_audit": run.is_audit,
+        "undefended": _is_undefended(run),
+        "made_by": made_by(run),
+        "learned": run.summary.learned is not False and (auc is None or auc > 0.5),
+        **numbers,
+        **{f"bytes_sent.{kind}": count for kind, count in sent.items()},
+        "bytes_sent": sum(sent.values()) if sent else None,
+    }
 
 
-def leaks_of(frame: pd.DataFrame, layer: str | None) -> pd.DataFrame:
-    """`Section.leaks` of the runs of a frame."""
-    lines, index = [], []
-    for number, run in frame["run"].items():
-        for leak in run.summary.leaks:
-            line = {key: getattr(leak, key) for key in ("message", "party", "layer", "visible", "batches")}
-            line |= {"attack": attack_on(leak.attack, leak.message), "name": leak.attack}
-            line |= {"level": level_of(leak.attack, run.threats), "at_cut": run.layers.crosses(leak.party, leak.layer)}
-            line |= {f"leak_{name}": getattr(leak, name).mean for name in ("raw", "two_sided", "oriented", "net")}
-            line |= {f"leak_{name}": figure.mean for name, figure in leak.classes.items()} | {"leak_coin": leak.coin}
-            lines.append(line)
-            index.append(number)
-    numbers = [name for name in LEAKS if name not in ("leak_auc", "leak_distance")]
-    leaks = pd.DataFrame(lines, index=index, columns=[*_OF_LEAKS, *numbers])
-    leaks[numbers] = leaks[numbers].astype(float)
-    leaks[["visible", "at_cut"]] = leaks[["visible", "at_cut"]].astype(bool)
-    leaks["leak_auc"] = leaks[["leak_two_sided", "leak_net"]].max(axis=1)
-    leaks["leak_distance"] = (leaks["leak_raw"] - 0.5).abs()
-    no_message = leaks["message"] == "none"
-    leaks["is_reference"] = no_message | (leaks["level"] == REFERENCE)
-    place = leaks["layer"] == layer
-    if layer in (None, "all", "cut"):
-        place = leaks["visible"] & (leaks["at_cut"] if layer == "cut" else True)
-    leaks["counts"] = place | no_message
-    return leaks.join(frame[["setting", "defense", "seed"]])
+_OF_LEAKS = ("message", "party", "layer", "visible", "batches", "attack", "name", "level", "at_cut")
+_OF_REBUILT = ("attack", "message", "party", "layer", "visible", "rows", "batches", "beats_every_guess")
 
 
-_OF_LEAKS = ("attack", "name", "level", "message", "party", "layer", "visible", "batches", "at_cut")
+def _leaks(run: Run) -> Iterator[dict[str, Any]]:
+    """Of `Section.leaks`."""
+    for one in run.summary.leaks:
+        line = {key: getattr(one, key) for key in _OF_LEAKS[:5]}
+        line |= {"attack": attack_on(one.attack, one.message), "name": one.attack}
+        line |= {"level": level_of(one.attack, run.threats), "at_cut": run.layers.crosses(one.party, one.layer)}
+        figures = {"raw": one.raw, "two_sided": one.two_sided, "oriented": one.oriented, "net": one.net, **one.classes}
+        yield line | {f"leak_{name}": figure.mean for name, figure in figures.items()} | {"leak_coin": one.coin}
 
 
-def rebuilt_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """`Section.rebuilt` of the runs of a frame."""
-    keys = ("attack", "message", "party", "layer", "visible", "rows", "batches", "beats_every_guess")
-    lines, index = [], []
-    for number, run in frame["run"].items():
-        for entry in run.summary.reconstructions:
-            figures = {f"rebuilt.{name}": figure.mean for name, figure in entry.figures.items()}
-            lines.append({key: getattr(entry, key) for key in keys} | figures)
-            index.append(number)
-    rebuilt = pd.DataFrame(lines, index=index) if lines else pd.DataFrame(columns=list(keys), index=pd.Index([], dtype=int))
-    numbers = [name for name in rebuilt if name.startswith("rebuilt.")]
-    rebuilt[numbers] = rebuilt[numbers].astype(float)
-    return rebuilt.join(frame[["setting", "defense", "seed"]])
-
-
-def settings_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """`Section.settings` of the runs of a frame."""
-    columns = ["defense", "adversary", "undefended", "is_audit", "run"]
-    firsts = frame.groupby("setting", sort=False)[columns].first()
-    firsts["seeds"] = frame.groupby("setting", sort=False).size()
-    firsts["config"] = [run.config for run in firsts["run"]]
-    firsts["options"] = pd.Series(_distinguishing(list(firsts["run"])), firsts.index)
-    firsts["baseline"] = [_baseline(name, firsts) for name in firsts.index]
-    return firsts.drop(columns="run")
-
-
-def _baseline(name: str, firsts: pd.DataFrame) -> str | None:
-    """The undefended setting with all other options equal and of the same origin; itself if it is undefended."""
-    mine = firsts.loc[name]
-    if mine["undefended"]:
-        return name
-    without = ("seed", "defense")
-    rest = options_key(mine["config"], without)
-    others = firsts[firsts["undefended"]]
-    names = [other for other in others.index if options_key(others.at[other, "config"], without) == rest]
-    names = [other for other in names if may_be_compared(mine["run"], others.at[other, "run"])]
-    same = [other for other in names if made_by(others.at[other, "run"]) == made_by(mine["run"])]
-    return min(same or names, key=lambda other: others.at[other, "defense"] != "none", default=None)
+def _rebuilt(run: Run) -> Iterator[dict[str, Any]]:
+    """Of `Section.rebuilt`."""
+    for one in run.summary.reconstructions:
+        figures = {f"rebuilt.{name}": figure.mean for name, figure in one.figures.items()}
+        yield {key: getattr(one, key) for key in _OF_REBUILT} | figures
 
 
 def _front(section: Section) -> Front:
     """The largest set of settings whose runs of one seed read the same rows with the same attacks for as many epochs."""
     measured = section.runs[section.values(section.y).notna() & section.values(section.x).notna()]
-    facts = {name: _Read.of(list(group)) for name, group in measured.groupby("setting", sort=False)["run"]}
-    left_out = {}
-    for name, good in measured.groupby("setting", sort=False)["learned"]:
-        if not good.all():
-            seeds = "" if not good.any() else f" in {(~good).sum()} of {len(good)} seeds"
+    facts, left_out = {}, {}
+    for name, of in measured.groupby("setting", sort=False):
+        facts[str(name)] = [_read(run) for run in of["run"]]
+        if not of["learned"].all():
+            seeds = f" in {(~of['learned']).sum()} of {len(of)} seeds" * bool(of["learned"].any())
             left_out[str(name)] = f"its model learned nothing{seeds}"
     candidates = {name: read for name, read in facts.items() if name not in left_out}
     alike = {
-        name: [other for other in candidates if not read.differs(candidates[other])] for name, read in candidates.items()
+        name: [other for other in candidates if not _differ(read, candidates[other])] for name, read in candidates.items()
     }
-    best = max(alike, key=lambda name: (len(alike[name]), len(candidates[name].attacks)), default=None)
+    best = max(alike, key=lambda name: (len(alike[name]), len(candidates[name][0].attacks)), default=None)
     if best is None:
         return Front([], left_out)
-    left_out |= {name: candidates[best].differs(read) for name, read in candidates.items() if name not in alike[best]}
+    left_out |= {name: _differ(candidates[best], read) for name, read in candidates.items() if name not in alike[best]}
     return Front(alike[best], left_out)
 
 
-@dataclass(frozen=True)
-class _Read:
-    """What was attacked, and by what. rows: seed -> fingerprint of the rows."""
+class _Read(NamedTuple):
+    """What was attacked in a run, and by what. attacks: those that ran -> their options."""
 
-    rows: Mapping[Any, str]
+    seed: Any
+    rows: str
     epochs: int
     attacks: Mapping[str, str]
 
-    @classmethod
-    def of(cls, runs: Sequence[Run]) -> "_Read":
-        ran = [{a: o for a, o in (run.config.get("attack") or {}).items() if a not in run.skipped} for run in runs]
-        rows = {run.seed: f"{run.manifest.data.fingerprint} {run.manifest.data.train_rows}" for run in runs}
-        attacks = {name: json.dumps(options, sort_keys=True, default=str) for one in ran for name, options in one.items()}
-        return cls(rows, runs[0].summary.epochs, attacks)
 
-    def differs(self, other: "_Read") -> str:
-        """In what the other differs, in words; '' in nothing."""
-        shared = self.rows.keys() & other.rows.keys()
-        same = (
-            all(self.rows[seed] == other.rows[seed] for seed in shared)
-            if shared
-            else {*self.rows.values()} & {*other.rows.values()}
-        )
-        missing = [name for name in self.attacks if name not in other.attacks]
-        more = [name for name in other.attacks if name not in self.attacks]
-        changed = [name for name, options in other.attacks.items() if self.attacks.get(name, options) != options]
-        parts = ["it has other rows"] * (not same)
-        parts += [f"it was trained for {other.epochs} epoch{'s' * (other.epochs != 1)}"] * (self.epochs != other.epochs)
-        parts += [f"it wasn't attacked by {', '.join(missing)}"] * bool(missing)
-        parts += [f"it was also attacked by {', '.join(more)}"] * bool(more)
-        parts += [f"{', '.join(changed)} had other options"] * bool(changed)
-        return ", and ".join(parts)
+def _read(run: Run) -> _Read:
+    attacks = {
+        a: json.dumps(o, sort_keys=True, default=str)
+        for a, o in (run.config.get("attack") or {}).items()
+        if a not in run.skipped
+    }
+    data = run.manifest.data
+    return _Read(run.seed, f"{data.fingerprint} {data.train_rows}", run.summary.epochs, attacks)
+
+
+def _differ(base: Sequence[_Read], other: Sequence[_Read]) -> str:
+    """In what the runs of another setting differ, in words; '' in nothing. Rows are compared between runs of one seed."""
+    pairs = [(a, b) for a, b in itertools.product(base, other) if a.seed == b.seed]
+    same = all(a.rows == b.rows for a, b in pairs) if pairs else {a.rows for a in base} & {b.rows for b in other}
+    ours, theirs = base[0], other[0]
+    missing = [name for name in ours.attacks if name not in theirs.attacks]
+    besides = [name for name, options in theirs.attacks.items() if ours.attacks.get(name) != options]
+    parts = ["it has other rows"] * (not same)
+    parts += [f"it was trained for {theirs.epochs} epoch{'s' * (theirs.epochs != 1)}"] * (ours.epochs != theirs.epochs)
+    parts += [f"it wasn't attacked by {', '.join(missing)}"] * bool(missing)
+    parts += [f"it was also attacked by {', '.join(besides)}, or with other options"] * bool(besides)
+    return ", and ".join(parts)
 
 
 def data_parts(runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
@@ -427,16 +436,13 @@ def data_parts(runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
     recordings of the same rows are one part.
     """
     facts = pd.DataFrame([_data_facts(run) for run in runs], columns=["experiment", "data", "files", "content"])
-    whole = facts.groupby(["experiment", "data"])
-    several = whole["files"].transform("nunique") > 1
-    contents = facts["content"].mask(facts["content"] == "").groupby([facts[key] for key in ("experiment", "data", "files")])
-    differ = contents.transform("nunique") > 1
-    facts["content"] = facts["content"].replace("", "not recorded").where(differ, "")
-    made = []
-    for (experiment, data, files, content), of in facts.groupby(list(facts), sort=True):
-        named = [files or "files not recorded"] * bool((several | differ)[of.index[0]])
-        words = [data, *(name for name in named if name != data), *filter(None, [content[:12]])]
-        made.append((experiment, ", ".join(words), [runs[i] for i in of.index]))
+    of_data = facts.groupby(["experiment", "data"])
+    several = of_data["files"].transform("nunique") > 1
+    differ = facts.groupby(["experiment", "data", "files"])["content"].transform("nunique") > 1
+    made, facts["content"] = [], facts["content"].where(differ, "")
+    for (experiment, data, files, content), of in facts.groupby(list(facts)):
+        named = [files] * bool(files != data and (several | differ)[of.index[0]])
+        made.append((experiment, ", ".join([data, *named, *filter(None, [content[:12]])]), [runs[i] for i in of.index]))
     return made
 
 
@@ -446,32 +452,21 @@ def _data_facts(run: Run) -> tuple[str, str, str, str]:
     if run.is_audit:
         rows = run.manifest.data.fingerprint
         return run.experiment, f"recorded rows {rows[:8]}" if rows else run.dataset, "", ""
-    of_parties = data.get("party_files") or {}
-    files = [of_parties[party] for party in sorted(of_parties)] or [data]
+    files = list(dict(sorted((data.get("party_files") or {"": data}).items())).values())
     paths = [path if isinstance(path, list) else [path] for file in files if (path := file.get("path"))]
     names = "+".join(PurePath(str(path)).name for path in itertools.chain(*paths))
     content = " ".join(str(file["file_sha256"]) for file in files if file.get("file_sha256"))
     return run.experiment, names if run.dataset in _OWN_TABLES and names else run.dataset, names, content
 
 
-def default_x(frame: pd.DataFrame) -> str:
-    """The first utility that the runs have: test accuracy for more than two classes, else test AUC."""
-    several = any((run.manifest.data.classes or 0) > 2 for run in frame["run"])
-    names = ("test_accuracy", "test_auc") if several else ("test_auc", "test_accuracy")
-    return next((name for name in names if name in frame and frame[name].notna().any()), "test_auc")
-
-
-def default_y(leaks: pd.DataFrame, rebuilt: pd.DataFrame) -> str:
-    """The first leak that the runs have."""
-    counted = leaks[leaks["counts"] & ~leaks["is_reference"]]
-    known = [name for name in ("leak_auc", "leak_ami", "leak_accuracy") if counted[name].notna().any()]
-    names = ("rebuilt.recognised", "rebuilt.entries_right", "rebuilt.r2")
-    return next(iter([*known, *(name for name in names if name in rebuilt and rebuilt[name].notna().any())]), "leak_auc")
-
-
 def attack_on(attack: str, message: str) -> str:
     """`norm on gradients`; the name alone of an attack that reads no message."""
     return attack if message in ("", "none") else f"{attack} on {message}s"
+
+
+def slugged(text: str) -> str:
+    """The text as part of a file name: lower case letters, digits and _."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:80] or "x"
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -502,20 +497,14 @@ def _names(runs: Sequence[Run]) -> list[str]:
 def _settings_name(run: Run, options: Mapping[str, Any]) -> str:
     """Its defenses, and these options, in words; an audit is named by its recording, which is that of a run by the run."""
     words = in_words({k: v for k, v in options.items() if k.split(".")[0] not in ("attack", "adversary", "recording")})
-    if run.adversary != "none" and any(key.startswith("adversary") for key in options):
-        words.append(f"adversary {run.adversary}{_inner(options, 'adversary')}")
-    if any(key.startswith("attack") for key in options):
-        attacks = list(run.config.get("attack") or {})
-        attacks = attacks if len(attacks) <= 4 else [*attacks[:2], f"{len(attacks) - 2} more"]
-        words.append("attacked by " + ("+".join(attacks) or "none") + _inner(options, "attack"))
+    for head, named in (("adversary", "adversary"), ("attack", "attacked by")):
+        if chosen := [key for key in options if key.startswith(head)]:
+            names = list(run.config.get(head) or {})
+            names = names if len(names) <= 4 else [*names[:2], f"{len(names) - 2} more"]
+            inner = in_words({key: options[key] for key in chosen if not key.endswith("_target_")})
+            words.append(f"{named} {'+'.join(names) or 'none'}" + f" ({', '.join(inner)})" * (0 < len(inner) <= 3))
     name = run.dataset.removeprefix("recording ").removesuffix("/recording").rpartition("/")[2]
     return ", ".join([name if run.is_audit and "recording" in options else run.defense, *words])
-
-
-def _inner(options: Mapping[str, Any], head: str) -> str:
-    """The distinguishing options of attacks or adversaries in brackets, if they are few."""
-    words = in_words({k: v for k, v in options.items() if k.startswith(f"{head}.") and not k.endswith("_target_")})
-    return f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
 
 
 def _distinguishing(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -550,50 +539,32 @@ def _is_neutral(name: str, options: Mapping[str, Any] | None) -> bool:
     return isinstance(options.get(key), int | float) and options[key] == value
 
 
-def _numbers(run: Run) -> dict[str, Any]:
-    """The numbers of summary.json; the counts of bytes add up."""
-    known = run.summary.model_dump(exclude=_NO_NUMBERS)
-    sent = {f"bytes_sent.{kind}": count for kind, count in known.pop("bytes_sent", {}).items()}
-    plain = {key: value for key, value in known.items() if not isinstance(value, str | list)}
-    return plain | sent | {"bytes_sent": sum(sent.values()) if sent else None}
-
-
 def _rank(name: str) -> list[Any]:
     """Numbers in a name are sorted as numbers."""
     is_number = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?").fullmatch
     return [(1, float(part), "") if is_number(part) else (0, 0.0, part) for part in re.split(r"[ ,]+", name)]
 
 
-def _styles(frames: Iterable[pd.DataFrame]) -> dict[str, Style]:
+def _styles(frames: Sequence[pd.DataFrame]) -> dict[str, Style]:
     """A colour for each defense, and a shape for each of its settings, so that print without colours has them too."""
-    frames = list(frames)
+    every, shapes = pd.concat([pd.DataFrame(columns=["run", "defense", "setting"]), *frames]), itertools.cycle(_SHAPES)
     made: dict[str, Style] = {}
-    shapes = itertools.cycle(_SHAPES)
-    defenses = list(dict.fromkeys(defense for frame in frames for defense in frame["defense"]))
-    for place, defense in enumerate(sorted(defenses, key=lambda name: name != "none")):
-        colour = _COLOURS[place % len(_COLOURS)]
-        names = dict.fromkeys(name for frame in frames for name in frame.loc[frame["defense"] == defense, "setting"])
-        of_settings = {name: Style(colour, next(shapes)) for name in names}
-        made |= {defense: next(iter(of_settings.values())), **of_settings}
-    runs = [run for frame in frames for run in frame["run"]]
+    runs: list[Run] = list(every["run"])
     attacks = dict.fromkeys(attack_on(leak.attack, leak.message) for run in runs for leak in run.summary.leaks)
     attacks |= dict.fromkeys(entry.attack for run in runs for entry in run.summary.reconstructions)
-    looks = [Style(_OF_ATTACKS[i % len(_OF_ATTACKS)], _SHAPES[i % len(_SHAPES)]) for i in range(len(attacks))]
-    return dict(zip(attacks, looks, strict=True)) | made
-
-
-def _slug(name: str, taken: Collection[str]) -> str:
-    """A name for files: ASCII letters, digits and ._- alone, not of another section."""
-    slug = re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII).lstrip(".-")[:100] or "runs"
-    lower = {other.lower() for other in taken}
-    return next(s for s in (slug, *(f"{slug}_{i}" for i in range(2, len(taken) + 3))) if s.lower() not in lower)
+    for i, name in enumerate(attacks):
+        made[name] = Style(_OF_ATTACKS[i % len(_OF_ATTACKS)], _SHAPES[i % len(_SHAPES)])
+    of_defenses = sorted(every.groupby("defense", sort=False), key=lambda one: one[0] != "none")
+    for place, (defense, of) in enumerate(of_defenses):
+        looks = {name: Style(_COLOURS[place % len(_COLOURS)], next(shapes)) for name in of["setting"].unique()}
+        made |= {defense: next(iter(looks.values())), **looks}
+    return made
 
 
 def _refuse_unknown(made: Sequence[Section], x: str, y: str, layer: str | None) -> None:
     for option, name in (("--x", x), ("--y", y)):
         if made and name and not any(one.values(name).notna().any() for one in made):
-            columns = [c for one in made for c in one.runs if c not in _OF_RUNS]
-            names = dict.fromkeys([*LEAKS, *columns, *(c for one in made for c in one.rebuilt if c.startswith("rebuilt."))])
+            names = dict.fromkeys(name for one in made for name in (*LEAKS, *one.runs.select_dtypes("number"), *one.rebuilt))
             there = [name for name in names if any(one.values(name).notna().any() for one in made)]
             raise UserError(f"no run has this quantity; they have {', '.join(there[:_MOST_NAMED])}", key=option, value=name)
     layers = list(dict.fromkeys(layer for one in made for layer in one.leaks["layer"] if layer))

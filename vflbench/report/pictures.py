@@ -17,8 +17,8 @@ from PIL import Image, ImageDraw
 from vflbench.errors import UserError
 from vflbench.numerics.interval import over_runs
 from vflbench.report.charts import ACROSS, INK, SOFT, Figure, Level, curves, finished, heat_map, names, numbers, spread, text
-from vflbench.report.group import Section, over_seeds
-from vflbench.report.tables import slugged, text_of
+from vflbench.report.group import Section, over_seeds, slugged
+from vflbench.report.tables import text_of
 from vflbench.results.folder import RECONSTRUCTIONS, Unreadable, read_bytes, shown
 from vflbench.results.runs import Oddity, Run
 from vflbench.results.schema import OF_THE_TRUTH

@@ -12,8 +12,7 @@ from typing import Any
 import pandas as pd
 
 from vflbench.errors import UserError
-from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import Interval, interval_text, over_runs
+from vflbench.numerics.interval import Interval, interval_text
 from vflbench.report import words
 from vflbench.report.group import (
     LEAKS,
@@ -25,7 +24,6 @@ from vflbench.report.group import (
     flat,
     options_key,
     over_seeds,
-    paired,
 )
 from vflbench.report.words import short
 from vflbench.report.words import shown as in_short
@@ -130,11 +128,6 @@ def text_of(cell: Any) -> str:
     if isinstance(cell, float):
         return f"{cell:{_digits(cell)}}"
     return f"{cell:,}" if isinstance(cell, int) else shown(cell, _MOST_TEXT) or "-"
-
-
-def slugged(text: str) -> str:
-    """The text as part of a file name: lower case letters, digits and _."""
-    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:80] or "x"
 
 
 def csv_text(value: Any) -> str:
@@ -333,13 +326,12 @@ def honest(section: Section) -> Table | None:
     beside = beside_honest(section)
     frame = pd.DataFrame({"setting": deviate.index, "adversary": deviate})
     for name in (section.x, section.y):
-        title, (low, high) = section.titled(name), range_of(name)
+        title = section.titled(name)
         frame[title] = section.over_seeds(name)
         if name == section.y:
             frame["worst attack"] = _worst_attacks(section)
         frame[f"{title}, honest"] = beside.over_seeds(name)
-        both = section.runs.assign(change=section.values(name) - beside.values(name)).groupby("setting", sort=False)
-        frame[f"change of {title}"] = both["change"].apply(over_runs, limits=(low - high, high - low))
+        frame[f"change of {title}"] = section.changes(name, beside.values(name))
     frame["worst attack, honest"] = _worst_attacks(beside)
     note = (
         f"Leaks {section.where}. An adversary deviates from the protocol; the honest run has the same options and seed "
@@ -350,26 +342,25 @@ def honest(section: Section) -> Table | None:
 
 def differences(section: Section) -> Table:
     """Paired with the undefended run of the same seed; of audits with the recording that leaks most."""
-    audits, beside, title = section.settings["is_audit"].all(), section.settings["baseline"], section.titled(section.y)
-    leaks, lines = section.over_seeds(section.y), []
+    audits, beside = section.settings["is_audit"].all(), section.settings["baseline"]
+    leaks, title = section.over_seeds(section.y), section.titled(section.y)
     if audits and leaks.map(_mean).notna().any():
         beside = pd.Series(leaks.map(_mean).idxmax(), beside.index)
-    for setting, other in beside[beside.notna() & (beside != beside.index)].items():
-        line: dict[str, Any] = {"setting": setting, "beside": other}
-        if audits:
-            line |= {title: leaks[setting], f"{title}, beside": leaks[other]}
-        for name in [section.y] if audits else [section.x, section.y]:
-            change = paired(section, str(setting), str(other), name)
-            line |= {f"change of {section.titled(name)}": change, "pairs": change.runs}
-        lines += [line] if line["pairs"] else []
+    frame = pd.DataFrame({"setting": beside.index, "beside": beside})
+    if audits:
+        frame[title], frame[f"{title}, beside"] = leaks, beside.map(leaks)
+    for name in [section.y] if audits else [section.x, section.y]:
+        change = section.changes(name, section.of_baseline(section.values(name), beside))
+        frame[f"change of {section.titled(name)}"], frame["pairs"] = change, change.map(lambda one: one.runs)
+    frame = frame[(beside != beside.index) & (frame["pairs"] > 0)]
     if audits:
         head, note = "Recordings of the same rows", "Each recording minus the one that leaks most, of the same rows."
-        return table(section, "differences", head, lines, note, is_open=True)
+        return table(section, "differences", head, frame, note, is_open=True)
     note = (
         "Setting minus undefended run with the same seed and all other options equal: mean (95 % t-interval over pairs). "
         "Undefended: no defense, or one that changes nothing (alpha_d = 0, sumKL = inf)."
     )
-    return table(section, "differences", "Beside the undefended run with the same seed", lines, note, is_open=True)
+    return table(section, "differences", "Beside the undefended run with the same seed", frame, note, is_open=True)
 
 
 def strongest(section: Section) -> Table | None:
@@ -621,7 +612,7 @@ def ledgers(section: Section) -> Table:
 
 def figures(section: Section) -> Table | None:
     """What the defenses counted and measured."""
-    lines = _lines_of(section, lambda run: [one.model_dump() for one in run.summary.figures])
+    lines = section.lines(lambda run: [one.model_dump() for one in run.summary.figures])
     if lines.empty:
         return None
     by = ["setting", "figure", "party", "layer", "message"]
@@ -645,11 +636,11 @@ def cost(section: Section) -> Table:
 
 def links(section: Section) -> Table | None:
     """What crossed each link, where embeddings go to more than one party."""
-    lines = _lines_of(section, lambda run: [one.model_dump() for one in run.summary.links])
+    lines = section.lines(lambda run: [one.model_dump() for one in run.summary.links])
     if lines.empty:
         return None
-    embeddings = lines[lines["message"] == "embedding"].groupby("run")["receiver"].nunique()
-    lines = lines[lines["run"].map(embeddings) > 1]
+    embeddings = lines[lines["message"] == "embedding"].groupby(level=0)["receiver"].nunique()
+    lines = lines[lines.index.map(embeddings) > 1]
     sent = lines.groupby(["setting", "sender", "receiver", "message"], sort=False)["bytes"]
     frame = pd.DataFrame({"runs": sent.size(), "MB sent in training": sent.mean() / 1e6}).reset_index()
     return table(section, "links", "Traffic by link", frame.rename(columns={"sender": "from", "receiver": "to"}))
@@ -662,7 +653,7 @@ def without_result(section: Section) -> Table | None:
         outcomes = {"skipped": run.skipped, "not scored": run.unscored}
         return [{"attack": a, "outcome": o, "why": why} for o, reasons in outcomes.items() for a, why in reasons.items()]
 
-    lines = _lines_of(section, of)
+    lines = section.lines(of)
     if lines.empty:
         return None
     names = lines.groupby(["attack", "outcome", "why"], sort=False)["setting"].unique()
@@ -729,12 +720,6 @@ def _worst_attacks(section: Section) -> pd.Series:
 
 def _won(beats: pd.Series) -> str:
     return f"{int(beats.sum())} of {len(beats)}"
-
-
-def _lines_of(section: Section, of: Callable[[Run], list[dict[str, Any]]]) -> pd.DataFrame:
-    """What each run has a list of, with its setting and its number."""
-    pairs = section.runs[["setting", "run"]].itertuples(name=None)
-    return pd.DataFrame([{"setting": setting, "run": place, **line} for place, setting, run in pairs for line in of(run)])
 
 
 def _mean(value: Any) -> float:

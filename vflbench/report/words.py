@@ -640,7 +640,7 @@ def _lowering(section: "Section") -> list[tuple[str, bool]]:
 
     made = []
     for base in (one for one in groups if one.undefended):
-        beside = [one for one in groups if not one.undefended and section.baseline(one) is base]
+        beside = [one for one in groups if not one.undefended and section.settings.baseline[one.name] == base.name]
         beside = [one for one in beside if data[one.name] == data[base.name]]
         useful = [one for one in beside if not rank(one)[0] and not utility[one.name] < _USEFUL]
         lower = sorted((one for one in useful if worst_of(one) < worst_of(base)), key=worst_of)
