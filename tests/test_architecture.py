@@ -171,7 +171,7 @@ CAPS = {
     "vflbench/protocols": 1_989,
     "vflbench/report": 3_143,
     "vflbench/results": 1_630,
-    "vflbench/run": 3_810,
+    "vflbench/run": 3_762,
 }
 
 

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -123,7 +123,7 @@ class Auditor:
             self._supplied[Auxiliary] = auxiliary_rows(audited.auxiliary, most, seed)
         rebuilt = None
         if audited.held_out is not None and isinstance(train, EncodedRows):
-            rebuilt = ReconstructionGrader(train, audited.held_out, seed)
+            rebuilt = cache(partial(ReconstructionGrader, train, audited.held_out, seed))
         cuts, targets = audited.cut_layers, attribute_targets(audited.attacks, train)
         self._grader = Grader(audited.rows, cuts, train.class_ratios, rebuilt, targets, audited.tables())
         self._hint_rngs = generators["hints"], generators["class hints"]

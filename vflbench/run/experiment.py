@@ -25,8 +25,8 @@ from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import exceeded_ceilings
 from vflbench.run.interruption import Interruption
-from vflbench.run.settings import Settings, choose_device, set_threads, tune
-from vflbench.run.setup import FOR_MANY_CLASSES, Epoch, Experiment, Run, seat
+from vflbench.run.settings import choose_device, set_threads, tune
+from vflbench.run.setup import Epoch, Experiment, Run, seat
 from vflbench.run.summary import EpochResult, epoch_rows, introduce, links_of, quantities, run_facts, summarise
 
 __all__ = ["Experiment", "run"]
@@ -76,26 +76,20 @@ def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoin
 
 def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:
     settings, generators = experiment.settings, Generators(experiment.settings.seed, experiment.secret)
-    meter = recorder.meter
     device, machine = choose_device(settings.device), tune()
     data = experiment.dataset.load(generators["data"]).to(device)
-    chosen = experiment.for_classes(data.train.classes)
-    replaced = [FOR_MANY_CLASSES] if chosen is not experiment else []
-    experiment = chosen
     batch_size = experiment.protocol.round_size(settings.batch_size, data)
     epochs = experiment.protocol.choose_epochs(settings.epochs, data)
     machine["threads"] = set_threads(batch_size, experiment.model.width)
     run = seat(experiment, data, generators, batch_size, epochs, recorder.folder)
-    session, auditor, skipped = run.session, run.auditor, run.skipped
-    attacking = (auditor.attackers, experiment.attacks, skipped, experiment.adversaries)
-    facts: dict[str, Any] = {"device": str(device), "machine": machine, "batch_size": batch_size}
-    facts |= {"threads": machine["threads"], **run_facts(data, session, *attacking, probed=auditor.probes)}
-    begin_or_go_on(run, recorder, checkpoint, **facts)
+    facts = {"device": str(device), "machine": machine, "threads": machine["threads"], "batch_size": batch_size}
+    run.facts = facts | run_facts(run)
+    session, auditor = run.session, run.auditor
+    begin_or_go_on(run, recorder, checkpoint)
     recorder.say(f"{introduce(data, session.columns)}; batches of {batch_size} on {device}")
     for line in data.facts.get("columns_are", ()):  # of a table of one's own: once, and not by each run of a sweep
         recorder.say(line, always=recorder.bar)
-    left_out = [f"attack={name} is skipped: {reason}" for name, reason in skipped.items()]
-    for line in (*replaced, *data.notes, *run.notes, *left_out):
+    for line in run.notes:
         recorder.say(line, always=True)
 
     tables: dict[str, VerticalTable | EncodedRows] = {"train": data.train.sample(settings.audit.train_rows), **data.held_out}
@@ -105,9 +99,9 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             epoch = run.epoch = run.epoch or Epoch(number, generators["batches"].get_state())
             batches = session.batches(data.train, batch_size, generators["batches"], number)
             try:
-                findings = train_epoch(run, batches, settings, recorder, interruption, after=epochs - number - 1)
+                findings = train_epoch(run, batches, recorder, interruption, after=epochs - number - 1)
                 if findings is not None:
-                    meter.doing("measuring the model")
+                    recorder.meter.doing("measuring the model")
                     result = evaluate(epoch.result(findings), session, tables)
                     recorder.write(epoch_rows(result))
                     recorder.keep(findings.examples)
@@ -118,22 +112,19 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
                     run.epoch = None
                     recorder.write_losses(line for each in run.results for line in each.loss_lines())
             except NonFiniteError as error:
-                raise diverged(experiment, data, session, str(error)) from error
-            interruption.end(save(run, recorder, checkpoint, **facts))
+                raise diverged(run, str(error)) from error
+            interruption.end(save(run, recorder, checkpoint))
     last = run.results[-1]
     unscored = auditor.unscored(last.found)
     for name, reason in unscored.items():
         recorder.say(f"attack={name} could not be scored: {reason}", always=name in experiment.attacks)
-    parts = (experiment.defenses, experiment.attacks, facts["threats"], skipped, unscored)
-    summary = summarise(run.results, data, session, auditor.canaries, *parts)
+    summary = summarise(run, unscored)
     measured = quantities(last.found, "loss", "bytes_sent", "seconds", *last.measured)
     recorder.note(unscored=unscored, quantities=measured, exceeded=exceeded_ceilings(summary.guarantees))
     return summary
 
 
-def train_epoch(
-    run: Run, batches: Rounds, settings: Settings, recorder: Recorder, interruption: Interruption, *, after: int
-) -> Findings | None:
+def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Interruption, *, after: int) -> Findings | None:
     """Every batch once. The audited ones are attacked right after their round, which changes nothing that follows.
 
     Resumes after the batches that an epoch under way has had. Returns None if it was interrupted. after: epochs that follow.
@@ -161,7 +152,7 @@ def train_epoch(
                 rounds.see(round_)
         for note in training.notes:
             recorder.log(f"epoch {number} step {step}/{steps} {note}")
-        if step % settings.log_every == 0:
+        if step % run.experiment.settings.log_every == 0:
             recorder.log(f"epoch {number} step {step}/{steps} loss: {training.loss:.4f}")
         if interruption.asked or session.stopped:
             break
@@ -202,24 +193,21 @@ def predict(session: Session, table: VerticalTable | EncodedRows) -> tuple[Tenso
     return torch.cat(logits), torch.cat(labels)
 
 
-def begin_or_go_on(run: Run, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> None:
-    """facts: for manifest.json, among them `device`, and `data` with its fingerprint.
-
-    Raises UserError where resuming would mix two runs. Raises UnusableCheckpointError, perhaps with the run half restored.
-    """
-    state = checkpoint.load()
+def begin_or_go_on(run: Run, recorder: Recorder, checkpoint: Checkpoint) -> None:
+    """Raises UserError where resuming would mix two runs, UnusableCheckpointError, perhaps with the run half restored."""
+    state, device = checkpoint.load(), run.facts["device"]
     if state is None:
-        recorder.begin(**facts)
+        recorder.begin(**run.facts)
         return
-    if state.get("data") != facts["data"]["fingerprint"]:
+    if state.get("data") != run.data.fingerprint:
         raise UserError(
             f"the data is no longer what this run was trained on until it stopped, so it can't go on; bring the former data "
             f"back, or begin anew with overwrite=true ({checkpoint.path})",
             key="dataset",
         )
-    if state.get("device") != facts["device"]:
+    if state.get("device") != device:
         problem = f"this run was begun on {state.get('device')} and can only go on there; overwrite=true begins it anew"
-        raise UserError(problem, key="device", value=facts["device"])
+        raise UserError(problem, key="device", value=device)
     try:
         if not recorder.ends_a_line(state["metrics_bytes"]):
             raise UnusableCheckpointError(f"{checkpoint.path.name} is of a run with another metrics.csv")
@@ -230,12 +218,12 @@ def begin_or_go_on(run: Run, recorder: Recorder, checkpoint: Checkpoint, **facts
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UnusableCheckpointError(f"{checkpoint.path.name} does not fit this run ({reason})") from error
     checkpoint.gone_on = True
-    recorder.go_on(state["metrics_bytes"], str(run), **facts)
+    recorder.go_on(state["metrics_bytes"], str(run), **run.facts)
 
 
-def save(run: Run, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> str:
+def save(run: Run, recorder: Recorder, checkpoint: Checkpoint) -> str:
     """Write the checkpoint. Returns a message for a user who stops the run here."""
-    place = {"data": facts["data"]["fingerprint"], "device": facts["device"], "metrics_bytes": recorder.length}
+    place = {"data": run.data.fingerprint, "device": run.facts["device"], "metrics_bytes": recorder.length}
     known = checkpoint.refused
     if checkpoint.wanted != "none" and checkpoint.save({**place, **run.state()}):
         command = "the same command without overwrite=true" if checkpoint.fresh else "the same command"
@@ -247,11 +235,12 @@ def save(run: Run, recorder: Recorder, checkpoint: Checkpoint, **facts: Any) -> 
     return f"stopped before {run}; no checkpoint can hold {checkpoint.refused} ({recorder.folder})"
 
 
-def diverged(experiment: Experiment, data: TrainTest, session: Session, problem: str) -> UserError:
+def diverged(run: Run, problem: str) -> UserError:
     """The error for a run that met a number that is not finite: names the column or the tensor, and the step's options."""
-    if column := _bad_column(data):
+    if column := next(_bad_columns(run.data), None):
         return UserError(f"{problem}; {column}, and no option mends that", key="dataset")
-    state = {} if session.remote() else session.state()  # parties elsewhere would keep a checkpoint of it
+    experiment = run.experiment
+    state = {} if run.session.remote() else run.session.state()  # parties elsewhere would keep a checkpoint of it
     where = next((f"; {name} has numbers that are not finite" for name in _not_finite(state, "")), "")
     room = "protocol" if hasattr(experiment.protocol, "rate") else "optimizer"
     options = vars(getattr(experiment, room)).items()
@@ -264,22 +253,18 @@ def diverged(experiment: Experiment, data: TrainTest, session: Session, problem:
 def _not_finite(state: Any, name: str) -> Iterator[str]:
     """Names of the tensors that hold a number that is not finite, of parties, networks and parameters."""
     if isinstance(state, Tensor):
-        if state.is_floating_point() and not bool(state.isfinite().all()):
+        if not bool(state.isfinite().all()):
             yield name
     elif isinstance(state, Mapping | list | tuple):
         for key, value in state.items() if isinstance(state, Mapping) else enumerate(state):
             yield from _not_finite(value, f"{name}.{key}" if name else str(key))
 
 
-def _bad_column(data: TrainTest) -> str:
-    """A column of the training or the test rows with a number that is not finite, in words; empty if all are finite."""
+def _bad_columns(data: TrainTest) -> Iterator[str]:
+    """The columns of training and test rows with a number that is not finite, in words."""
     for split, rows in {"training": data.train, **data.held_out}.items():
         for block in rows.blocks(None):
             for party, features in block.features.items():
-                bad = ~features.numeric.isfinite()
-                if not bool(bad.any()):
-                    continue
-                column = int(bad.any(dim=0).nonzero()[0, 0])
-                name, value = features.columns.numeric[column], features.numeric[bad[:, column], column][0].item()
-                return f"column {name} of party {party} has {value} in a {split} row"
-    return ""
+                for name, values in zip(features.columns.numeric, features.numeric.T, strict=True):
+                    for bad in values[~values.isfinite()].tolist():
+                        yield f"column {name} of party {party} has {bad} in a {split} row"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -32,7 +31,8 @@ _SLACK = 1e-3  # so far beyond [0, 1], a number is taken for rounded
 ALL, BY = "all", " by "
 """Stands for the party where the parts of several are put together; between a party and another one that attacks it."""
 
-_Graded = tuple[str, Compared, tuple[Tensor, Tensor] | None]
+_Graded = dict[str, tuple[Compared, tuple[Tensor, Tensor] | None]]
+"""Party -> figures of its columns, and the true and the rebuilt ones, to look at."""
 
 _DRAWS, _COPIES = 24, 8
 """Pictures that are made up, and held-out rows, among which the best draw is chosen."""
@@ -51,7 +51,8 @@ class ReconstructionGrader:
     """
 
     def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
-        self._train, self._held_out, self._seed = train, held_out, seed
+        self._seed, self._pool, self._known = seed, train.sample(ROWS), held_out.sample(ROWS)
+        self._guesses = Guesses(self._known, seed)
         self._trained: dict[tuple[str, ...], tuple[Tensor, list[Recogniser]]] = {}
 
     def grade(
@@ -84,19 +85,19 @@ class ReconstructionGrader:
         guesses = self._guesses.of(rows, parties, own, drawn)
         graded = {name: bench.compare(guess | filled_in) for name, guess in guesses.items()}
         by = "" if party == LABEL_PARTY else f"{BY}{party}"
-        errors = {name: {place: compared.error for place, compared, _ in figures} for name, figures in graded.items()}
         shown = _by_class(rows.labels)
-        for place, compared, example in mine:
+        for place, (compared, example) in mine.items():
             if place in filled_in:
                 continue
             pair = None if example is None else (example[0][shown], example[1][shown])
-            margins = {name: errors[name][place] - compared.error for name in GUESSES if place in errors.get(name, {})}
+            guessed = {name: graded[name][place][0] for name in GUESSES if place in graded.get(name, {})}
+            margins = {name: guess.error - compared.error for name, guess in guessed.items()}
             key = (attack, str(message), f"{place}{by}", rebuilt.layer, True)
             table.add(key, {**compared.figures, **rebuilt.figures}, pair, rebuilt.note, rows=compared.rows, margins=margins)
         for name, figures in graded.items():
-            for place, compared, _ in figures:
+            for place, (compared, _) in figures.items():
                 table.add((attack, "none", f"{place}{by}", name, name != "true"), compared.figures, rows=compared.rows)
-        for place, compared, _ in graded["mean"]:
+        for place, (compared, _) in graded["mean"].items():
             chance = compared.rows[CHANCE]
             table.add((attack, "none", f"{place}{by}", CHANCE, True), {"identified": chance.nanmean().item()})
 
@@ -117,18 +118,6 @@ class ReconstructionGrader:
             Recogniser(pictures[half], pool.labels[half], pool.classes, torch.Generator().manual_seed(self._seed))
             for half in halves
         ]
-
-    @cached_property
-    def _pool(self) -> VerticalTable:
-        return self._train.sample(ROWS)
-
-    @cached_property
-    def _known(self) -> VerticalTable:
-        return self._held_out.sample(ROWS)
-
-    @cached_property
-    def _guesses(self) -> Guesses:
-        return Guesses(self._known, self._seed)
 
 
 def _checked(attack: str, party: str, columns: OwnColumns, rows: VerticalTable) -> Features:
@@ -199,17 +188,17 @@ class PictureBench:
             for judge, places in zip(judge_of.tolist(), self._line_up.others, strict=True)
         ]
 
-    def compare(self, answer: Mapping[str, Features], *, parts: bool = False) -> list[_Graded]:
+    def compare(self, answer: Mapping[str, Features], *, parts: bool = False) -> _Graded:
         """Figures of the whole picture, and with `parts`, where several parties have one, of each party's part before."""
         parties = list(answer)
-        graded: list[_Graded] = []
+        graded: _Graded = {}
         for party in parties if parts and len(parties) > 1 else []:
             truth, part = whole(self._rows.features, [party]), whole(answer, [party])
             if truth is not None and part is not None:
-                graded.append((party, compare_pictures(truth, part), None))
+                graded[party] = compare_pictures(truth, part), None
         rebuilt = whole(answer, parties)
         assert rebuilt is not None  # its columns are those of the truth
-        return [*graded, (parties[0] if len(parties) == 1 else ALL, self._compare(rebuilt), (self._truth, rebuilt))]
+        return graded | {parties[0] if len(parties) == 1 else ALL: (self._compare(rebuilt), (self._truth, rebuilt))}
 
     def _compare(self, answer: Tensor) -> Compared:
         features, recognised = self._features(answer), torch.zeros(len(answer), dtype=torch.float64)
@@ -241,17 +230,13 @@ class TableBench:
         self._rows, self._pool, self._held_out = rows, pool, held_out
         self._line_up = LineUp((rows.ids, rows.labels), (pool.ids, pool.labels), rng)
 
-    def compare(self, answer: Mapping[str, Features], *, parts: bool = False) -> list[_Graded]:
+    def compare(self, answer: Mapping[str, Features], *, parts: bool = False) -> _Graded:
         """Figures of each party, with or without `parts`."""
-        true = self._rows.features
-        return [
-            (
-                party,
-                self._compare(party, true[party], guess),
-                (_numbers(true[party], true[party]), _numbers(guess, true[party])),
-            )
-            for party, guess in answer.items()
-        ]
+        graded: _Graded = {}
+        for party, guess in answer.items():
+            true = self._rows.features[party]
+            graded[party] = self._compare(party, true, guess), (_numbers(true, true), _numbers(guess, true))
+        return graded
 
     def _compare(self, party: str, truth: Features, answer: Features) -> Compared:
         numbers = self._held_out.features[party].numeric.double()
@@ -311,9 +296,9 @@ class Guesses:
 
     def __init__(self, held_out: VerticalTable, seed: int):
         self._held_out, self._seed = held_out, seed
-        everyone = torch.arange(len(held_out), device=held_out.ids.device)
+        self._everyone = torch.arange(len(held_out), device=held_out.ids.device)
         places = [(held_out.labels == k).nonzero()[:, 0] for k in range(held_out.classes)]
-        self._of_class = [some if len(some) else everyone for some in places]
+        self._of_class = [some if len(some) else self._everyone for some in places]
         self._networks: dict[tuple[str, ...], Mapping[str, Decoder]] = {}
 
     def of(
@@ -326,14 +311,14 @@ class Guesses:
         nearest = apart.sum(dim=0).argmin(dim=1)
         alike = [self._of_class[k] for k in labels]
         of_class = torch.stack([places[int(torch.randint(len(places), (), generator=rng))] for places in alike])
-        means = {(k, p): _mean(held_out.features[p].rows(self._of_class[k])) for k in set(labels) for p in parties}
+        first = torch.zeros_like(rows.labels)
 
         def taken(places: Tensor) -> dict[str, Features]:
             return {p: held_out.features[p].rows(places) for p in parties}
 
         guesses = {
-            "mean": {p: _stacked([_mean(held_out.features[p])] * len(rows)) for p in parties},
-            "class_mean": {p: _stacked([means[k, p] for k in labels]) for p in parties},
+            "mean": {p: self._means(p, self._everyone).rows(first) for p in parties},
+            "class_mean": {p: self._means(p, *self._of_class).rows(rows.labels) for p in parties},
             "random_row": taken(drawn),
             "class_row": taken(of_class),
         }
@@ -347,6 +332,15 @@ class Guesses:
             }
         guesses["nearest_row"] = taken(nearest)
         return guesses | {"true": {p: rows.features[p] for p in parties}}
+
+    def _means(self, party: str, *groups: Tensor) -> Features:
+        """The mean row of each of these groups of held-out rows; of categories the most frequent id."""
+        blocks = [self._held_out.features[party].rows(places) for places in groups]
+        numeric = torch.stack([block.numeric.mean(dim=0) for block in blocks])
+        ids = torch.stack(
+            [b.categorical.mode(dim=0).values if len(b.columns.categorical) else b.categorical[0] for b in blocks]
+        )
+        return Features(blocks[0].columns, numeric, ids)
 
     def _best_draws(self, rows: VerticalTable, parties: Sequence[str], rng: torch.Generator) -> dict[str, Features]:
         """Pictures that look most like their class to a linear discriminant of the held-out rows' main directions."""
@@ -431,14 +425,3 @@ def _distances(block: Features, others: Features) -> Tensor:
     for own, other in zip(block.categorical.T, others.categorical.T, strict=True):
         apart = apart + (own[:, None] != other[None])
     return apart
-
-
-def _mean(block: Features) -> Features:
-    """The mean row; of categories the most frequent id."""
-    categorical = block.categorical.mode(dim=0).values if len(block.columns.categorical) else block.categorical[0]
-    return Features(block.columns, block.numeric.mean(dim=0)[None], categorical[None])
-
-
-def _stacked(rows: Sequence[Features]) -> Features:
-    numeric, categorical = torch.cat([row.numeric for row in rows]), torch.cat([row.categorical for row in rows])
-    return Features(rows[0].columns, numeric, categorical)

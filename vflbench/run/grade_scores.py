@@ -232,7 +232,7 @@ class Grader:
     rows: Lookup
     cuts: Mapping[str, Sequence[str]]
     shares: tuple[float, ...]
-    rebuilt: ReconstructionGrader | None
+    rebuilt: Callable[[], ReconstructionGrader] | None
     targets: Mapping[str, AttributeTarget]
     tables: Tables
     private: dict[int, PrivateBatch] = field(default_factory=dict)
@@ -313,7 +313,7 @@ class Grader:
         for _, asked in query.parts(answer.ids, attacker.name):
             truth, number = self.rows.rows(asked.ids), int(query.ids[0])
             kind, table = attacker.threat.message or Kind.EMBEDDING, self.tables.reconstructions
-            self.rebuilt.grade(attacker.name, answer, truth, number, table, attacker.party, kind)
+            self.rebuilt().grade(attacker.name, answer, truth, number, table, attacker.party, kind)
 
     def _rebuilt_batch(self, attacker: Attacker, answer: RebuiltBatch) -> None:
         if answer.step not in self.private:

@@ -8,7 +8,7 @@ from typing import Any
 from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense, changes
 from vflbench.defenses.chain import Figures, claims_of
 from vflbench.metrics.canary_power import canaries_needed, power
-from vflbench.metrics.embedding_privacy import EmbeddingRelease, Sent
+from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leak import Leak
 from vflbench.metrics.privacy import THE_LEAK, Ledger, Release, holds
@@ -201,7 +201,7 @@ def _falls(
     bar = max(TOLERABLE, test_auc - NEAR)
     for level in LEVELS:
         counted = [leak for leak in at_levels(leaks, levels, level) if leak.message in changed]
-        one = worst(leak for leak in counted if not {"", leak.message} & {*covered})
+        one = worst(leak for leak in counted if "" not in covered and leak.message not in covered)
         if one is None or one.figure != "AUC" or math.isnan(one.low):
             continue
         if one.low > max(bar, _own_columns(leaks, one.attack) or 0.0):
@@ -283,11 +283,8 @@ def failure(privacy: Privacy | None) -> str | None:
     if privacy is None or not privacy.violated:
         return None
     names = ", ".join(dict.fromkeys(release.defense for release in privacy.releases))
-    symbol, claimed, low, by = (
-        ("eps", privacy.epsilon, privacy.epsilon_low, privacy.epsilon_low_by)
-        if privacy.mu is None
-        else ("mu", privacy.mu, privacy.mu_low, privacy.mu_low_by)
-    )
+    symbol, figure = ("eps", "epsilon") if privacy.mu is None else ("mu", "mu")
+    claimed, low, by = (getattr(privacy, f"{figure}{end}") for end in ("", "_low", "_low_by"))
     return (
         f"{names}: the promise of {symbol} = {claimed:.4g} is broken: {by} guessed the labels of {privacy.canaries} "
         f"canaries so well that {symbol} is at least {low:.4g} ({privacy.confidence:.1%} sure)"
@@ -303,22 +300,20 @@ def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> li
     deltas, from the distribution of the noise rather than from a theorem; None where no eps is enough, or where there is no
     such figure (`exact` is False).
     """
-    return [
-        Noise(party=party, layer=layer, defense=name, width=sent.width, **vars(release) | _of_all(release, epochs))
-        for (party, layer), sent in claims.items()
-        for name, release in sent.releases
-    ]
-
-
-def _of_all(release: EmbeddingRelease, epochs: int) -> dict[str, Any]:
-    messages = release.messages(epochs, (MESSAGES_PER_EPOCH - 1) * epochs)
-    total = release.delta_after(messages)
-    after = {"epsilon_all": release.after(messages, total), "epsilon_exact": math.inf, "epsilon_exact_all": math.inf}
-    if release.exact_after is not None:
-        after["epsilon_exact"] = release.exact_after(1, release.delta)
-        after["epsilon_exact_all"] = release.exact_after(messages, total)
-    finite = {name: value if math.isfinite(value) else None for name, value in after.items()}
-    return {"messages": messages, "delta_all": total, "exact": release.exact_after is not None, **finite}
+    rows = []
+    for (party, layer), sent in claims.items():
+        for name, release in sent.releases:
+            messages, exact_after = release.messages(epochs, (MESSAGES_PER_EPOCH - 1) * epochs), release.exact_after
+            total = release.delta_after(messages)
+            after = {"epsilon_all": release.after(messages, total)}
+            if exact_after is not None:
+                after |= {"epsilon_exact": exact_after(1, release.delta), "epsilon_exact_all": exact_after(messages, total)}
+            eps = dict.fromkeys(("epsilon_exact", "epsilon_exact_all")) | {
+                which: value if math.isfinite(value) else None for which, value in after.items()
+            }
+            of_all = {"messages": messages, "delta_all": total, "exact": exact_after is not None, **eps}
+            rows.append(Noise(party=party, layer=layer, defense=name, width=sent.width, **vars(release) | of_all))
+    return rows
 
 
 def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:

@@ -1,7 +1,7 @@
 """What a run is made of, its parties and attackers in their seats, and how far it has come."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -25,6 +25,7 @@ from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.channel import Channel, PartyError, at_once
 from vflbench.messages.facts import OwnColumns
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Training
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Release
@@ -46,8 +47,6 @@ TWO_CLASSES: Mapping[str, Attack] = {"norm": Norm(), "spectral": Spectral()}
 MANY_CLASSES: Mapping[str, Attack] = {"kmeans": Kmeans(), "spectral_clustering": SpectralClustering(message="gradients")}
 """One that reads embeddings and one that reads gradients, without known labels, of any number of classes."""
 FOR_MANY_CLASSES = "more than two classes: attack=[kmeans,spectral_clustering] in place of norm and spectral, which need two"
-
-_SERIES = ("losses", "penalties")
 
 
 @dataclass(frozen=True)
@@ -120,15 +119,18 @@ class Run:
     """A run under way: its parties and attackers in their seats, and how far it has come.
 
     skipped: attack -> why it can't run here. rounds: keeps them on disk, if that is wanted. notes: lines that a user must
-    not miss. results: of the finished epochs. epoch: the one under way, if any.
+    not miss. facts: for manifest.json. results: of the finished epochs. epoch: the one under way, if any.
     """
 
+    experiment: Experiment
+    data: TrainTest
     generators: Generators
     session: Session
     auditor: Auditor
     skipped: Mapping[str, str]
     rounds: RoundRecorder | None
     notes: Sequence[str]
+    facts: Mapping[str, Any] = field(default_factory=dict)
     results: list[EpochResult] = field(default_factory=list)
     epoch: Epoch | None = None
 
@@ -139,17 +141,16 @@ class Run:
 
     def state(self) -> dict[str, Any]:
         """Tensors, numbers, strings, lists and dicts. In mid-epoch, `batches` is as the epoch began."""
-        generators, epoch = self.generators.state(), None
+        generators = self.generators.state()
         if self.epoch is not None:
             generators["cpu"]["batches"] = self.epoch.order
-            epoch = vars(self.epoch) | {name: torch.tensor(vars(self.epoch)[name], dtype=torch.float64) for name in _SERIES}
         return {
             "generators": generators,
             "session": self.session.state(),
             "attacks": self.auditor.state(),
             "traffic": self.session.wire.state(),
             "results": EPOCHS.dump_python(self.results),
-            "epoch": epoch,
+            "epoch": self.epoch and vars(self.epoch),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -159,8 +160,7 @@ class Run:
         self.auditor.restore(state["attacks"])
         self.session.wire.restore(state["traffic"])
         self.results = EPOCHS.validate_python(state["results"])
-        if (epoch := state["epoch"]) is not None:
-            self.epoch = Epoch(**{**epoch, **{name: epoch[name].tolist() for name in _SERIES}})
+        self.epoch = state["epoch"] and Epoch(**state["epoch"])
         numbers = [result.epoch for result in self.results] + ([] if self.epoch is None else [self.epoch.number])
         if numbers != list(range(len(numbers))):
             raise ValueError("its epochs are not those of a run")
@@ -175,27 +175,29 @@ def seat(
     folder: Path,
 ) -> Run:
     """Put every party and every attacker in its seat. Raises UserError for a defense or an adversary that doesn't fit."""
-    settings, protocol, classes = experiment.settings, experiment.protocol, data.train.classes
+    settings, protocol, train, classes = experiment.settings, experiment.protocol, data.train, data.train.classes
+    chosen, claims, records = experiment.for_classes(classes), claims_of(experiment.defenses), settings.record != "none"
+    cheating = [adversary.party for adversary in experiment.adversaries.values()]
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)
-    cheating = [adversary.party for adversary in experiment.adversaries.values()]
-    shared = protocol.labels_shared
-    if shared and settings.record != "none":
+    if protocol.labels_shared and records:
         problem = "a recording serves to audit what messages reveal about labels, and here every party holds the labels"
         raise UserError(problem, key="record", value=settings.record)
-    offers = offered_with(experiment.adversaries.values(), protocol.offers)
-    skipped = unmet_attacks(experiment.attacks, offers, classes, cheating=cheating, labels_shared=shared)
-    train = data.train
-    planted = settings.audit.planted(len(train), promised=claims_of(experiment.defenses).label_privacy)
-    canaries = draw_canaries(train, planted, generators["canaries"])
-    rows = data.aligned().relabelled(canaries.planted)
+    canaries = draw_canaries(
+        train, settings.audit.planted(len(train), promised=claims.label_privacy), generators["canaries"]
+    )
+    rows, others = data.aligned().relabelled(canaries.planted), data.test
+    if settings.audit.auxiliary_path is not None:
+        rng = generators["auxiliary source"]
+        others = rows_of_another_source(experiment.dataset, settings.audit.auxiliary_path, train, rng)
 
     def defense() -> Chain:
         return Chain(copy.deepcopy(experiment.defenses))
 
-    path, others = settings.audit.auxiliary_path, data.test
-    if path is not None:
-        others = rows_of_another_source(experiment.dataset, path, train, generators["auxiliary source"])
+    def auxiliary(count: int) -> Auxiliary:
+        return auxiliary_rows(others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"])))
+
+    channels = experiment.engine.channels()
     session = protocol.start(
         Seating(
             table=train,
@@ -209,67 +211,64 @@ def seat(
             precision=settings.precision,
             round_size=batch_size,
             adversaries=copy.deepcopy(experiment.adversaries),
-            remote=joined(experiment.engine.channels(), defense, classes, batch_size, train.device, cheating=bool(cheating)),
-            auxiliary=lambda count: auxiliary_rows(
-                others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"]))
-            ),
+            remote=joined(channels, defense, classes, batch_size, train.device, cheating=bool(cheating)),
+            auxiliary=auxiliary,
         )
     )
-    notes = list(protocol.notes(batch_size))
-    if remote := ", ".join(session.remote()):
-        apart = _skipped_apart(experiment.attacks, remote)
-        skipped |= {name: reason for name, reason in apart.items() if name not in skipped}
-        if settings.record != "none":
-            problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
-            notes.insert(0, f"record={settings.record}: of {remote}, {problem}")
-        if settings.audit.dcor:
-            notes.insert(0, f"audit.dcor=true: of {remote}, only embeddings that cross are measured, as they arrive")
-    audited = Audited(
-        attacks={name: attack for name, attack in experiment.attacks.items() if name not in skipped},
-        seats=session.seats(),
-        train=train,
-        rows=rows,
-        canaries=canaries,
-        group=batch_size,
-        how=replace(settings.audit, probe=settings.audit.probe and not shared),
-        held_out=data.test,
-        auxiliary=others,
-        cut_layers=session.cut_layers(),
-        cheating=cheating,
-        references=OwnColumns in protocol.offers(Seat.NON_LABEL),
-        keeps_rows=settings.record != "none" and Seat.NON_LABEL in session.seats(),
+    skipped = _skipped(chosen, session, classes, cheating)
+    auditor = Auditor(
+        Audited(
+            attacks={name: attack for name, attack in chosen.attacks.items() if name not in skipped},
+            seats=session.seats(),
+            train=train,
+            rows=rows,
+            canaries=canaries,
+            group=batch_size,
+            how=replace(settings.audit, probe=settings.audit.probe and not protocol.labels_shared),
+            held_out=data.test,
+            auxiliary=others,
+            cut_layers=session.cut_layers(),
+            cheating=cheating,
+            references=OwnColumns in protocol.offers(Seat.NON_LABEL),
+            keeps_rows=records and Seat.NON_LABEL in session.seats(),
+        ),
+        generators,
     )
-    auditor = Auditor(audited, generators)
-    rounds = None
-    if settings.record != "none":
-        followed = max((one.attack.follows for one in auditor.attackers), default=0)
-        made = (settings, folder, protocol, session, data, rows, canaries, batch_size, auditor.known, cheating)
-        rounds = RoundRecorder(*made, _release(experiment), followed)
+    followed = max((one.attack.follows for one in auditor.attackers), default=0)
+    releases = [guarantee.release for guarantee in claims.of.values() if guarantee and guarantee.release]
+    release = releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None  # pure label DP
+    made = (settings, folder, protocol, session, data, rows, canaries, batch_size, auditor.known, cheating)
+    rounds = RoundRecorder(*made, release, followed) if records else None
+    notes = [*([FOR_MANY_CLASSES] if chosen is not experiment else []), *data.notes, *protocol.notes(batch_size)]
+    if (remote := ", ".join(session.remote())) and records:
+        problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
+        notes.append(f"record={settings.record}: of {remote}, {problem}")
+    if remote and settings.audit.dcor:
+        notes.append(f"audit.dcor=true: of {remote}, only embeddings that cross are measured, as they arrive")
     if len(canaries):
         notes.append(
             f"the labels of {len(canaries):,} training rows are replaced by fair coins (canaries), to check how much of a "
             "label leaks; audit.canaries=0 trains on all labels as they are, and checks nothing"
         )
     notes += refusals(session.claims())
-    notes += [f"{name} claims nothing here: {reason}" for name, reason in claims_of(experiment.defenses).refused.items()]
-    return Run(generators, session, auditor, skipped, rounds, notes)
+    notes += [f"{name} claims nothing here: {reason}" for name, reason in claims.refused.items()]
+    notes += [f"attack={name} is skipped: {reason}" for name, reason in skipped.items()]
+    return Run(chosen, data, generators, session, auditor, skipped, rounds, notes)
 
 
-def _skipped_apart(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
-    """Attack -> why it can't run where these parties live elsewhere. remote: their names."""
-    command = "vflbench audit RECORDING --scores-only SCORES"
-    compared = f"it needs, or is compared with, columns of {remote}, and they live elsewhere"
-    there = f"it sits at {remote}, and they live elsewhere; with record=audited, each can attack its own: {command}"
-    return {
-        name: compared if attack.threat.seat is Seat.LABEL else f"{there} attack={name}" for name, attack in attacks.items()
-    }
-
-
-def _release(experiment: Experiment) -> Release | None:
-    """The pure label DP that is promised; None where there is none, or several promises."""
-    made = [guarantee for guarantee in claims_of(experiment.defenses).of.values() if guarantee is not None]
-    releases = [guarantee.release for guarantee in made if guarantee.release is not None]
-    return releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None
+def _skipped(experiment: Experiment, session: Session, classes: int, cheating: Collection[str]) -> dict[str, str]:
+    """Attack -> why it can't run here."""
+    attacks, shared = experiment.attacks, experiment.protocol.labels_shared
+    offers = offered_with(experiment.adversaries.values(), experiment.protocol.offers)
+    skipped = unmet_attacks(attacks, offers, classes, cheating=cheating, labels_shared=shared)
+    remote = ", ".join(session.remote())
+    for name, attack in attacks.items() if remote else ():
+        command = f"vflbench audit RECORDING --scores-only SCORES attack={name}"
+        apart = f"it sits at {remote}, and they live elsewhere; with record=audited, each can attack its own: {command}"
+        if attack.threat.seat is Seat.LABEL:
+            apart = f"it needs, or is compared with, columns of {remote}, and they live elsewhere"
+        skipped.setdefault(name, apart)
+    return skipped
 
 
 def joined(

@@ -3,8 +3,8 @@
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
@@ -12,23 +12,22 @@ from vflbench.attacks.base import Attack
 from vflbench.data.labels import listed_rows
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import Columns
-from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Figures, claims_of
 from vflbench.messages.message import Kind
-from vflbench.messages.threat import Level, Threat
+from vflbench.messages.threat import Threat
 from vflbench.messages.wire import Route, Traffic
 from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leak import CLASS_FIGURES, Leak
-from vflbench.metrics.reconstruction import Reconstruction
 from vflbench.metrics.verdict import reading, strength
 from vflbench.numerics.interval import Interval, auc_interval
-from vflbench.protocols.adversary import Adversary
-from vflbench.protocols.base import Session
 from vflbench.results import schema
 from vflbench.results.schema import OWN_COLUMNS, PROBE, Figure, Link, MetricRow, Summary, Tree, level_of
-from vflbench.run.attackers import Attacker, Canaries
+from vflbench.run.attackers import Attacker
 from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import account, embedding_account, failure, messages_changed, promised, verdict
+
+if TYPE_CHECKING:
+    from vflbench.run.setup import Run
 
 LOSS_EVERY = 100
 """Steps between lines of loss.log."""
@@ -41,7 +40,6 @@ _PROBE_TEXT = (
     "No attacker: a reference that is given the labels of half of the audited rows, all messages that cross and the scores "
     "of every attack, and is graded on the other half."
 )
-_NOTHING = {"messages": 0, "bytes": 0}
 _SHARED = "In this protocol every party holds the labels."
 
 
@@ -96,26 +94,27 @@ EPOCHS = TypeAdapter(list[EpochResult])
 """Takes epochs apart into numbers, strings, lists and dicts, and puts them together again."""
 
 
-def epoch_rows(result: EpochResult) -> list[MetricRow]:
+def epoch_rows(result: EpochResult) -> Iterator[MetricRow]:
     """Everything measured in an epoch, in long form."""
     epoch = result.epoch
-    rows = [MetricRow(epoch, "train", metric="loss", value=result.loss)]
+    yield MetricRow(epoch, "train", metric="loss", value=result.loss)
     if result.penalty:
-        rows.append(MetricRow(epoch, "train", metric="penalty", value=result.penalty))
+        yield MetricRow(epoch, "train", metric="penalty", value=result.penalty)
     for split, metrics in result.utility.items():
-        rows += [MetricRow(epoch, split, metric=metric, value=value) for metric, value in metrics.items()]
-    rows += leak_rows(epoch, result.found.leaks)
+        for metric, value in metrics.items():
+            yield MetricRow(epoch, split, metric=metric, value=value)
+    yield from finding_rows(epoch, Findings(result.found.leaks))
     for phase, links in result.links.items():
-        rows += traffic_rows(epoch, phase, links)
-    rows += other_rows(epoch, result.found)
+        yield from traffic_rows(epoch, phase, links)
+    yield from finding_rows(epoch, replace(result.found, leaks=[]))
     for figures in result.figures:
-        place = (epoch, "train", figures.party, figures.layer, figures.message, "")
-        rows += [MetricRow(*place, figure, value) for figure, value in figures.values.items()]
-    rows += [MetricRow(epoch, phase, metric="seconds", value=round(s, 3)) for phase, s in result.seconds.items()]
-    return rows
+        for figure, value in figures.values.items():
+            yield MetricRow(epoch, "train", figures.party, figures.layer, figures.message, "", figure, value)
+    for phase, seconds in result.seconds.items():
+        yield MetricRow(epoch, phase, metric="seconds", value=round(seconds, 3))
 
 
-def traffic_rows(epoch: int, phase: str, links: Sequence[Link]) -> list[MetricRow]:
+def traffic_rows(epoch: int, phase: str, links: Sequence[Link]) -> Iterator[MetricRow]:
     """What crossed, by party and kind of message: up from it, and of gradients and models down to it. Then by link."""
     totals: Counter[tuple[str, str, str]] = Counter()
     for link in links:
@@ -123,10 +122,8 @@ def traffic_rows(epoch: int, phase: str, links: Sequence[Link]) -> list[MetricRo
         totals[party, link.message, "messages_sent"] += link.messages
         totals[party, link.message, "bytes_sent"] += link.bytes
     totals.update({(link.sender, link.message, f"bytes_sent:{link.receiver}"): link.bytes for link in links})
-    return [
-        MetricRow(epoch, phase, party, message=message, metric=metric, value=value)
-        for (party, message, metric), value in totals.items()
-    ]
+    for (party, message, metric), value in totals.items():
+        yield MetricRow(epoch, phase, party, message=message, metric=metric, value=value)
 
 
 def links_of(traffic: Mapping[Route, Traffic]) -> list[Link]:
@@ -137,31 +134,16 @@ def links_of(traffic: Mapping[Route, Traffic]) -> list[Link]:
     ]
 
 
-def finding_rows(epoch: int, findings: Findings) -> list[MetricRow]:
-    """What attacks and measurements of an epoch came to."""
-    return [*leak_rows(epoch, findings.leaks), *other_rows(epoch, findings)]
-
-
-def leak_rows(epoch: int, leaks: Sequence[Leak]) -> list[MetricRow]:
-    return [
-        MetricRow(epoch, "train", *_place(leak), metric, v.mean, v.low, v.high, leak.visible)
-        for leak in leaks
-        for metric, v in _figures_of(leak).items()
-    ]
-
-
-def other_rows(epoch: int, found: Findings) -> Iterator[MetricRow]:
-    """Of dependence and reconstructions."""
-    for one in found.dependence:
-        place = (epoch, "train", one.party, one.layer, str(Kind.EMBEDDING), "")
-        yield MetricRow(*place, "distance_correlation", one.dcor.mean, one.dcor.low, one.dcor.high, one.visible)
-    for rebuilt in found.reconstructions:
-        for figure, v in rebuilt.figures.items():
-            yield MetricRow(epoch, "train", *_place(rebuilt), figure, v.mean, v.low, v.high, rebuilt.visible)
-
-
-def _place(one: Leak | Reconstruction) -> tuple[str, str, str, str]:
-    return one.party, one.layer, one.message, one.attack
+def finding_rows(epoch: int, found: Findings) -> Iterator[MetricRow]:
+    """What attacks and measurements of an epoch came to: leaks, dependence and reconstructions."""
+    measured: list[tuple[Any, str, str, Mapping[str, Interval]]]
+    measured = [(leak, leak.message, leak.attack, _figures_of(leak)) for leak in found.leaks]
+    measured += [(one, str(Kind.EMBEDDING), "", {"distance_correlation": one.dcor}) for one in found.dependence]
+    measured += [(one, one.message, one.attack, one.figures) for one in found.reconstructions]
+    for one, message, attack, figures in measured:
+        for figure, v in figures.items():
+            place = (one.party, one.layer, message, attack, figure)
+            yield MetricRow(epoch, "train", *place, v.mean, v.low, v.high, one.visible)
 
 
 def _figures_of(leak: Leak) -> dict[str, Interval]:
@@ -174,21 +156,13 @@ def _figures_of(leak: Leak) -> dict[str, Interval]:
     return sides | {"leak_auc_coin": coin, "leak_auc_net": leak.net} | classes
 
 
-def run_facts(
-    data: TrainTest,
-    session: Session,
-    attackers: Sequence[Attacker],
-    attacks: Mapping[str, Attack],
-    skipped: Mapping[str, str],
-    adversaries: Mapping[str, Adversary],
-    *,
-    probed: bool = False,
-) -> dict[str, Any]:
+def run_facts(run: "Run") -> dict[str, Any]:
     """The data, cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries. Where
     every party holds the labels, each threat says so.
     """
-    cheats = [f"party {a.party} cheats: {a.text()}" for a in adversaries.values()]
-    threats = threats_of(attackers, attacks, cheats, probed=probed)
+    data, session, auditor, adversaries = run.data, run.session, run.auditor, run.experiment.adversaries
+    cheats = [f"Party {a.party} cheats: {a.text()}" for a in adversaries.values()]
+    threats = threats_of(auditor.attackers, run.experiment.attacks, cheats, probed=auditor.probes)
     for threat in threats.values() if session.labels_shared else ():
         threat.text = f"{threat.text} {_SHARED}"
     held = session.columns
@@ -209,7 +183,7 @@ def run_facts(
         "cut_layers": {party: list(layers) for party, layers in session.cut_layers().items()},
         "layers": {party: list(layers) for party, layers in session.layers().items()},
         "threats": threats,
-        "skipped": dict(skipped),
+        "skipped": run.skipped,
         "adversary": {name: {"party": a.party, "text": a.text()} for name, a in adversaries.items()},
     }
 
@@ -217,29 +191,23 @@ def run_facts(
 def threats_of(
     attackers: Sequence[Attacker], attacks: Mapping[str, Attack], cheats: Sequence[str] = (), *, probed: bool = False
 ) -> dict[str, schema.Threat]:
-    """Attack -> who attacks and what it does, also of attacks that are skipped, and of references. cheats: a line for each
-    adversary, which belongs to the threat of active attacks.
+    """Attack -> who attacks and what it does, also of attacks that are skipped, and of references. cheats: a sentence for
+    each adversary, which belongs to the threat of active attacks.
     """
     seated = {one.name: one.threat for one in sorted(attackers, key=lambda one: one.threat.active)}
-    threats = {
-        name: _recorded(seated.get(name, attack.threat), does=_first_paragraph(attack)) for name, attack in attacks.items()
-    }
-    for attacker in attackers:
-        if attacker.on_columns:
-            base = attacker.name.removesuffix(OWN_COLUMNS)
-            does = f"{base} with the party's own columns in place of messages: a reference."
-            threats[attacker.name] = _recorded(attacker.threat, does=does)
+    does = {name: _first_paragraph(attack) for name, attack in attacks.items()}
+    for one in attackers:
+        if one.on_columns:
+            base = one.name.removesuffix(OWN_COLUMNS)
+            does[one.name] = f"{base} with the party's own columns in place of messages: a reference."
+    threats = {}
+    for name, text in does.items():
+        threat = seated[name] if name in seated else attacks[name].threat
+        said = " ".join([threat.sentence(), *(cheats if threat.active and name in seated else ())])
+        threats[name] = schema.Threat(**threat.record() | {"text": said, "does": text})
     if probed:
-        threats[PROBE] = _recorded(Threat(), level=str(Level.REFERENCE), does=_PROBE_TEXT, text=_PROBE_TEXT)
-    for name, threat in seated.items():
-        if threat.active and name in threats:
-            said = [f"{cheat[0].upper()}{cheat[1:]}" for cheat in cheats]
-            threats[name].text = " ".join([threats[name].text, *said])
+        threats[PROBE] = schema.Threat(**Threat().record() | dict.fromkeys(("does", "text"), _PROBE_TEXT))
     return threats
-
-
-def _recorded(threat: Threat, **others: str) -> schema.Threat:
-    return schema.Threat.model_validate(threat.record() | others)
 
 
 def _first_paragraph(attack: Attack) -> str:
@@ -251,57 +219,45 @@ def _first_paragraph(attack: Attack) -> str:
 
 def introduce(data: TrainTest, columns: Mapping[str, Columns]) -> str:
     """One line on the data and the parties. columns: of each party."""
-    held = ", ".join(f"{party}: {len(its)} columns" for party, its in columns.items())
-    facts = "".join(
-        f", {key.replace('_', ' ')} {value:.4f}" for key, value in data.facts.items() if isinstance(value, float)
-    )
+    facts = [f", {name.replace('_', ' ')} {value:.4f}" for name, value in data.facts.items() if isinstance(value, float)]
     rows = data.facts.get("class_rows", {})
     classes = f"; classes {listed_rows(rows)}" if rows else ""
     return (
         f"{len(data.train):,} training and {len(data.test):,} test rows, "
-        f"positive ratio {data.train.positive_ratio:.4f}{facts}{classes}; {held}"
+        f"positive ratio {data.train.positive_ratio:.4f}{''.join(facts)}{classes}; "
+        + ", ".join(f"{party}: {len(its)} columns" for party, its in columns.items())
     )
 
 
-def summarise(
-    results: Sequence[EpochResult],
-    data: TrainTest,
-    session: Session,
-    canaries: Canaries,
-    defenses: Mapping[str, Defense],
-    attacks: Mapping[str, Attack],
-    threats: Mapping[str, schema.Threat],
-    skipped: Mapping[str, str],
-    unscored: Mapping[str, str],
-) -> Summary:
+def summarise(run: "Run", unscored: Mapping[str, str]) -> Summary:
     """The figures of the last epoch (never of the best one), the guarantees of the defenses, and the costs of the run.
 
-    threats: attack -> what the manifest records of it. failed: why the run counts as failed though it is complete, or why
-    training ended early, or None.
+    failed: why the run counts as failed though it is complete, or why training ended early, or None.
     """
-    last, epochs, crossing = results[-1], len(results), session.cut_layers()
+    results, session, experiment = run.results, run.session, run.experiment
+    last, epochs, crossing, defenses = results[-1], len(results), session.cut_layers(), experiment.defenses
     leaks, exposure = last.found.leaks, Exposure(epochs, epochs * session.messages_per_row)
-    levels = {leak.attack: level_of(leak.attack, threats) for leak in leaks}
-    joining = [name for name, attack in attacks.items() if attack.follows]
-    mixing = [name for name, attack in attacks.items() if attack.threat.mixes_messages]
+    levels = {leak.attack: level_of(leak.attack, run.facts["threats"]) for leak in leaks}
+    joining = [name for name, attack in experiment.attacks.items() if attack.follows]
+    mixing = [name for name, attack in experiment.attacks.items() if attack.threat.mixes_messages]
     figures = [figures for result in results for figures in result.figures]
     promises = promised(defenses, exposure, leaks, levels, joining, figures, mixing, crossing)
-    privacy = account(defenses, exposure, leaks, canaries)
+    privacy = account(defenses, exposure, leaks, run.auditor.canaries)
     test_auc, changed = last.utility["test"]["auc"], messages_changed(defenses.values())
-    links: dict[tuple[str, str, str], Link] = {}
+    crossed: dict[tuple[str, str, str], Counter[str]] = {}
     for link in (link for result in results for link in result.links["train"]):
-        total = links.setdefault((link.sender, link.receiver, link.message), link.model_copy(update=_NOTHING))
-        total.messages += link.messages
-        total.bytes += link.bytes
+        total = crossed.setdefault((link.sender, link.receiver, link.message), Counter())
+        total.update(messages=link.messages, bytes=link.bytes)
+    links = [Link(sender=by, receiver=to, message=message, **total) for (by, to, message), total in crossed.items()]
     return Summary(
         epochs=epochs,
         **last.measured,
-        **tested(test_auc, test_rows(data)),
+        **tested(test_auc, test_rows(run.data)),
         loss=last.loss,
         first_epoch_loss={str(LOSS_EVERY * (i + 1)): loss for i, loss in enumerate(results[0].losses)},
         **what_attacks_read(last.found),
         verdict=verdict(leaks, levels, promises, test_auc, changed, crossing),
-        skipped=dict(skipped),
+        skipped=dict(run.skipped),
         unscored=dict(unscored),
         guarantees=promises,
         claims_refused=dict(claims_of(defenses).refused),
@@ -309,10 +265,10 @@ def summarise(
         embedding_privacy=embedding_account(session.claims(), epochs),
         failed=failure(privacy) or session.stopped or None,
         figures=_over_epochs(figures),
-        bytes_sent={str(kind): sum(link.bytes for link in links.values() if link.message == kind) for kind in Kind},
-        links=list(links.values()),
+        bytes_sent={str(kind): sum(link.bytes for link in links if link.message == kind) for kind in Kind},
+        links=links,
         seconds=round(sum(sum(result.seconds.values()) for result in results), 3),
-        facts=dict(data.facts),
+        facts=dict(run.data.facts),
     )
 
 
@@ -331,18 +287,17 @@ def trees(leaks: Sequence[Leak]) -> dict[str, Tree]:
 
     Layers that an attacker sees come before hidden ones, and those that are undefined (nan) come last.
     """
-    worst: dict[tuple[str, str, str, str], tuple[tuple[bool, float], float]] = {}
-    for leak in leaks:
+
+    def weight(leak: Leak) -> tuple[bool, float]:
         one = reading(leak)
-        weight = (leak.visible, strength(one.figure, one.value))
-        for figure, interval in _figures_of(leak).items():
-            key = (figure, leak.attack, leak.message, leak.layer)
-            if key not in worst or weight > worst[key][0]:
-                worst[key] = weight, interval.mean
+        return leak.visible, strength(one.figure, one.value)
+
     made: dict[str, Tree] = {figure: {} for figure in _TREES}
-    for (figure, attack, message, layer), (_, value) in worst.items():
-        if figure in made:
-            made[figure].setdefault(attack, {}).setdefault(message, {})[layer] = value
+    falling = sorted(leaks, key=weight, reverse=True)
+    for leak in [*leaks, *falling[::-1]]:  # once for the order of the keys, once for the values, of which the last one stays
+        for figure, interval in _figures_of(leak).items():
+            if figure in made:
+                made[figure].setdefault(leak.attack, {}).setdefault(leak.message, {})[leak.layer] = interval.mean
     return made
 
 
