@@ -164,14 +164,14 @@ CAPS = {
     "vflbench/defenses": 1_643,
     "vflbench/engines": 629,
     "vflbench/hosts": 1_485,
-    "vflbench/messages": 3_053,
+    "vflbench/messages": 3_052,
     "vflbench/metrics": 1_410,
     "vflbench/models": 1_263,
     "vflbench/numerics": 2_409,
     "vflbench/protocols": 1_989,
     "vflbench/report": 3_143,
     "vflbench/results": 1_630,
-    "vflbench/run": 3_762,
+    "vflbench/run": 3_630,
 }
 
 

@@ -382,18 +382,18 @@ def compute(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult]
     with leaving_errors(recorder):
         recorder.begin()
         found = result()
-        skipped = {**made.unusable, **found.skipped}
-        recorder.note(**audit_facts(found) | {"skipped": skipped})
+        found.skipped = {**made.unusable, **found.skipped}
+        recorder.note(**audit_facts(found))
         recorder.say(f"{state['path']}: {found.listed:,} rows, {len(found.findings)} epochs")
         for note in found.notes:
             recorder.say(note)
-        for what, reasons in (("is skipped", skipped), ("could not be scored", found.unscored)):
+        for what, reasons in (("is skipped", found.skipped), ("could not be scored", found.unscored)):
             for name, reason in reasons.items():
                 recorder.say(f"attack={name} {what}: {reason}")
         for epoch, findings in enumerate(found.findings):
             recorder.write(finding_rows(epoch, findings))
             recorder.keep(findings.examples)
-        recorder.finish(audit_summary(found, perf_counter() - start, skipped))
+        recorder.finish(audit_summary(found, perf_counter() - start))
 
 
 def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], int]:

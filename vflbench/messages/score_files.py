@@ -6,7 +6,7 @@ The column `exact` is 1 if scores were float64 and not float32, plus 2 if candid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +68,7 @@ def ordered(values: np.ndarray) -> np.ndarray:
 
 
 class ScoreWriter:
-    """Writes rows in order, whole or not at all: nothing stands under the file's name before `close`."""
+    """Writes rows in order, whole or not at all: nothing stands under the file's name before it ends well."""
 
     def __init__(self, folder: Path):
         self._path = folder / SCORES
@@ -76,6 +76,9 @@ class ScoreWriter:
         self._file = pq.ParquetWriter(self._temporary, _SCHEMA, compression="zstd")
         self._waiting: list[pa.RecordBatch] = []
         self._parts = self._rows = 0
+
+    def __enter__(self) -> Self:
+        return self
 
     def add(self, rows: ScoredRows) -> None:
         """One part more; batches and groups are told apart by it."""
@@ -104,14 +107,11 @@ class ScoreWriter:
             self._file.write_table(table)
         self._waiting, self._rows = [], 0
 
-    def close(self) -> None:
-        self._flush()
-        self._file.close()
-        self._temporary.replace(self._path)
-
-    def drop(self) -> None:
-        """Write nothing."""
-        self._file.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._file:
+            self._flush()
+        if kind is None:
+            self._temporary.replace(self._path)
         self._temporary.unlink(missing_ok=True)
 
 
@@ -125,8 +125,6 @@ def read_scores(folder: Path) -> Iterator[ScoredRows]:
             waiting: list[_Rows] = []
             part = -1
             for batch in file.iter_batches(_ROWS):
-                if not len(batch):
-                    continue
                 rows = _rows(batch)
                 numbers = rows["part"]
                 if (numbers[1:] < numbers[:-1]).any():

@@ -5,8 +5,8 @@ docs/explain/observational.md says what is computed, under which assumption, and
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,7 +30,8 @@ from vflbench.metrics.observational import (
 from vflbench.metrics.proxy import better, proxy_scores
 from vflbench.numerics.auc import auc
 from vflbench.numerics.column_vectors import column_vectors
-from vflbench.run.attackers import Attacker
+from vflbench.results.schema import Observed
+from vflbench.run.attackers import Attacker, Rows
 from vflbench.run.recording import RecordedSource, Table
 
 Model = Callable[[Tensor, Tensor, Tensor, Tensor, int], Mapping[str, Tensor]]
@@ -45,63 +46,23 @@ _CHECKED_ROWS = 200  # of a class, to learn from and to ask about; of fewer, not
 _TOLERATED, _ERRORS = 0.52, 3.0  # AUC of guesses by features that is too small to matter; standard errors
 
 
-@dataclass(frozen=True)
-class ObservedPrivacy:
+class ObservedPrivacy(Observed):
     """What the messages show against a promise.
 
     claimed: eps that is promised for all messages together. eps_low: the bound at `confidence` under the assumption of
     docs/explain/observational.md with G = odds_factor; 0 shows nothing. odds_factor: at least 1, and
     odds_factor_seen, what features alone, as far as the proxies know them, make of the guesses. odds_factor_needed: G from
     which on the messages fit the promise; 1 if they fit anyway. features_tell_guess: AUC by which features tell the guess
-    about rows of one class; nan if that could not be checked. reads_features: whether it is above 0.52 and 3 standard errors
-    above 0.5.
+    about rows of one class; None if that could not be checked. reads_features: whether it is above 0.52 and 3 standard
+    errors above 0.5.
     rows, counted: rows that were audited, and those in the tables of the decisive half. attack: whose scores.
+    outcome: `against`, `undecided` or `nothing`. verdict: for the reader of a report. Neither ever says that a promise was
+    kept, nor that it is proven broken.
     """
 
-    claimed: float
-    eps_low: float
-    confidence: float
-    odds_factor: float
-    odds_factor_seen: float
-    odds_factor_needed: float
-    features_tell_guess: float
-    reads_features: bool
-    rows: int
-    counted: int
-    attack: str
-
-    @property
-    def outcome(self) -> str:
-        """`against`, `undecided` or `nothing`; never that a promise was kept."""
-        if self.eps_low <= self.claimed:
-            return "nothing"
-        return "undecided" if self.reads_features or math.isnan(self.features_tell_guess) else "against"
-
-    @property
-    def verdict(self) -> str:
-        """For the reader of a report. It never says that a promise was kept, nor that it is proven broken."""
-        least, percent = f"at least eps {self.eps_low:.2f}", f"{100 * self.confidence:g} %"
-        if self.outcome == "nothing":
-            found = f"what the messages show needs {least} at {percent}"
-            return f"Nothing against the claimed eps {self.claimed:g} was found: {found}. This proves nothing."
-        needs = f"what {self.attack} reads from the messages would need {least} at {percent}"
-        needs = f"The recording claims eps {self.claimed:g}; {needs}"
-        if self.outcome == "undecided":
-            why = f"it reads features as well (AUC {self.features_tell_guess:.3f} within a class)"
-            why = why if self.reads_features else "whether it reads features could not be checked"
-            return (
-                f"{needs}, but {why}, and features may predict labels without a leak. Undecided: only canaries can decide."
-            )
-        return (
-            f"{needs}, if features predict labels at most {self.odds_factor:.2f} times better, in odds, than the proxy "
-            f"knows, or don't enter the guess; with a factor of {self.odds_factor_needed:.2f} or more the claim can hold. "
-            "This is evidence, no proof: planted canaries decide it."
-        )
-
     def plain(self) -> dict[str, Any]:
-        """For JSON: null in place of nan."""
-        values = {**asdict(self), "outcome": self.outcome, "verdict": self.verdict}
-        return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
+        """For JSON."""
+        return self.written()
 
 
 def observed_privacy(
@@ -130,35 +91,57 @@ def observed_privacy(
     rows = _Rows(known, labels.cpu() != 0, features.cpu(), seed, proxy, guess_model)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:_MOST_ROWS]
     parts = [order[start::4] for start in range(4)]
-    alpha = (1 - CONFIDENCE) / 2
-    halves = [
-        rows.half(torch.cat(parts[:2]), (parts[2], parts[3]), alpha),
-        rows.half(torch.cat(parts[2:]), (parts[0], parts[1]), alpha),
-    ]
-    audited = [half for half in halves if half]
-    if not audited:
-        return ObservedPrivacy(claimed, 0.0, CONFIDENCE, 1.0, 1.0, 1.0, math.nan, False, len(order), 0, "none")
-    best = max(audited, key=lambda half: half.log_odds_low - half.explained)
+    halves = [rows.half(torch.cat(audited), learn) for audited, learn in ((parts[:2], parts[2:]), (parts[2:], parts[:2]))]
+    best = max(filter(None, halves), key=lambda half: half.log_odds_low - half.explained, default=_Half())
     seen = math.exp(best.explained)
     factor = max(1.0, seen)
     eps, needed = epsilon_low(best.log_odds_low, factor), odds_factor_needed(best.log_odds_low, claimed)
     told, reads = best.told
+    least, percent = f"at least eps {eps:.2f}", f"{100 * CONFIDENCE:g} %"
+    needs = (
+        f"The recording claims eps {claimed:g}; what {best.attack} reads from the messages would need {least} at {percent}"
+    )
+    if eps <= claimed:
+        outcome, found = "nothing", f"what the messages show needs {least} at {percent}"
+        verdict = f"Nothing against the claimed eps {claimed:g} was found: {found}. This proves nothing."
+    elif reads or math.isnan(told):
+        outcome, why = "undecided", f"it reads features as well (AUC {told:.3f} within a class)"
+        why = why if reads else "whether it reads features could not be checked"
+        verdict = f"{needs}, but {why}, and features may predict labels without a leak. Undecided: only canaries can decide."
+    else:
+        outcome = "against"
+        verdict = (
+            f"{needs}, if features predict labels at most {factor:.2f} times better, in odds, than the proxy knows, or don't"
+            f" enter the guess; with a factor of {needed:.2f} or more the claim can hold. This is evidence, no proof: "
+            "planted canaries decide it."
+        )
     return ObservedPrivacy(
-        claimed, eps, CONFIDENCE, factor, seen, needed, told, reads, len(order), best.counted, best.attack
+        claimed=claimed,
+        eps_low=eps,
+        confidence=CONFIDENCE,
+        odds_factor=factor,
+        odds_factor_seen=seen,
+        odds_factor_needed=needed,
+        features_tell_guess=None if math.isnan(told) else told,
+        reads_features=reads,
+        rows=len(order),
+        counted=best.counted,
+        attack=best.attack,
+        outcome=outcome,
+        verdict=verdict,
     )
 
 
-@dataclass(frozen=True)
-class _Half:
+class _Half(NamedTuple):
     """One half of the rows, with strata and a cut from the labels of the other half. log_odds_low: of the groups.
     explained: log odds ratio that features alone make. told: AUC of the guess by features, and whether it counts.
     """
 
-    log_odds_low: float
-    explained: float
-    told: tuple[float, bool]
-    counted: int
-    attack: str
+    log_odds_low: float = 0.0
+    explained: float = 0.0
+    told: tuple[float, bool] = (math.nan, False)
+    counted: int = 0
+    attack: str = "none"
 
 
 @dataclass(frozen=True)
@@ -170,15 +153,12 @@ class _Rows:
     proxy: Model
     guess_model: Model
 
-    def half(self, audited: Tensor, others: tuple[Tensor, Tensor], alpha: float) -> _Half | None:
+    def half(self, audited: Tensor, others: Sequence[Tensor]) -> _Half | None:
         """Audit these rows. others: two quarters, whose proxies learn from each other, so that a cut is chosen as used."""
-        learn = torch.cat(others)
-        of_quarters = [
-            self.proxy(self.features, self.positive, others[1 - which], others[which], self.seed) for which in (0, 1)
-        ]
+        learn = torch.cat(list(others))
+        of_quarters = [self._chances(learn, ask) for learn, ask in ((others[1], others[0]), (others[0], others[1]))]
         learned = {name: torch.cat([chances[name] for chances in of_quarters]) for name in of_quarters[0]}
-        asked = self.proxy(self.features, self.positive, learn, audited, self.seed)
-        name = better(learned, self.positive[learn])
+        asked, name = self._chances(learn, audited), better(learned, self.positive[learn])
         cut = self._cut(learn, others, strata(learned[name]))
         if cut is None:
             return None
@@ -186,16 +166,16 @@ class _Rows:
         high, low = cut.groups({cut.name: self.scores[cut.name][audited]})
         counts = table(high, low, labels, stratum)
         explained = max(explained_log_odds(high, low, labels, stratum, chances) for chances in asked.values())
-        return _Half(counts.log_odds_low(alpha), explained, self._told(cut, learn, audited), counts.rows, cut.name)
+        lowest = counts.log_odds_low((1 - CONFIDENCE) / 2)
+        return _Half(lowest, explained, self._told(cut, learn, audited), counts.rows, cut.name)
 
-    def _cut(self, learn: Tensor, quarters: tuple[Tensor, Tensor], stratum: Tensor) -> Cut | None:
+    def _chances(self, learn: Tensor, ask: Tensor) -> Mapping[str, Tensor]:
+        return self.proxy(self.features, self.positive, learn, ask, self.seed)
+
+    def _cut(self, learn: Tensor, quarters: Sequence[Tensor], stratum: Tensor) -> Cut | None:
         """The best cut of an attack whose guesses don't follow features; of any attack if all do."""
-        chosen = None
-        remaining = {name: values[learn] for name, values in self.scores.items()}
-        while remaining:
-            cut = best_cut(remaining, self.positive[learn], stratum)
-            if cut is None:
-                break
+        chosen, remaining = None, {name: values[learn] for name, values in self.scores.items()}
+        while (cut := best_cut(remaining, self.positive[learn], stratum)) is not None:
             chosen = chosen or cut
             if len(self.scores) == 1 or not self._told(cut, *quarters)[1]:
                 return cut
@@ -205,7 +185,7 @@ class _Rows:
     def _told(self, cut: Cut, learn: Tensor, ask: Tensor) -> tuple[float, bool]:
         """AUC by which features tell the guess about rows of one class, the more telling class; and whether it counts."""
         high, low = cut.groups(self.scores)
-        most, told, reads = -math.inf, math.nan, False
+        areas, reads = [], False
         for is_positive in (False, True):
             rows = (high | low) & (self.positive == is_positive)
             fit, asked = learn[rows[learn]], ask[rows[ask]]
@@ -214,15 +194,13 @@ class _Rows:
             if min(len(fit), len(asked)) < _CHECKED_ROWS or not self.features.shape[1]:
                 continue
             if not ones or not zeros:  # one guess about all of the class: features tell nothing about it
-                most, told = (0.5, 0.5) if most < 0.5 else (most, told)
+                areas.append(0.5)
                 continue
             error = math.sqrt((len(asked) + 1) / (12 * ones * zeros))
-            for values in self.guess_model(self.features, high, fit, asked, self.seed).values():
-                area = auc(values, high[asked])
-                if area > most:
-                    most, told = area, area
-                reads = reads or area > max(_TOLERATED, 0.5 + _ERRORS * error)
-        return told, reads
+            of_models = self.guess_model(self.features, high, fit, asked, self.seed).values()
+            of_class = [auc(values, high[asked]) for values in of_models]
+            areas, reads = areas + of_class, reads or max(of_class) > max(_TOLERATED, 0.5 + _ERRORS * error)
+        return max(areas, default=math.nan), reads
 
 
 def guesses(scores: Tensor) -> Tensor:
@@ -260,86 +238,66 @@ class ClaimCheck:
         everyone = torch.from_numpy(source.ids)
         ids = everyone[~torch.isin(everyone, source.rows.canary_ids)]
         rng = Generators(source.seed)["claim check"]
-        self._ids = ids[torch.randperm(len(ids), generator=rng)[:MOST_CHECKED_ROWS]].sort().values
-        self._seen = torch.zeros(len(self._ids), dtype=torch.bool)
-        self._barred = torch.zeros(len(self._ids), dtype=torch.bool)
+        self._checked = Rows(ids[torch.randperm(len(ids), generator=rng)[:MOST_CHECKED_ROWS]].sort().values)
+        self._seen = torch.zeros(len(self._checked), dtype=torch.bool)
+        self._barred = self._seen.clone()
         self._features: dict[str, Table] = {}
-        self._guesses: dict[str, tuple[Tensor, Tensor]] = {}
-        self._direct: dict[str, tuple[Direct, torch.Generator]] = {}
+        self._guesses: dict[str, Tensor] = {}
+        self._direct: dict[str, Direct] = {}
 
     def see(self, round_: Round) -> None:
         """A recorded round, in order: reads its gradients, and keeps features of rows that are met for the first time."""
-        for party, of_party in round_.facts.items():
-            self._read(party, round_, of_party)
-        place, there = self._places(round_.ids)
-        new = there.clone()
-        new[there] = ~self._seen[place[there]]
-        rows = new.nonzero()[:, 0]
-        if not len(rows):
-            return
+        there, place = self._checked.find(round_.ids)
+        rows = (there & ~self._seen[place]).nonzero()[:, 0]
         self._seen[place[rows]] = True
         for party, facts in round_.facts.items():
+            self._read(party, round_, facts)
             embeddings, columns = facts.get(Embeddings), facts.get(OwnColumns)
             parts: dict[str, Tensor] = {}
             if isinstance(embeddings, Embeddings):
                 parts |= {layer: embeddings.layers[layer][rows] for layer in self._cut[party] if layer in embeddings.layers}
             if isinstance(columns, OwnColumns):
-                of_rows = columns.rows(rows)
-                vectors = column_vectors(of_rows.numeric, of_rows.categorical)
+                vectors = column_vectors(columns.numeric[rows], columns.categorical[rows])
                 parts |= {"": vectors} if vectors.shape[1] <= _NARROW or not parts else {}
             if parts:
                 self._features.setdefault(party, Table()).put(round_.ids[rows], parts)
 
     def hear(self, attacker: Attacker, layer: str, ids: Tensor, scores: Tensor, barred: Tensor) -> None:
         """An attack's scores of rows. barred: (n,) bool, rows whose label it was given, and coins."""
-        if attacker.threat.level is not Level.MESSAGES or not attacker.visible or scores.ndim != 1:
-            return
-        place, there = self._places(ids)
-        self._barred[place[there & barred]] = True
-        self._count(f"{attacker.name} at {attacker.party} {layer}", ids, scores)
+        if attacker.threat.level is Level.MESSAGES and attacker.visible and scores.ndim == 1:
+            there, place = self._checked.find(ids)
+            self._barred[place[there & barred]] = True
+            self._count(f"{attacker.name} at {attacker.party} {layer}", ids, scores)
 
     def _read(self, party: str, round_: Round, facts: Facts) -> None:
         gradients = facts.get(Gradients)
-        if not isinstance(gradients, Gradients):
-            return
-        crossing = {layer: gradients.layers[layer] for layer in self._cut[party] if layer in gradients.layers}
-        attack, rng = self._direct.setdefault(party, (Direct(), torch.Generator().manual_seed(0)))
+        layers = gradients.layers if isinstance(gradients, Gradients) else {}
+        crossing = {layer: layers[layer] for layer in self._cut[party] if layer in layers}
+        attack = self._direct.setdefault(party, Direct())
         shown = {Gradients: Gradients(crossing), ClassShares: ClassShares(self._rows.class_ratios)}
-        view = View(party, round_.epoch, round_.step, round_.ids, rng, attack.threat, shown)
+        view = View(party, round_.epoch, round_.step, round_.ids, torch.Generator(), attack.threat, shown)
         for layer, scores in dict(attack.batch(view).layers).items() if crossing else ():
             if scores.ndim == 1:
                 self._count(f"direct on every batch at {party} {layer}", round_.ids, scores)
 
     def _count(self, name: str, ids: Tensor, scores: Tensor) -> None:
-        totals, counts = self._guesses.setdefault(
-            name, (torch.zeros(len(self._ids), dtype=torch.float64), torch.zeros(len(self._ids), dtype=torch.int64))
-        )
-        place, there = self._places(ids)
+        """Guesses of 1 about each row, and all guesses."""
+        totals = self._guesses.setdefault(name, torch.zeros(2, len(self._checked), dtype=torch.float64))
+        there, place = self._checked.find(ids)
         told = guesses(scores.double())[there]
-        totals.index_add_(0, place[there], told)
-        counts.index_add_(0, place[there], torch.ones_like(place[there]))
+        totals.index_add_(1, place[there], torch.stack([told, torch.ones_like(told)]))
 
     def outcome(self) -> dict[str, Any]:
-        """What it came to, for summary.json; on rows about which every attack that is used was asked."""
+        """What it came to, for summary.json; of attacks that were asked about at least half as many rows as the one that was
+        asked about most, on rows about which each of them was asked.
+        """
         usable = self._seen & ~self._barred
-        used = self._widest(usable)
+        asked = {name: int((counts[usable] > 0).sum()) for name, (_, counts) in self._guesses.items()}
+        used = [name for name, count in asked.items() if count and 2 * count >= max(asked.values())]
         for name in used:
             usable &= self._guesses[name][1] > 0
-        ids = self._ids[usable]
+        ids = self._checked.ids[usable]
         parts = [values for party in sorted(self._features) for values in self._features[party].filled(ids).values()]
         features = torch.cat(parts, dim=1) if parts else torch.zeros(len(ids), 0)
         scores = {name: self._guesses[name][0][usable] / self._guesses[name][1][usable] for name in used}
-        found = observed_privacy(scores, self._rows.labels(ids), features.float(), self.claimed)
-        return {**found.plain(), "attacks": list(used)}
-
-    def _widest(self, usable: Tensor) -> Sequence[str]:
-        """Attacks that were asked about at least half as many rows as the one that was asked about most."""
-        asked = {name: int((counts[usable] > 0).sum()) for name, (_, counts) in self._guesses.items()}
-        most = max(asked.values(), default=0)
-        return [name for name, count in asked.items() if count and 2 * count >= most]
-
-    def _places(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Places among the rows that are looked at, and (n,) bool: which are."""
-        place = torch.searchsorted(self._ids, ids).clamp_(max=max(len(self._ids) - 1, 0))
-        there = self._ids[place] == ids if len(self._ids) else torch.zeros_like(ids, dtype=torch.bool)
-        return place, there
+        return observed_privacy(scores, self._rows.labels(ids), features.float(), self.claimed).plain()

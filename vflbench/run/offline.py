@@ -23,7 +23,6 @@ from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
 from vflbench.messages.manifest import LABELS, MOST_CLASSES, Figures, checked, read_json
-from vflbench.messages.message import Kind
 from vflbench.messages.message_files import write_json
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.messages.round import Round
@@ -31,21 +30,11 @@ from vflbench.messages.row_files import named_labels
 from vflbench.messages.run_head import RUN, RunHead
 from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, ordered, read_scores
 from vflbench.messages.threat import Seat
-from vflbench.metrics.leakage import Key, LeakTable, Values, between, checked_scores
+from vflbench.metrics.leakage import Key, LeakTable, between, checked_scores
 from vflbench.numerics.auc import array_of
 from vflbench.options import Seed, Steps, options
-from vflbench.results.schema import (
-    LEVELS,
-    MetricRow,
-    Observed,
-    Reasons,
-    Record,
-    Summary,
-    Text,
-    Threat,
-    base_name,
-    level_of,
-)
+from vflbench.results import schema
+from vflbench.results.schema import MetricRow, Observed, Reasons, Summary, Text
 from vflbench.results.terminal import wrapped
 from vflbench.run.attackers import Canaries
 from vflbench.run.auditor import Audited, Auditor, unanswered
@@ -61,6 +50,9 @@ KIND = "audit"
 SCORES_HEAD = "scores.json"
 
 T = TypeVar("T")
+_UNSAID: dict[str, Any] = {"guarantees": {}, "claims_refused": {}, "embedding_privacy": [], "figures": [], "facts": {}}
+_UNSAID |= {"privacy": None, "failed": None}
+"""Parts of a summary of which messages say nothing."""
 Batches = int | Literal["all", "auto"]
 Epochs = Literal["all", "last"]
 
@@ -76,7 +68,7 @@ class AuditOptions:
     probe: bool | None = None
 
 
-class About(Record):
+class About(schema.Record):
     """What is said of attacks on a recording, with or without labels.
 
     skipped: attack -> why it could not run. threats: attack -> who attacks, as a run's manifest has it, also of references.
@@ -86,7 +78,7 @@ class About(Record):
     """
 
     skipped: Reasons
-    threats: dict[Text, Threat]
+    threats: dict[Text, schema.Threat]
     layers: dict[Text, list[Text]]
     cut_layers: dict[Text, list[Text]]
     class_shares: list[Annotated[float, Field(ge=0, le=1)]] | None = None
@@ -145,22 +137,27 @@ def audit(
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings], dict[str, Any]]:
         check = ClaimCheck(source, promised, len(source.recording.epochs)) if promised else None
-        tables = Tables if check is None else partial(Tables, listener=check.hear)
+        tables = partial(Tables, listener=check.hear) if check else Tables
         auditor = auditor_of(source, some, seed=seed, batches=batches, epochs=epochs, probe=probe, tables=tables)
-        findings = list(findings_of(source, auditor, None if check is None else check.see))
-        return auditor, findings, {} if check is None else check.outcome()
+        return auditor, list(findings_of(source, auditor, check.see if check else None)), check.outcome() if check else {}
 
     skipped = source.skipped(attacks)
     (auditor, findings, observed), failed = _attacked(source, attacks, skipped, once)
-    source.notes += _unread(source, findings)
+    about = _about(source, seed, auditor, attacks)
+    read = {leak.message for leak in findings[-1].leaks if leak.visible and leak.batches}
+    about["notes"] += [
+        f"no attack has read the {fact.message}s, so nothing is said of what they give away"
+        for fact in (Embeddings, Gradients)
+        if fact in source.offers(Seat.NON_LABEL) and fact.message not in read
+    ]
     return AuditResult(
-        **_about(source, seed, auditor, attacks),
+        **about,
         skipped=skipped,
         findings=findings,
-        unscored=failed | (auditor.unscored(findings[-1]) if findings else {}),
+        unscored=failed | auditor.unscored(findings[-1]),
         listed=len(source.rows),
         fingerprint=source.fingerprint,
-        claims={} if promised is None else {"label_dp": asdict(promised)},
+        claims={"label_dp": asdict(promised)} if promised else {},
         observed=observed,
         test_rows=source.head.test_rows if source.head else None,
     )
@@ -180,14 +177,14 @@ def _attacked(
     failed: dict[str, str] = {}
     tune()
     before = torch.get_num_threads()
-    use_threads(1 if source.head is None else source.head.threads)
+    use_threads(source.head.threads if source.head else 1)
     try:
         while True:
             remaining = {name: attack for name, attack in attacks.items() if name not in {**skipped, **failed}}
             try:
                 return run(remaining), failed
             except UserError as error:
-                name = base_name(str(error.value))
+                name = schema.base_name(str(error.value))
                 if error.key != "attack" or name not in remaining:
                     raise
                 failed[name] = error.problem
@@ -290,42 +287,24 @@ def _about(source: RecordedSource, seed: int | None, auditor: Auditor, attacks: 
     }
 
 
-def _unread(source: RecordedSource, findings: Sequence[Findings]) -> list[str]:
-    """A line for each kind of message that is there, and of which no attack has a score."""
-    leaks = findings[-1].leaks if findings else []
-    read = {leak.message for leak in leaks if leak.visible and leak.batches}
-    kinds = {Embeddings: Kind.EMBEDDING, Gradients: Kind.GRADIENT}
-    there = [kind for fact, kind in kinds.items() if fact in source.offers(Seat.NON_LABEL)]
-    return [
-        f"no attack has read the {kind}s, so nothing is said of what they give away" for kind in there if kind not in read
-    ]
-
-
 def audit_facts(result: AuditResult) -> dict[str, Any]:
     """What an audit's manifest says beside its provenance, as that of a run."""
     shares = result.class_shares or []
-    shown = ("seed", "batch_size", "model", "claims", "notes", "cut_layers", "layers", "threats", "unscored")
+    shown = ("seed", "batch_size", "model", "claims", "notes", "cut_layers", "layers", "threats", "skipped", "unscored")
+    data = {"fingerprint": result.fingerprint, "train_rows": result.listed, "classes": len(shares)}
+    positive = shares[1] if len(shares) == 2 else None
     return {name: getattr(result, name) for name in shown} | {
-        "data": {
-            "fingerprint": result.fingerprint,
-            "train_rows": result.listed,
-            "classes": len(shares),
-            "train_positive_ratio": shares[1] if len(shares) == 2 else None,
-            "train_class_ratios": shares,
-        },
+        "data": data | {"train_positive_ratio": positive, "train_class_ratios": shares},
         "adversary": {},
         "threads": torch.get_num_threads(),
         "quantities": quantities(result.last, "seconds", *result.model),
     }
 
 
-def audit_summary(result: AuditResult, seconds: float, skipped: Mapping[str, str]) -> Summary:
-    """The summary, with the keys of a run; what the messages don't say of the model is None.
-
-    seconds: that the audit took. skipped: attack -> why it did not run.
-    """
+def audit_summary(result: AuditResult, seconds: float) -> Summary:
+    """With the keys of a run's summary; what messages don't say of the model is None. seconds: that the audit took."""
     last = result.last
-    levels = {leak.attack: level_of(leak.attack, result.threats) for leak in last.leaks}
+    levels = {leak.attack: schema.level_of(leak.attack, result.threats) for leak in last.leaks}
     model: dict[str, Any] = {"test_auc": None, "train_auc": None, **result.model}
     if "test_auc" in result.model:
         model |= tested(result.model["test_auc"], result.test_rows)
@@ -334,17 +313,11 @@ def audit_summary(result: AuditResult, seconds: float, skipped: Mapping[str, str
         **model,
         **what_attacks_read(last),
         verdict=verdict(last.leaks, levels, {}, result.model.get("test_auc", math.nan), (), result.cut_layers),
-        skipped=dict(skipped),
-        unscored=dict(result.unscored),
-        guarantees={},
-        claims_refused={},
-        privacy=None,
+        skipped=result.skipped,
+        unscored=result.unscored,
         observed_privacy=Observed(**result.observed) if result.observed else None,
-        embedding_privacy=[],
-        failed=None,
-        figures=[],
         seconds=round(seconds, 3),
-        facts={},
+        **_UNSAID,
     )
 
 
@@ -357,13 +330,7 @@ def recording_source(recording: Path, labels: str | None = None) -> dict[str, An
     files = sorted(Path(place) / name for place, _, names in os.walk(recording) for name in names)
     states = [(file, os.lstat(file)) for file in [*files, *([Path(labels)] if labels else [])]]
     listed = [[os.path.relpath(file, recording), s.st_size, s.st_mtime_ns, s.st_ctime_ns] for file, s in states]
-    return {
-        "path": str(recording),
-        "files": len(states),
-        "bytes": sum(state.st_size for _, state in states),
-        "modified_ns": max((state.st_mtime_ns for _, state in states), default=0),
-        "state": hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16],
-    }
+    return {"path": str(recording), "state": hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]}
 
 
 def contents(
@@ -377,13 +344,13 @@ def contents(
     source = RecordedSource(folder, labels, labelled=labels is not None or (folder / LABELS).is_file())
     recording, manifest, rows = source.recording, source.recording.manifest, source.rows
     claim = manifest.claims.label_dp
+    batches, samples = sum(map(len, recording.epochs.values())), "" if manifest.complete else ", maybe a sample of all"
     facts = {
         "recording": str(folder),
         "written by": manifest.producer,
         "parties": "; ".join(f"{', '.join(parties)} ({seat})" for seat, parties in recording.seats.items() if parties),
         "epochs": f"{len(recording.epochs):,}",
-        "batches": f"{sum(map(len, recording.epochs.values())):,} recorded"
-        + ", maybe a sample of all" * (not manifest.complete),
+        "batches": f"{batches:,} recorded{samples}",
         "classes": str(manifest.classes),
         "training rows": f"{len(rows):,} with labels" if source.labelled else "",
         "class shares": ", ".join(f"{share:.4f}" for share in rows.class_ratios) if source.labelled else "",
@@ -394,8 +361,9 @@ def contents(
     }
     for name, text in facts.items():
         yield from wrapped(f"{name:<15}{text}", " " * 15) if text else ()
+    crossing = {party: manifest.cut(party) for party in manifest.non_label_parties}
     layers = [
-        (party, layer, str(width), "yes" if party != manifest.labels and layer in manifest.cut(party) else "no")
+        (party, layer, str(width), "yes" if layer in crossing.get(party, ()) else "no")
         for party, of_party in manifest.parties.items()
         for layer, width in of_party.layers.items()
     ]
@@ -406,9 +374,8 @@ def contents(
     ]
     for table in ([("party", "layer", "width", "crosses"), *layers], [("party", "kind", "batches"), *kinds]):
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        yield ""
-        for row in table:
-            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
+        yield from ("", *lines)
     refused = {**unusable, **source.skipped(attacks)}
     able = [name for name in attacks if name not in refused]
     yield from ("", *wrapped(f"attacks that can run ({len(able)}): {', '.join(able) or 'none'}", "  "))
@@ -440,44 +407,32 @@ def read_head(folder: Path) -> ScoresHead:
     """scores.json of a folder. Raises UserError."""
     try:
         head: ScoresHead = checked(TypeAdapter(ScoresHead), read_json(folder, SCORES_HEAD))
-        unknown = [name for name in head.attacks if head.threats.get(name, Threat()).level not in LEVELS]
-        if unknown:
-            raise ValueError(f"threats: attack {unknown[0]!r} must be there, at one of the levels {', '.join(LEVELS)}")
+        for name in head.attacks:
+            if name not in head.threats or head.threats[name].level not in schema.LEVELS:
+                raise ValueError(f"threats: attack {name!r} must be there, at one of the levels {', '.join(schema.LEVELS)}")
     except ValueError as error:
         raise UserError(f"{SCORES_HEAD} can't be read: {error}", key="grade", value=folder) from error
     return head
 
 
 class ScoreTable(LeakTable):
-    """Takes scores in place of their leak AUC. The truth that it is given are the rows' ids."""
+    """Writes the ranks of scores in place of their leak AUC. The truth that it is given are the rows' ids."""
 
     def __init__(self, writer: ScoreWriter, epoch: int):
         super().__init__()
         self._writer, self._epoch = writer, epoch
 
-    def add(
-        self,
-        key: Key,
-        scores: Values,
-        truth: Values,
-        known: "Values | None" = None,
-        canary: "Values | None" = None,
-        candidates: "Values | None" = None,
-        difference: "Values | None" = None,
-    ) -> None:
-        assert not isinstance(scores, np.ndarray)  # attacks answer in tensors
+    def add(self, key: Key, scores: Any, truth: Any, *others: Any, **_: Any) -> None:
+        """others: known, canary and candidates, as the grader gives them."""
+        known, _canary, candidates = others
         scores = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
         is_known = np.zeros(len(truth), np.bool_)
-        if known is not None:
-            is_known[array_of(known)] = True
-        columns = None
-        if candidates is not None:
-            of_each = array_of(candidates).reshape(len(truth), -1).T
-            columns = np.stack([ordered(column) for column in of_each], axis=1) if len(of_each) else None
+        is_known[array_of(known)] = True
+        columns = [] if candidates is None else [ordered(of) for of in array_of(candidates).reshape(len(truth), -1).T]
         apart = between(scores) if scores.ndim == 2 else None
         order = None if apart is None else ordered(array_of(apart))
-        of_rows = ScoredRows(self._epoch, key, array_of(truth), is_known, ordered(array_of(scores)), columns, order)
-        self._writer.add(of_rows)
+        ranks = ordered(array_of(scores)), np.stack(columns, axis=1) if columns else None, order
+        self._writer.add(ScoredRows(self._epoch, key, array_of(truth), is_known, *ranks))
         self._batches.setdefault(key, [])
 
 
@@ -509,24 +464,20 @@ def write_scores(
     asked: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": False, "references": False}
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, int]:
-        writer, number = ScoreWriter(out), count()
-        try:
+        with ScoreWriter(out) as writer:
+            number = count()
             auditor = auditor_of(source, some, **asked, tables=lambda: Tables(leaks=ScoreTable(writer, next(number))))
-            made = sum(1 for _ in findings_of(source, auditor))
-            writer.close()
-        except BaseException:
-            writer.drop()
-            raise
-        return auditor, made
+            return auditor, sum(1 for _ in findings_of(source, auditor))
 
-    (auditor, epochs_made), failed = _attacked(source, attacks, skipped, once)
+    (auditor, made), failed = _attacked(source, attacks, skipped, once)
+    skipped |= failed
     manifest = source.recording.manifest
     head = ScoresHead(
         **_about(source, seed, auditor, attacks) | {"class_shares": manifest.class_shares},
         classes=manifest.classes,
-        epochs=epochs_made,
-        skipped=skipped | failed,
-        attacks=[name for name in attacks if name not in {**skipped, **failed}],
+        epochs=made,
+        skipped=skipped,
+        attacks=[name for name in attacks if name not in skipped],
         rows=len(source.rows),
     )
     write_json(out / SCORES_HEAD, head.model_dump(mode="json"))
@@ -544,7 +495,7 @@ def grade(folder: Path, labels: Path) -> AuditResult:
     tables = [LeakTable() for _ in range(head.epochs)]
     for rows in read_scores(folder):
         problem = ""
-        if rows.epoch >= head.epochs or base_name(rows.key[0]) not in head.threats:
+        if rows.epoch >= head.epochs or schema.base_name(rows.key[0]) not in head.threats:
             problem = f"{SCORES} has epoch {rows.epoch} of attack {rows.key[0]!r}, which {SCORES_HEAD} doesn't know"
         elif rows.scores.ndim == 2 and rows.scores.shape[1] != head.classes:
             problem = f"{SCORES} has {rows.scores.shape[1]} scores a row, for {head.classes} classes"
@@ -555,11 +506,10 @@ def grade(folder: Path, labels: Path) -> AuditResult:
         tables[rows.epoch].add(rows.key, rows.scores, label, known, canary, rows.candidates, rows.difference)
     findings = [Findings(table.leaks()) for table in tables]
     scored = {leak.attack for leak in findings[-1].leaks if leak.batches}
-    about = {name: getattr(head, name) for name in About.model_fields}
     return AuditResult(
-        **about | {"class_shares": head.class_shares or truth.class_ratios},
+        **vars(head) | {"class_shares": head.class_shares or truth.class_ratios},
         findings=findings,
-        unscored=unanswered(list(head.attacks), scored),
+        unscored=unanswered(head.attacks, scored),
         listed=len(truth),
         fingerprint=truth.fingerprint,
     )

@@ -4,10 +4,11 @@ Its files are described in docs/reference/messages.md.
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,22 +92,11 @@ class RoundRecorder:
     followed: int = 0
 
     def __post_init__(self) -> None:
-        settings, session = self.settings, self.session
-        self._folder, self._train, self._last_only = self.folder / ROUNDS, self.data.train, settings.audit.epochs == "last"
-        offered = {fact for seat in session.seats() for fact in self.protocol.offers(seat)}
-        self._facts = frozenset(offered & {*FACTS.values()})
-        self._asks = Seat.NON_LABEL in session.seats() and OwnModel in self.protocol.offers(Seat.NON_LABEL)
-        self._head = RunHead(
-            seed=settings.seed,
-            batches=settings.audit.batches,
-            epochs=settings.audit.epochs,
-            probe=settings.audit.probe,
-            dcor=settings.audit.dcor,
-            cheating=tuple(self.cheating),
-            threads=torch.get_num_threads(),
-            test_rows=test_rows(self.data),
-            data=self.data.fingerprint,
-        )
+        self._folder, self._complete = self.folder / ROUNDS, self.settings.record == "messages"
+        offers = {seat: self.protocol.offers(seat) for seat in self.session.seats()}
+        self._facts = frozenset.union(*offers.values()) & {*FACTS.values()}
+        asks = OwnModel in offers.get(Seat.NON_LABEL, ())
+        self.wants_at_the_end: frozenset[type[Fact]] = frozenset({OwnModel, OwnColumns} if asks else ())
         self._manifest: Manifest | None = None
         self._wanted: set[int] = set()
 
@@ -118,36 +108,40 @@ class RoundRecorder:
             self._manifest = None
         elif self._manifest is None and (self._folder / MANIFEST).is_file():
             self._manifest = read_manifest(self._folder)  # of the same run, which was stopped and goes on
-        self._wanted = set(range(steps)) if self.settings.record == "messages" else set(audited)
-        before: list[int] = [] if self._last_only else sorted(self._wanted)
-        recorded = [] if self.settings.record == "messages" else [*[before] * number, sorted(self._wanted)]
-        self._head = replace(self._head, steps=[*[steps] * number, steps], recorded=recorded)
+        how = self.settings.audit
+        self._wanted = set(range(steps)) if self._complete else set(audited)
+        before = [] if how.epochs == "last" else sorted(self._wanted)
+        self._head = RunHead(
+            seed=self.settings.seed,
+            batches=how.batches,
+            epochs=how.epochs,
+            probe=how.probe,
+            dcor=how.dcor,
+            cheating=tuple(self.cheating),
+            steps=[steps] * (number + 1),
+            recorded=[] if self._complete else [*[before] * number, sorted(self._wanted)],
+            threads=torch.get_num_threads(),
+            test_rows=test_rows(self.data),
+            data=self.data.fingerprint,
+        )
 
     def wants(self, step: int) -> frozenset[type[Fact]]:
         """The facts to collect of a round beside those that attacks read."""
         return self._facts if step in self._wanted else frozenset()
 
-    @property
-    def wants_at_the_end(self) -> frozenset[type[Fact]]:
-        """The facts to collect at the end of an epoch."""
-        return frozenset({OwnModel, OwnColumns}) if self._asks else frozenset()
-
     def see(self, round_: Round) -> None:
         """Write the round if it is one of those to keep. Raises UserError if it can't be written."""
         if round_.step not in self._wanted:
             return
+        epoch, step = round_.epoch, round_.step
         with self._writing():
             if self._manifest is None:
-                self._manifest = self._manifest_of(round_)
-                self._write_beginning(self._manifest)
+                self._manifest = self._begin(round_)
             for party, facts in round_.facts.items():
                 kept = (fact for kind, fact in facts.items() if not (kind is OwnColumns and party == LABEL_PARTY))
-                tensors = {name: values for fact in kept for name, values in packed(fact).items()}
-                number = round_.epoch * _PER_EPOCH + round_.step
-                ids, epoch, step = round_.ids.cpu(), round_.epoch, round_.step
-                write_batch_file(self._folder, party, number, ids, tensors, epoch=epoch, step=step)
+                self._write(party, epoch * _PER_EPOCH + step, round_.ids, kept, epoch=epoch, step=step)
             if round_.private is not None:
-                write_private(self._folder, round_.epoch, round_.step, round_.private)
+                write_private(self._folder, epoch, step, round_.private)
 
     def end_epoch(self, epoch: int, facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> None:
         """Write what each party's network makes of these rows now. parts: ids (n,) each."""
@@ -160,9 +154,8 @@ class RoundRecorder:
                 model = of_party.get(OwnModel)
                 if isinstance(model, OwnModel):
                     columns = self.rows.features(party, ids)
-                    tensors = packed(Embeddings(model.embed(ids))) | packed(OwnColumns(columns.numeric, columns.categorical))
-                    number = (epoch + 1) * _PER_EPOCH - 1
-                    write_batch_file(self._folder, party, number, ids.cpu(), tensors, epoch=epoch, step=0, phase="end")
+                    made = (Embeddings(model.embed(ids)), OwnColumns(columns.numeric, columns.categorical))
+                    self._write(party, (epoch + 1) * _PER_EPOCH - 1, ids, made, epoch=epoch, step=0, phase="end")
 
     def note_model(self, utility: Mapping[str, Mapping[str, float]]) -> None:
         """What the model is worth now, for comparison. utility: split -> metric -> value."""
@@ -176,46 +169,44 @@ class RoundRecorder:
     def _writing(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
-            problem = f"messages can't be recorded: {error.strerror or error}"
+        except (OSError, ValueError) as error:
+            problem = f"messages can't be recorded: {getattr(error, 'strerror', None) or error}"
             raise UserError(problem, key="record", value=self.settings.record) from error
 
-    def _manifest_of(self, round_: Round) -> Manifest:
-        parties = {}
+    def _write(self, party: str, number: int, ids: Tensor, facts: Iterable[Fact], **when: Any) -> None:
+        tensors = {name: values for fact in facts for name, values in packed(fact).items()}
+        write_batch_file(self._folder, party, number, ids.cpu(), tensors, **when)
+
+    def _begin(self, round_: Round) -> Manifest:
+        """Write what is known before the first round; labels of every training row in their order, as trained on."""
+        train, parties = self.data.train, {}
         for party in {**self.session.layers(), **round_.facts}:
             embeddings = round_.facts.get(party, {}).get(Embeddings)
             layers = embeddings.layers if isinstance(embeddings, Embeddings) else {}
             cut = [layer for layer in self.session.cut_layers().get(party, ()) if layer in layers]
             parties[party] = PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, cut)
         updates = next((f for facts in round_.facts.values() for f in facts.values() if isinstance(f, Updates)), None)
-        release = self.release
-        try:
-            return Manifest(
-                classes=self._train.classes,
-                parties=parties,
-                producer=f"vflbench train, version {__version__}",
-                labels=LABEL_PARTY,
-                class_shares=list(self._train.class_ratios),
-                batch_size=self.batch_size,
-                complete=self.settings.record == "messages",
-                claims=Claims() if release is None else Claims(LabelDpClaim(release.epsilon, release.fresh)),
-                rules=None if updates is None else updates.rules,
-            )
-        except ValueError as error:
-            raise UserError(f"this run can't be recorded: {error}", key="record", value=self.settings.record) from error
-
-    def _write_beginning(self, manifest: Manifest) -> None:
-        """What is known before the first round; labels of every training row in their order, canaries' as trained on."""
+        manifest = Manifest(
+            classes=train.classes,
+            parties=parties,
+            producer=f"vflbench train, version {__version__}",
+            labels=LABEL_PARTY,
+            class_shares=list(train.class_ratios),
+            batch_size=self.batch_size,
+            complete=self._complete,
+            claims=Claims(LabelDpClaim(self.release.epsilon, self.release.fresh) if self.release else None),
+            rules=updates.rules if updates else None,
+        )
         write_manifest(self._folder, manifest)
         self._write_head()
-        ids = torch.cat([block.ids for block in self._train.blocks(None)])
+        ids = torch.cat([block.ids for block in train.blocks(None)])
         labels = torch.cat([self.rows.labels(some) for some in ids.split(BUFFER_ROWS)])
-        canary = torch.cat([self.canaries.find(some)[0] for some in ids.split(BUFFER_ROWS)])
-        write_rows(self._folder / LABELS, {"id": ids, "label": labels, "canary": canary})
+        write_rows(self._folder / LABELS, {"id": ids, "label": labels, "canary": self.canaries.find(ids)[0]})
         write_rows(self._folder / KNOWN, {"id": self.known.ids, "label": self.known.labels})
         if len(ids) > BUFFER_ROWS:  # of these, a sample is whole chunks of rows
             for wanted in {ASKED_ROWS, self.followed} - {0}:
-                write_rows(self._folder / SAMPLES / f"{wanted}.parquet", {"id": self._train.sample(wanted).ids})
+                write_rows(self._folder / SAMPLES / f"{wanted}.parquet", {"id": train.sample(wanted).ids})
+        return manifest
 
     def _write_head(self) -> None:
         """Nothing where parties live elsewhere: attacks of the run had more than what crossed, which is recorded here, so an
@@ -229,42 +220,35 @@ class Table:
     """Values of rows by id: the last that were put in. names: name -> (n, d)."""
 
     def __init__(self) -> None:
-        self._ids: list[Tensor] = []
-        self._parts: list[dict[str, Tensor]] = []
+        self._parts: list[tuple[Rows, Mapping[str, Tensor]]] = []
 
     def put(self, ids: Tensor, values: Mapping[str, Tensor]) -> None:
         if len(ids):
-            self._ids.append(ids)
-            self._parts.append(dict(values))
+            self._parts.insert(0, (Rows(ids), values))
 
     def of(self, ids: Tensor) -> dict[str, Tensor]:
         """name -> (n, d) of these rows. Raises Unavailable if one isn't there."""
-        place, there, values = self._find(ids)
+        index, values = self._joined()
+        there, place = index.find(ids)
         if not bool(there.all()):
             raise Unavailable("the recording doesn't have what the network makes of all these rows")
         return {name: of[place] for name, of in values.items()}
 
     def filled(self, ids: Tensor) -> dict[str, Tensor]:
         """The same, with zeros for rows that aren't there."""
-        place, there, values = self._find(ids)
-        made = {name: of.new_zeros(len(ids), *of.shape[1:]) for name, of in values.items()}
-        for name, of in values.items():
-            made[name][there] = of[place[there]]
-        return made
+        index, values = self._joined()
+        there, place = index.find(ids)
+        return {name: torch.where(there[:, None], of[place], 0) for name, of in values.items()}
 
-    def _find(self, ids: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Places among the rows, (n,) bool whether they are there, and the values. Keeps one copy of each row."""
-        if len(self._ids) > 1 or (self._ids and not bool((self._ids[0][1:] > self._ids[0][:-1]).all())):
-            names = [name for name in self._parts[-1] if all(name in part for part in self._parts)]
-            joined = torch.cat(self._ids)
-            unique, from_the_end = np.unique(joined.numpy()[::-1], return_index=True)
-            last = torch.from_numpy(len(joined) - 1 - from_the_end)
-            self._parts = [{name: torch.cat([part[name] for part in self._parts])[last] for name in names}]
-            self._ids = [torch.from_numpy(unique)]
-        if not self._ids:
-            return torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool), {}
-        place = torch.searchsorted(self._ids[0], ids).clamp_(max=len(self._ids[0]) - 1)
-        return place, self._ids[0][place] == ids, self._parts[0]
+    def _joined(self) -> tuple[Rows, Mapping[str, Tensor]]:
+        """One copy of each row; an index finds the first of several."""
+        if len(self._parts) > 1:
+            every = Rows(torch.cat([index.ids for index, _ in self._parts]))
+            ids = every.ids.unique()
+            place, parts = every.find(ids)[1], [values for _, values in self._parts]
+            names = [name for name in parts[0] if all(name in values for values in parts)]
+            self._parts = [(Rows(ids), {name: torch.cat([values[name] for values in parts])[place] for name in names})]
+        return self._parts[0] if self._parts else (Rows(torch.empty(0, dtype=torch.int64)), {})
 
 
 class RecordedRows:
@@ -283,47 +267,41 @@ class RecordedRows:
         *,
         labelled: bool = True,
     ):
-        self.device, self.classes = torch.device("cpu"), classes
-        self._ids, self._listed = torch.from_numpy(table.ids), dict(listed or {})
-        self._order = self._ids.argsort()
-        self._sorted, self._labels = self._ids[self._order], torch.from_numpy(table.labels)
+        self.device, self.classes, self._listed = torch.device("cpu"), classes, listed or {}
+        self._rows = Rows(torch.from_numpy(table.ids), torch.from_numpy(table.labels))
         self.canary_ids = torch.from_numpy(table.ids[table.canary])
-        counts = torch.bincount(self._labels if labelled else self._labels[:0], minlength=classes).double()
-        own = counts / counts.sum() if bool(counts.any()) else torch.full_like(counts, 1 / classes)
-        self.class_ratios: tuple[float, ...] = tuple(own.tolist()) if shares is None else tuple(shares)
+        counts = torch.bincount(self._rows.labels if labelled else torch.arange(classes), minlength=classes).double()
+        self.class_ratios = tuple((counts / counts.sum()).tolist() if shares is None else shares)
         self.known_columns: dict[str, Table] = {}
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._rows)
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 over ids and labels, in the order of the ids."""
-        digest = hashlib.sha256(self._sorted.numpy().tobytes())
-        digest.update(self._labels[self._order].numpy().tobytes())
-        return digest.hexdigest()
+        ids = self._rows.ids.sort().values
+        return hashlib.sha256(ids.numpy().tobytes() + self.labels(ids).numpy().tobytes()).hexdigest()
 
     def sample(self, wanted: int) -> VerticalTable:
         """Training rows, spread evenly, as a run chooses them."""
         listed = self._listed.get(wanted)
-        ids = self._ids[evenly_spaced(len(self), wanted)] if listed is None else torch.from_numpy(listed)
+        ids = self._rows.ids[evenly_spaced(len(self), wanted)] if listed is None else torch.from_numpy(listed)
         return VerticalTable(ids, {}, self.labels(ids), self.classes)
 
     def labels(self, ids: Tensor) -> Tensor:
         """(n,) int64. Raises UserError for a row that isn't there."""
-        place = torch.searchsorted(self._sorted, ids).clamp_(max=max(len(self) - 1, 0))
-        missing = ids[self._sorted[place] != ids] if len(self) else ids
-        if len(missing):
+        there, place = self._rows.find(ids)
+        if len(missing := ids[~there]):
             problem = f"there is no label of {len(missing)} rows of a batch, the first with id {int(missing[0])}"
             raise UserError(problem, key="labels.parquet")
-        return self._labels[self._order[place]]
+        return self._rows.labels[place]
 
     def features(self, party: str, ids: Tensor) -> Features:
         """The party's columns, as far as they are known at the end of this epoch."""
         if party not in self.known_columns:
             raise Unavailable(f"the columns of party {party} at the end of an epoch are not in this recording")
-        columns = self.known_columns[party].of(ids)
-        return Features(Columns((), (), ()), columns["numeric"], columns["categorical"])
+        return Features(Columns((), (), ()), **self.known_columns[party].of(ids))
 
     def rows(self, ids: Tensor) -> VerticalTable:
         raise Unavailable("a recording has no columns of all parties")
@@ -353,56 +331,48 @@ class RecordedSource:
         self.labelled = labelled
         if shares is not None:
             recording.know_shares(shares)
-        self.head = RunHead.read(recording.folder) if labelled else None
-        if self.head is not None:
-            self.head.check_rounds(recording.epochs, recording.folder)
-        self.seed = 0 if self.head is None else self.head.seed
+        self.head = head = RunHead.read(recording.folder) if labelled else None
+        if head is not None:
+            head.check_rounds(recording.epochs, recording.folder)
+        self.seed = head.seed if head else 0
         self.notes = _notes(recording)
-        visits = self._read_ids()
-        if visits > _MOST_VISITS:
-            text = f"rows come up to {visits:.1f} times in an epoch, in the mean: batches share rows, so intervals"
-            self.notes.append(f"{text} are too narrow; record every pass over the data as an epoch of its own")
-        manifest, own = recording.manifest, self.head is not None
-        table = (
-            self._labels(labels, every_row=own) if labelled else Labels(self.ids, self.ids, np.zeros(len(self.ids), bool))
-        )
-        listed = _listed(recording.folder / SAMPLES) if own else {}
+        self._read_ids()
+        manifest = recording.manifest
+        table = self._labels(labels) if labelled else Labels(self.ids, self.ids, np.zeros(len(self.ids), bool))
+        listed = _listed(recording.folder / SAMPLES) if head else {}
         self.rows = RecordedRows(table, manifest.classes, manifest.class_shares, listed, labelled=labelled)
-        of_run = self.head.data if self.head is not None and labels is None else ""
+        of_run = head.data if head and labels is None else ""
         self.fingerprint = hashlib.sha256(of_run.encode()).hexdigest() if of_run else self.rows.fingerprint
         truth = self.rows.labels(torch.from_numpy(self.ids))  # raises where one is missing
-        if labelled and len(truth) and bool((truth == truth[0]).all()):
+        if labelled and len(truth.unique()) == 1:
             self.notes.append("all rows of these messages are of one class, so that no attack can be scored")
         self.own_columns = self._own_columns()
 
-    def _read_ids(self) -> float:
-        """Returns how often a row comes in an epoch, in the mean, at most."""
-        self.ids = self.first_ids = np.empty(0, np.int64)
-        self.repeat, visits, first = False, 1.0, 0
-        for number, epoch in enumerate(self.recording.epochs):
+    def _read_ids(self) -> None:
+        epochs, visits = self.recording.epochs, 1.0
+        batches: list[np.ndarray] = []
+        self.repeat, self.ids = False, np.empty(0, np.int64)
+        for epoch in reversed(epochs):  # the first one is left at the end
             batches = list(self.recording.ids(epoch))
-            first = first or len(batches[0])
-            here = np.unique(np.concatenate(batches))
-            visits = max(visits, sum(map(len, batches)) / max(1, len(here)))
-            before, self.ids = len(self.ids), np.union1d(self.ids, here)
-            self.repeat = self.repeat or len(self.ids) < before + len(here)
-            self.first_ids = self.first_ids if number else here
-        self.batch_size = self.recording.manifest.batch_size or first
-        return visits
+            self.first_ids = np.unique(np.concatenate(batches))
+            visits = max(visits, sum(map(len, batches)) / max(1, len(self.first_ids)))
+            before, self.ids = len(self.ids), np.union1d(self.ids, self.first_ids)
+            self.repeat |= len(self.ids) < before + len(self.first_ids)
+        self.batch_size = self.recording.manifest.batch_size or len(batches[0])
+        if visits > _MOST_VISITS:
+            text = f"rows come up to {visits:.1f} times in an epoch, in the mean: batches share rows, so intervals"
+            self.notes.append(f"{text} are too narrow; record every pass over the data as an epoch of its own")
 
-    def _labels(self, path: Path | None, *, every_row: bool) -> Labels:
-        """every_row: also of rows that come in no message."""
-        named, path = path is not None, path or self.recording.folder / LABELS
+    def _labels(self, named: Path | None) -> Labels:
+        """Of a run of vflbench's own also those of rows that come in no message."""
+        path, classes = named or self.recording.folder / LABELS, self.recording.manifest.classes
         if not is_there(path):
             problem = f"there are no labels to grade answers with: no {path.name}; --labels FILE names them,"
             problem += " rec.label(ids, labels) of a Recording writes them, and --scores-only DIR attacks without any"
             raise UserError(problem, key="recording", value=self.recording.folder)
-        classes = self.recording.manifest.classes
         table = named_labels(path, classes, "--labels") if named else read_labels(path, classes, links=False)
-        if every_row:
-            return table
         order = table.ids.argsort()
-        kept = order[np.isin(table.ids[order], self.ids)]
+        kept = slice(None) if self.head else order[np.isin(table.ids[order], self.ids)]
         return Labels(table.ids[kept], table.labels[kept], table.canary[kept])
 
     def _own_columns(self) -> dict[str, Table]:
@@ -425,9 +395,8 @@ class RecordedSource:
         facts = dict(round_.facts)
         for party, table in self.own_columns.items():
             if party in facts and OwnColumns not in facts[party]:
-                columns = table.of(round_.ids)
-                facts[party] = {**facts[party], OwnColumns: OwnColumns(columns["numeric"], columns["categorical"])}
-        return Round(round_.epoch, round_.step, round_.ids, facts=facts, private=round_.private)
+                facts[party] = {**facts[party], OwnColumns: OwnColumns(**table.of(round_.ids))}
+        return replace(round_, facts=facts)
 
     def offers(self, seat: Seat) -> frozenset[type[Fact]]:
         """The facts that an attacker at that seat has in an audit."""
@@ -441,7 +410,7 @@ class RecordedSource:
 
     def skipped(self, attacks: Mapping[str, Attack]) -> dict[str, str]:
         """Attack -> why it can't run on this recording."""
-        cheating = [] if self.head is None else self.head.cheating
+        cheating = self.head.cheating if self.head else ()
         found = unmet_attacks(attacks, self.offers, self.rows.classes, cheating=cheating, where="this recording")
         lacking = {name: self._lacking(attack) for name, attack in attacks.items() if name not in found}
         return found | {name: reason for name, reason in lacking.items() if reason}
@@ -470,15 +439,15 @@ class RecordedSource:
         path = self.recording.folder / KNOWN
         if is_there(path):
             known = read_labels(path, self.rows.classes, links=False)
-            kept = np.isin(known.ids, self.first_ids) if self.head is None else np.ones(len(known.ids), np.bool_)
+            kept = np.isin(known.ids, self.first_ids) | (self.head is not None)
             if len(known.ids) and most > int(kept.sum()):
                 self.notes.append(f"{KNOWN} has {int(kept.sum())} rows of the first epoch, and an attack would know {most}")
             return Rows(torch.from_numpy(known.ids[kept]), torch.from_numpy(known.labels[kept]))
-        if not most or not self.labelled:
-            return Rows(*torch.empty((2, 0), dtype=torch.int64))
         labels = self.rows.labels(torch.from_numpy(self.first_ids)).numpy()
-        rows = RecordedRows(Labels(self.first_ids, labels, np.zeros(len(labels), np.bool_)), self.rows.classes)
-        return draw_known(rows, max(most, USUALLY_KNOWN), generators["known rows"], canaries)
+        table = Labels(self.first_ids, labels, np.zeros(len(labels), np.bool_))
+        rows = RecordedRows(table, self.rows.classes, labelled=self.labelled)
+        most = max(most, USUALLY_KNOWN) if most and self.labelled else 0
+        return draw_known(rows, most, generators["known rows"], canaries)
 
 
 class EndOfEpoch:
@@ -500,9 +469,7 @@ class EndOfEpoch:
         """A recorded round. wanted: ids of rows that are asked about whenever they are met."""
         kept = torch.isin(round_.ids, wanted)
         kept[:quota] = True
-        kept &= ~torch.isin(round_.ids, self._there)
-        if bool(kept.any()):
-            self._put(round_, kept)
+        self._put(round_, kept & ~torch.isin(round_.ids, self._there))
 
     def facts(self, epoch: int, ids: Tensor, wants: Collection[type[Fact]]) -> dict[str, dict[type[Fact], Fact]]:
         """Party -> its model, which knows the layers of rows, and its columns of the rows `ids`."""
@@ -515,8 +482,7 @@ class EndOfEpoch:
         for party, table in self._layers.items():
             facts[party] = {OwnModel: OwnModel(table.of)}
             if OwnColumns in wants and party in columns:
-                own = columns[party].filled(ids)
-                facts[party][OwnColumns] = OwnColumns(own["numeric"], own["categorical"])
+                facts[party][OwnColumns] = OwnColumns(**columns[party].filled(ids))
         return facts
 
     def _put(self, round_: Round, kept: Tensor) -> None:
@@ -526,8 +492,7 @@ class EndOfEpoch:
                 values = {layer: h[kept] for layer, h in embeddings.layers.items()}
                 self._layers.setdefault(party, Table()).put(round_.ids[kept], values)
             if isinstance(columns, OwnColumns):
-                parts = {"numeric": columns.numeric[kept], "categorical": columns.categorical[kept]}
-                self._source.rows.known_columns.setdefault(party, Table()).put(round_.ids[kept], parts)
+                self._source.rows.known_columns.setdefault(party, Table()).put(round_.ids[kept], vars(columns.rows(kept)))
 
 
 def _notes(recording: RecordedMessages) -> list[str]:
