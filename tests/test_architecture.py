@@ -159,7 +159,7 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 375,
     "vflbench/attacks": 7_805,
-    "vflbench/cli": 2_636,
+    "vflbench/cli": 2_560,
     "vflbench/data": 6_125,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 629,

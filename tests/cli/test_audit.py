@@ -8,7 +8,7 @@ import pytest
 import yaml
 from warm_command import SMALL, command
 
-from vflbench.cli.audit import audit
+from vflbench.cli.command_line import audit
 from vflbench.errors import UserError
 from vflbench.results import load
 from vflbench.results.folder import finished_folders

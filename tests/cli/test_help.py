@@ -69,17 +69,16 @@ def test_the_list_has_every_choice_in_80_columns():
         assert names <= set(re.findall(r"^  (\w+)", listing([config_folder()], group), re.MULTILINE))
 
 
-def test_a_choice_of_the_users_own_is_described_by_its_comments_or_by_its_class(tmp_path):
+def test_a_choice_of_the_users_own_is_described_by_its_comments(tmp_path):
     (tmp_path / "attack").mkdir()
-    for name, known, comment in (("nine", "9", ""), ("missing", "???", ""), ("said", "9", "# Mine.\n")):
-        text = f"{comment}{name}:\n  _target_: vflbench.attacks.completion.Completion\n  known: {known}\n"
-        (tmp_path / "attack" / f"{name}.yaml").write_text(text)
+    for name, comment in (("bare", ""), ("said", "# Mine.\n# Threat: messages only\n")):
+        (tmp_path / "attack" / f"{name}.yaml").write_text(f"{comment}{name}:\n  _target_: nowhere.Nothing\n")
     (tmp_path / "attack" / "torn.yaml").write_text("torn: [1, 2\n")
-    lines = " ".join(listing([config_folder(), tmp_path], "attack").split())
-    assert re.search(r"nine Fit a head .{20,500} the labels of 9 rows\]", lines)
-    assert re.search(r"missing Fit a head .{20,500}\[the threat depends on options that must be given\]", lines)
-    assert " said Mine. " in lines
-    assert " torn can't be used: " in lines
+    lines = listing([config_folder(), tmp_path], "attack").splitlines()
+    assert "bare" in [line.strip() for line in lines]
+    text = " ".join(" ".join(lines).split())
+    assert " said Mine. [messages only] " in text
+    assert " torn can't be used: " in text
 
 
 def test_the_help_fits_80_columns_and_has_each_option_with_its_value(tmp_path):

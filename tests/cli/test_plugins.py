@@ -44,7 +44,7 @@ class Idle(LabelDp):
 
 def write_plugins(folder: Path) -> Path:
     for name, text in {
-        "attack/loud.yaml": "loud:\n  _target_: loud.Loud\n  power: 2\n",
+        "attack/loud.yaml": "# The largest coordinate of each gradient.\nloud:\n  _target_: loud.Loud\n  power: 2\n",
         "defense/idle.yaml": "idle:\n  _target_: idle.Idle\n",
         "loud.py": LOUD,
         "tools.py": TOOLS,

@@ -6,8 +6,10 @@ import pytest
 import yaml
 from warm_command import command
 
-from vflbench.cli.config import with_privacy
+from vflbench.cli.command_line import with_privacy
 from vflbench.errors import UserError
+
+SHAPE = "the shape is privacy: {label_dp: {eps: 1.0}}"
 
 
 def written(folder, content):
@@ -39,20 +41,20 @@ def test_the_config_by_the_file_is_that_by_the_options(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ({"label_dp": {"eps": 1.0}}, "no `privacy`"),
-        ({"privacy": {"eps": 1.0}}, r"privacy\.eps: there is no such option"),
-        ({"privacy": {"label_dp": 1.0}}, "no `eps`"),
-        ({"privacy": {"label_dp": {"eps": 1.0, "delta": 0.1}}}, r"privacy\.label_dp\.delta"),
+        ({"label_dp": {"eps": 1.0}}, SHAPE),
+        ({"privacy": {"eps": 1.0}}, SHAPE),
+        ({"privacy": {"label_dp": 1.0}}, SHAPE),
+        ({"privacy": {"label_dp": {"eps": 1.0, "delta": 0.1}}}, SHAPE),
         ({"privacy": {"label_dp": {"eps": -1}}}, r"privacy\.label_dp\.eps=-1: it must be a finite number, 0 or more"),
         ({"privacy": {"label_dp": {"eps": "much"}}}, r"eps=much"),
         ({"privacy": {"label_dp": {"eps": True}}}, r"eps=True"),
         ({"privacy": {"label_dp": {"eps": float("inf")}}}, r"eps=inf"),
-        ({"privacy": {"label_dp": {"eps": 1.0}, "gdp": {}}}, r"privacy\.gdp"),
-        ("", "no `privacy`"),
+        ({"privacy": {"label_dp": {"eps": 1.0}, "gdp": {}}}, SHAPE),
+        ("", SHAPE),
         ("privacy: [", "can.t be read"),
     ],
 )
-def test_another_shape_is_an_error_that_names_the_key(tmp_path, content, problem):
+def test_another_shape_is_an_error(tmp_path, content, problem):
     with pytest.raises(UserError, match=problem):
         with_privacy(["--privacy", written(tmp_path, content)])
 

@@ -5,7 +5,8 @@ import os
 import pytest
 from warm_command import SMALL, command
 
-from vflbench.cli.config import check_folder, run_name
+from vflbench.cli.config import run_name
+from vflbench.cli.train import check_folder
 from vflbench.errors import UserError
 from vflbench.results.folder import LOCK, MANIFEST
 

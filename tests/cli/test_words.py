@@ -3,8 +3,8 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from vflbench.cli.command_line import hydra_words, with_quoted_marks
 from vflbench.cli.main import Words
-from vflbench.cli.train import hydra_flags, hydra_words, with_quoted_marks
 from vflbench.errors import UserError, nearest
 
 NAMES = ("norm", "spectral", "spectral_clustering", "max_norm", "federated_lr")
@@ -24,7 +24,7 @@ NAMES = ("norm", "spectral", "spectral_clustering", "max_norm", "federated_lr")
 )
 def test_options_come_before_flags_whatever_the_order(words, ordered):
     typed = hydra_words(words, "vflbench train")
-    assert [*typed.overrides, *hydra_flags(typed)] == ordered
+    assert [*typed.overrides, *typed.flags] == ordered
 
 
 @pytest.mark.parametrize("word", ["dataset.delimiter", "dataset.decimal", "+dataset.decimal", "++dataset.delimiter"])

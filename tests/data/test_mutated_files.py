@@ -17,7 +17,7 @@ from raw_files import avazu_line, criteo_line
 from text_mutations import mutate, mutate_bytes
 from volume import volume
 
-from vflbench.cli.config import with_privacy
+from vflbench.cli.command_line import with_privacy
 from vflbench.data.avazu import FORMAT, Avazu
 from vflbench.data.binary import Binary
 from vflbench.data.criteo import Criteo

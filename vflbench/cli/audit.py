@@ -1,11 +1,11 @@
-"""`vflbench audit RECORDING ...` and `vflbench grade DIR LABELS`: attack recorded messages, and say what they give away."""
+"""`vflbench audit` and `vflbench grade`: attack recorded messages, and say what they give away."""
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,21 +15,9 @@ from omegaconf import OmegaConf, open_dict
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component, construct, named
-from vflbench.cli.config import FLAG as PLUGINS
-from vflbench.cli.config import (
-    composed,
-    current_config,
-    names,
-    own_options,
-    plain,
-    read_config,
-    recorded_folders,
-    run_name,
-    split_plugins,
-    use_plugins,
-)
-from vflbench.cli.main import NOT_JUDGED, TOO_MUCH, Judged, Words, fail
-from vflbench.cli.mistakes import describe, leaving_errors, split_word
+from vflbench.cli.config import composed, current_config, names, own_options, plain, read_config, recorded_folders, run_name
+from vflbench.cli.main import NOT_JUDGED, TOO_MUCH, Judged, fail
+from vflbench.cli.mistakes import describe, leaving_errors
 from vflbench.errors import UserError
 from vflbench.messages.recorded_messages import RecordedMessages
 from vflbench.places import config_folder
@@ -47,7 +35,7 @@ from vflbench.results.folder import (
     read_summary,
     remove_if_empty,
 )
-from vflbench.results.gate import FLAG, KEYS, Gate, judge
+from vflbench.results.gate import Gate, judge
 from vflbench.results.loggers import Logger, Loggers
 from vflbench.results.recorder import Recorder
 from vflbench.results.terminal import path_text, wrapped
@@ -55,43 +43,21 @@ from vflbench.run.offline import (
     KIND,
     AuditOptions,
     AuditResult,
+    audit,
     audit_facts,
     audit_summary,
     by_reason,
     contents,
+    grade,
     read_head,
     recording_source,
     write_scores,
 )
-from vflbench.run.offline import audit as audit_messages
-from vflbench.run.offline import grade as graded
 from vflbench.run.provenance import described, origin_of, provenance
 from vflbench.run.recording import NEEDS_SHARES
 from vflbench.run.summary import finding_rows
 
-_HELP = "vflbench audit --help"
-_EXIT_CODES = """
-
-Exit code: 0; 1 if something went wrong; 2 if a threshold of --fail-above is
-exceeded; 3 if none is, but one could not be judged: nothing has such a value,
-or too few batches were audited to tell a coin from a leak."""
-_AUDIT = f"""Attack what a party has recorded of the messages that crossed the cut. Several
-recordings are audited one after the other.
-
-Options:
-  'attack=[norm,cosine]'    chooses attacks. Without it, all of `vflbench list
-                            attack`; those that need what the recording lacks
-                            are left out, with the reason
-  attack.cosine.k=3         sets their options
-  seed=1                    the seed of the attacks' generators
-  audit.batches=20          how many batches of an epoch; or all, or auto
-  audit.epochs=last         audits the last epoch only; or all
-  audit.probe=false         leaves out the probe, a reference that knows labels
-  overwrite=true            computes a finished audit again
-  logger=[...], name=...    as in vflbench train{_EXIT_CODES}"""
-_GRADE = f"""Grade the scores of `vflbench audit RECORDING --scores-only DIR` by labels. The
-results are those of an audit of the recording with these labels, without the
-probe and without attacks that need labels of each batch. No message is needed.{_EXIT_CODES}"""
+HELP = "vflbench audit --help"
 
 
 @dataclass(frozen=True)
@@ -99,91 +65,18 @@ class Plan:
     """An audit that was asked for.
 
     config: resolved, as config.yaml has it. origin: its provenance. attacks: by name. unusable: attack -> why it can't be
-    built, where all were asked for. named: whether attacks were chosen by name. choices: group -> what was chosen.
+    built, where all were asked for. choices: group -> what was chosen.
     """
 
     config: dict[str, Any]
     origin: Mapping[str, Any]
     wanted: AuditOptions
+    overwrite: bool
     attacks: Mapping[str, Attack] = field(default_factory=dict)
     unusable: Mapping[str, str] = field(default_factory=dict)
     loggers: Mapping[str, Logger] = field(default_factory=dict)
-    overwrite: bool = False
-    named: bool = False
     overrides: Sequence[str] = ()
     choices: Mapping[str, Any] = field(default_factory=dict)
-
-    def folder(self, out: str | None) -> Path:
-        """The folder that was named, or outputs/audit_RECORDING_ATTACKS_DIGEST."""
-        return absolute(out or f"outputs/{self.config['name']}_{digest(self.config, self.origin)}")
-
-
-def audit(arguments: Sequence[str]) -> None:
-    """The command. Ends with exit code 2 if a gate fails, 3 if one can't be judged."""
-    own, words = split_plugins(arguments)
-    options = audit_parser().parse_intermixed_args(words)
-    gates = [Gate.parse(text) for text in options.fail_above]
-    recordings = [word for word in options.words if Path(word).exists() or not ("=" in word or word.startswith("~"))]
-    overrides = [word for word in options.words if word not in recordings]
-    for word in recordings:
-        place = words.index(word)
-        if not Path(word).exists() and (split := split_word(words[: place + 1], words[place + 1 :])):
-            raise UserError(split, see=_HELP)
-    if not recordings:
-        raise UserError("it is missing: a folder of recorded messages", key="RECORDING", see=_HELP)
-    if len(recordings) > 1 and (options.out or options.scores_only or options.labels):
-        raise UserError("--out, --scores-only and --labels are for one recording", key=recordings[1], see=_HELP)
-    folders = use_plugins(own)
-    codes = []
-    for recording in [check_recording(word) for word in recordings]:
-        try:
-            audit_one(recording, overrides, folders, options, gates)
-        except Judged as ended:
-            codes.append(int(ended.code or 0))
-        except KeyboardInterrupt as error:
-            raise KeyboardInterrupt("stopped; the same command begins this audit again") from error
-    if codes:
-        raise Judged(min(codes))
-
-
-def audit_parser() -> argparse.ArgumentParser:
-    """The flags of the command, apart from --plugins DIR, which is read before."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = Words(
-        prog="vflbench audit",
-        usage="vflbench audit RECORDING ... [KEY=VALUE ...] [FLAGS]",
-        description=_AUDIT,
-        formatter_class=form,
-        allow_abbrev=False,
-    )
-    recorded = "folders of recorded messages, as record=messages or vflbench.Recording writes them, and options of attacks"
-    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help=recorded)
-    add_gates(parser)
-    flags = {
-        "--require-all": "end with exit code 1 if an attack that attack= names could not run",
-        "--describe": "show what is in the recording and which attacks can run, and attack nothing",
-    }
-    for flag, text in flags.items():
-        parser.add_argument(flag, action="store_true", help=text)
-    values = {
-        ("--scores-only", "DIR"): "write scores for `vflbench grade` into DIR; needs no labels",
-        ("--class-shares", "S0,S1"): "with --scores-only: the shares of the classes, if attackers may know them, as 0.9,0.1",
-        ("--labels", "FILE"): "a file with labels, in place of those in the recording",
-        ("--out", "DIR"): "the folder for the results; by default outputs/audit_...",
-        (PLUGINS, "DIR"): "a folder with attacks of your own; may be repeated",
-    }
-    for (flag, value), text in values.items():
-        parser.add_argument(flag, metavar=value, help=text)
-    return parser
-
-
-def add_gates(parser: argparse.ArgumentParser) -> None:
-    """--fail-above."""
-    text = (
-        "end with exit code 2 if KEY of any attack, at any layer and in any epoch, is above VALUE, with 3 if that can't be "
-        f"judged; may be repeated. KEY: {', '.join(KEYS)}"
-    )
-    parser.add_argument(FLAG, action="append", default=[], metavar="KEY=VALUE", help=text)
 
 
 def absolute(path: str) -> Path:
@@ -205,71 +98,52 @@ def check_recording(word: str) -> Path:
         if (recording / "recording").is_dir():
             problem = f"it is the folder of a run; what it recorded is in {Path(word) / 'recording'}"
         elif (recording / METRICS).is_file():
-            problem = (
-                "it is the folder of a run without recorded messages; the same command with record=messages makes one with "
-                "them"
-            )
+            problem = "it is the folder of a run without recorded messages; the same command with record=messages makes one"
     if problem:
         raise UserError(problem, key="recording", value=word)
     return recording
 
 
-def audit_one(
-    recording: Path, overrides: list[str], folders: Sequence[Path], options: argparse.Namespace, gates: Sequence[Gate]
-) -> None:
-    """Do with one recording what the command line asks for."""
-    labels = str(absolute(options.labels)) if options.labels else None
-    if labels is not None and not Path(labels).is_file():
-        raise UserError("there is no such file", key="--labels", value=options.labels)
-    with in_own_words():
-        made = plan(recording, overrides, folders, labels)
-    if options.require_all and not made.named:
+def audit_one(recording: Path, words: Sequence[str], plugins: Sequence[Path], options: argparse.Namespace) -> None:
+    """Do with one recording what the command line asks for. plugins: folders, which are in use already."""
+    gates = [Gate.parse(text) for text in options.gates]
+    keys = [word.split("=")[0].lstrip("+") for word in words]
+    if options.require_all and "attack" not in keys:
         raise UserError("it needs the attacks that must run, as attack=[NAME,...]", key="--require-all")
-    if options.describe:
-        print(*contents(recording, made.attacks, made.unusable, Path(labels) if labels else None), sep="\n")
-        return
-    if options.scores_only:
-        print(scores_only(recording, made.attacks, made.wanted, absolute(options.scores_only), options.class_shares))
-        return
-    if options.class_shares:
-        raise UserError("an audit with labels counts them itself; it goes with --scores-only", key="--class-shares")
-    messages = RecordedMessages(recording)  # before --out is looked at: what is no recording is said first
-    folder = made.folder(options.out)
-    if folder.is_relative_to(recording):
-        problem = "results must not lie in the recording, which would change it"
-        raise UserError(problem, key="--out", value=options.out or folder)
-    audit_and_report(
-        made,
-        recording,
-        lambda: audit_messages(messages, made.attacks, **asdict(made.wanted)),
-        folder,
-        gates,
-        require_all=options.require_all,
-    )
-
-
-@contextmanager
-def in_own_words() -> Iterator[None]:
-    """While entered, what goes wrong is said in terms of `vflbench audit`."""
+    labels = absolute(options.labels) if options.labels else None
+    if labels is not None and not labels.is_file():
+        raise UserError("there is no such file", key="--labels", value=options.labels)
     try:
-        yield
+        made = plan(recording, words, keys, plugins, None if labels is None else str(labels))
     except Exception as error:
         text = describe(error)
         if text is None or isinstance(error, OSError):
             raise
         for others in ("vflbench train --cfg job", "vflbench train --help"):
-            text = text.replace(others, _HELP)
+            text = text.replace(others, HELP)
         raise UserError(text.replace("In 'audit': ", "")) from error
+    if options.describe:
+        print(*contents(recording, made.attacks, made.unusable, labels), sep="\n")
+    elif options.scores_only:
+        print(scores_only(recording, made.attacks, made.wanted, absolute(options.scores_only), options.class_shares))
+    elif options.class_shares:
+        raise UserError("an audit with labels counts them itself; it goes with --scores-only", key="--class-shares")
+    else:
+        messages = RecordedMessages(recording)  # before --out is looked at: what is no recording is said first
+        audited = partial(audit, messages, made.attacks, **asdict(made.wanted))
+        missing = audit_and_report(made, recording, audited, options.out, gates)
+        if missing and options.require_all:
+            listed = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
+            fail(f"--require-all: not every attack could be run and scored: {listed}")
 
 
-def plan(recording: Path, words: Sequence[str], plugins: Sequence[Path], labels: str | None = None) -> Plan:
-    """What configs/audit.yaml and the words come to. plugins: folders, which are in use already."""
-    keys = [word.split("=")[0].lstrip("+") for word in words]
+def plan(recording: Path, words: Sequence[str], keys: Sequence[str], plugins: Sequence[Path], labels: str | None) -> Plan:
+    """What configs/audit.yaml and the words come to. keys: of the words."""
     for key in keys:
         if key in ("recording", "labels"):
             raise UserError("it is given as RECORDING and --labels FILE", key=key)
         if key == "hydra.run.dir" or key.startswith("hydra.sweep."):
-            raise UserError("the results of an audit go where --out says", key=key, see=_HELP)
+            raise UserError("the results of an audit go where --out says", key=key, see=HELP)
     is_named = "attack" in keys
     every = [] if is_named else [f"attack=[{','.join(single_attacks([config_folder(), *plugins]))}]"]
     config = composed("audit", [*every, *words])
@@ -281,25 +155,22 @@ def plan(recording: Path, words: Sequence[str], plugins: Sequence[Path], labels:
     with current_config(config):
         options = own_options(config)
         resolved = plain(options) | {"overwrite": False}
-        with_options = {key.split(".")[1] for key in keys if key.startswith("attack.")}
-        attacks, unusable = built(options.get("attack") or {}, None if is_named else with_options)
+        must = None if is_named else {key.split(".")[1] for key in keys if key.startswith("attack.")}
+        attacks, unusable = built(options.get("attack") or {}, must)
         known = {"recording", "labels", "seed", "overwrite", "audit", "name", "attack", "logger"}
-        unknown = [key for key in resolved if key not in known]
-        if unknown:
-            raise UserError("there is no such option in an audit", key=unknown[0], see=_HELP)
-        wanted = construct(AuditOptions, {"seed": resolved["seed"], "labels": labels}, "")
-        settings = {"seed": wanted.seed, "labels": labels, **(resolved["audit"] or {})}
+        if unknown := [key for key in resolved if key not in known]:
+            raise UserError("there is no such option in an audit", key=unknown[0], see=HELP)
         if not isinstance(options.overwrite, bool):
-            raise UserError("it must be true or false", key="overwrite", value=options.overwrite, see=_HELP)
+            raise UserError("it must be true or false", key="overwrite", value=options.overwrite, see=HELP)
+        wanted = construct(AuditOptions, {"seed": resolved["seed"], "labels": labels}, "")
         return Plan(
             config=resolved,
             origin=origin_of(resolved, recorded_folders(config)),
-            wanted=construct(AuditOptions, settings, "audit"),
+            wanted=construct(AuditOptions, asdict(wanted) | (resolved["audit"] or {}), "audit"),
+            overwrite=options.overwrite,
             attacks=attacks,
             unusable=unusable,
-            loggers=named(plain(options).get("logger") or {}, "logger", Logger),
-            overwrite=options.overwrite,
-            named=is_named,
+            loggers=named(resolved.get("logger") or {}, "logger", Logger),
             overrides=words,
             choices=dict(config.hydra.runtime.choices),
         )
@@ -333,18 +204,17 @@ def built(nodes: Any, must: set[str] | None) -> tuple[dict[str, Attack], dict[st
 
 
 def audit_and_report(
-    made: Plan,
-    source: Path,
-    result: Callable[[], AuditResult],
-    folder: Path,
-    gates: Sequence[Gate],
-    *,
-    require_all: bool = False,
-) -> None:
+    made: Plan, source: Path, result: Callable[[], AuditResult], out: str | None, gates: Sequence[Gate]
+) -> dict[str, str]:
     """Audit, or show what was finished before; print the verdict, and end with the exit code that the gates ask for.
 
-    source: the folder that is audited. result: audits it.
+    source: the folder that is audited. result: audits it. out: the folder that was named, or else
+    outputs/audit_RECORDING_ATTACKS_DIGEST. Returns attack -> why it was not run or not scored.
     """
+    folder = absolute(out or f"outputs/{made.config['name']}_{digest(made.config, made.origin)}")
+    if folder.is_relative_to(source):
+        problem = "results must not lie in the recording, or among the scores, that they are about"
+        raise UserError(problem, key="--out", value=out or folder)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with alone_in(folder):
@@ -365,10 +235,7 @@ def audit_and_report(
     print("\n".join([*notices, text]), flush=True)
     if code:
         raise Judged(code)
-    missing = {**made.unusable, **summary.skipped, **summary.unscored} if require_all else {}
-    if missing:
-        listed = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
-        fail(f"--require-all: not every attack could be run and scored: {listed}")
+    return {**made.unusable, **summary.skipped, **summary.unscored}
 
 
 def compute(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult], folder: Path, *, overwrite: bool) -> None:
@@ -448,17 +315,9 @@ def scores_only(
     return "\n".join([*text, f"next: vflbench grade {path_text(out)} LABELS"])
 
 
-def grade(arguments: Sequence[str]) -> None:
-    """Compare scores with labels, and write the usual folder. Exit codes: as of `vflbench audit`."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = Words(prog="vflbench grade", description=_GRADE, formatter_class=form, allow_abbrev=False)
-    parser.add_argument("scores", metavar="DIR", help="the folder that `vflbench audit RECORDING --scores-only DIR` wrote")
-    parser.add_argument("labels", metavar="LABELS", help="a Parquet file with the columns id and label")
-    add_gates(parser)
-    parser.add_argument("--out", metavar="DIR", help="the folder for the results; by default outputs/grade_...")
-    parser.add_argument("--overwrite", action="store_true", help="grade again, although there are finished results")
-    options = parser.parse_args(arguments)
-    gates = [Gate.parse(text) for text in options.fail_above]
+def grade_scores(options: argparse.Namespace) -> None:
+    """Compare scores with labels, and write the usual folder."""
+    gates = [Gate.parse(text) for text in options.gates]
     scores, labels = absolute(options.scores), absolute(options.labels)
     if not scores.is_dir():
         raise UserError("there is no such folder", key="grade", value=options.scores)
@@ -466,9 +325,5 @@ def grade(arguments: Sequence[str]) -> None:
         raise UserError("there is no such file", key="grade", value=options.labels)
     read_head(scores)
     config = {"scores": str(scores), "labels": str(labels), "name": f"grade_{slug(scores)}"}
-    wanted = AuditOptions(labels=str(labels))
-    made = Plan(config=config, origin=origin_of(config), wanted=wanted, overwrite=options.overwrite)
-    folder = made.folder(options.out)
-    if folder.is_relative_to(scores):
-        raise UserError("results must not lie among the scores", key="--out", value=options.out)
-    audit_and_report(made, scores, lambda: graded(scores, labels), folder, gates)
+    made = Plan(config, origin_of(config), AuditOptions(labels=str(labels)), options.overwrite)
+    audit_and_report(made, scores, partial(grade, scores, labels), options.out, gates)

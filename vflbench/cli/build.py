@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import build_loggers, build_settings, checked, component, named
 from vflbench.cli.mistakes import leaving_errors
-from vflbench.cli.sweep import JobOutcome, outcome_of
+from vflbench.cli.sweep import JobOutcome
+from vflbench.cli.train import outcome_of
 from vflbench.data.base import Dataset
 from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import refuse_disorder

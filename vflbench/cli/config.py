@@ -6,7 +6,6 @@ our configs, these folders and the command line. A config from elsewhere sets op
 """
 
 import importlib.util
-import math
 import os
 import pkgutil
 import re
@@ -30,9 +29,6 @@ from omegaconf import Container, DictConfig, OmegaConf
 
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.results.folder import CONFIG, ERROR, LOCK, MARKS, Unreadable, essential, read_yaml
-from vflbench.results.folder import digest as digest_of
-from vflbench.run.provenance import import_from, origin_of
 
 SINGLE_NAMES = ("dataset", "model", "protocol", "engine", "optimizer")
 """Groups of which one is chosen: its options stand directly under the group's name."""
@@ -162,6 +158,8 @@ def _choices(defaults: Any) -> Iterator[str]:
 
 def read_config(file: Path) -> tuple[str, Any]:
     """The text of a YAML file, and its content as plain values. Raises UserError where it can't be read."""
+    from vflbench.results.folder import Unreadable, read_yaml  # late: `train --help` does without the records of results
+
     try:
         return read_yaml(file.resolve())
     except FileNotFoundError as error:
@@ -268,8 +266,11 @@ def use_plugins(named: Sequence[str]) -> list[Path]:
             raise UserError("there is no such folder", key=FLAG, value=name)
         folders.append(folder.resolve())
     folders = list(dict.fromkeys(folders))
-    _refuse_taken_names(folders)
-    import_from(folders)
+    if folders:
+        from vflbench.run.provenance import import_from  # late, as above
+
+        _refuse_taken_names(folders)
+        import_from(folders)
     searched[:] = folders
     return folders
 
@@ -305,8 +306,6 @@ def _refuse_taken_names(folders: Sequence[Path]) -> None:
 
 _NAME = re.compile(r"\w[\w .,+=@()-]*(?<![ .])")
 _LONGEST_NAME = 200  # bytes; a folder's name has 255 at most, and a digest follows
-_LOGS = {".log", ".txt", ".out", ".err"}  # what a shell writes there at the same time
-_OURS = MARKS - {CONFIG} | {LOCK, ERROR}
 
 
 def run_name(name: Any) -> str:
@@ -319,76 +318,6 @@ def run_name(name: Any) -> str:
         )
         raise UserError(problem, key="name", value=name if given else repr(name))
     return given
-
-
-def check_folder(typed: Any, folder: Path) -> None:
-    """Raise UserError for a run's folder that is none, or that holds what no run has written.
-
-    typed: the value of hydra.run.dir, which Hydra has made an absolute folder of.
-    """
-    text = "" if typed is None else str(typed)
-    if not text.strip() or "\0" in text:
-        raise UserError("it must name a folder", key="hydra.run.dir", value=repr(typed))
-    try:
-        names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
-    except OSError as error:
-        raise UserError(f"{error.strerror}", key="hydra.run.dir", value=typed) from error
-    foreign = sorted(name for name in names if Path(name).suffix not in _LOGS)
-    if foreign and _OURS.isdisjoint(names):
-        listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
-        problem = f"this folder holds what no run has written ({listed}); name a new one, or that of a run"
-        raise UserError(problem, key="hydra.run.dir", value=typed)
-
-
-# Label DP as the YAML of MindSpore Federated has it
-
-PRIVACY = "--privacy"
-_SHAPE = "privacy: {label_dp: {eps: 1.0}}"
-
-
-def with_privacy(words: Sequence[str]) -> list[str]:
-    """A command line with `--privacy FILE`, `--privacy=FILE` and `privacy.label_dp.eps=1.0` replaced by the options that
-    they stand for. Raises UserError for a file of another shape, and where a defense is chosen besides.
-    """
-    files, words = split_flag(words, PRIVACY, "a YAML file")
-    given, others = [_eps_in(Path(os.path.expanduser(name))) for name in files], []
-    for word in words:
-        match = re.fullmatch(r"\+{0,2}privacy(\.[^=]*)?=(.*)", word, re.DOTALL)
-        if match is None:
-            others.append(word)
-        elif match[1] == ".label_dp.eps":
-            given.append(match[2])
-        else:
-            problem = f"there is no such option; the shape is {_SHAPE}, in a file after {PRIVACY}"
-            raise UserError(problem, key=word.partition("=")[0])
-    if not given:
-        return others
-    options = ["defense=label_dp", f"defense.label_dp.eps={given[-1]}"]
-    chosen = [word for word in others if re.match(r"\+{0,2}defense(\.label_dp\.eps)?=", word)]
-    if chosen or len(given) > 1:
-        problem = f"it chooses defense=label_dp and its eps, beside {(chosen or options[1:])[0]}; give one of them"
-        raise UserError(problem, key="privacy")
-    return [*options, *others]
-
-
-def _eps_in(file: Path) -> str:
-    """The eps in a YAML file; other parts of the file than `privacy` are not read."""
-    try:
-        _, node = read_config(file)
-    except UserError as error:
-        raise UserError(error.problem, key=PRIVACY, value=file) from error
-    key = ""
-    for name in ("privacy", "label_dp", "eps"):
-        entries = node if isinstance(node, Mapping) else {}
-        if key and (wrong := [other for other in entries if other != name]):
-            raise UserError(f"there is no such option in {file}; the shape is {_SHAPE}", key=f"{key}.{wrong[0]}")
-        if name not in entries:
-            problem = f"it has no `{name}` where there must be one; the shape is {_SHAPE}"
-            raise UserError(problem, key=PRIVACY, value=file)
-        node, key = entries[name], f"{key}.{name}" if key else name
-    if isinstance(node, bool) or not isinstance(node, int | float) or not 0 <= node < math.inf:
-        raise UserError(f"it must be a finite number, 0 or more, in {file}", key=key, value=node)
-    return str(float(node))
 
 
 # What configs compute
@@ -442,14 +371,17 @@ def digest(_root_: DictConfig) -> str:
 
     A mandatory value that is missing counts as `???`. The run itself reports that it is missing.
     """
+    from vflbench.results import folder  # late: options can be explained without it
+    from vflbench.run.provenance import origin_of
+
     if _Within.digest:
         raise UserError("an option can't depend on the digest of all options", key="digest")
     _Within.digest = True
     try:
         if "name" in _root_ and not OmegaConf.is_missing(_root_, "name"):
             run_name(_root_["name"])  # here, as Hydra makes the folder right afterwards
-        options = {str(key): _resolved(_root_, key) for key in essential(dict.fromkeys(_root_))}
-        return digest_of(options, origin_of(options, recorded_folders(_root_)))
+        options = {str(key): _resolved(_root_, key) for key in folder.essential(dict.fromkeys(_root_))}
+        return folder.digest(options, origin_of(options, recorded_folders(_root_)))
     finally:
         _Within.digest = False
 

@@ -1,26 +1,22 @@
 """What can be chosen and set, read from the comments of the configs: `vflbench list`, `train --help`, tab completion.
 
 The first comments of a choice's file describe it: what it does, `Source: `, `Threat: ` of an attack, `Cost: ` of an
-experiment. The comment behind an option explains it. So nothing is imported to be listed, except for a choice of the user's
-own without comments, whose class describes it.
+experiment. The comment behind an option explains it. Nothing is imported to be listed.
 """
 
-import inspect
 import io
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import yaml
-from omegaconf import DictConfig, MissingMandatoryValue, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
 
-from vflbench.cli.components import component, locate
+from vflbench.cli.command_line import hand_over_to_hydra
+from vflbench.cli.config import FLAG as PLUGINS
 from vflbench.cli.config import (
-    COMPONENTS,
     GROUPS,
     KEYED_NAMES,
     SINGLE_NAMES,
@@ -31,9 +27,8 @@ from vflbench.cli.config import (
     split_plugins,
     use_plugins,
 )
-from vflbench.cli.config import FLAG as PLUGINS
 from vflbench.cli.main import Words
-from vflbench.errors import UserError, nearest, paragraph, printable
+from vflbench.errors import UserError, nearest, printable
 from vflbench.places import config_folder
 from vflbench.report.published import comments_of
 from vflbench.results.terminal import WIDTH, wrapped
@@ -46,6 +41,7 @@ _CHOICES = (
 )
 _PLAIN = re.compile(r"[\w./@:=+~,%-]+")
 """A suggestion: shells expand them, so that `$(...)` in the name of a file would be executed."""
+_RUN = "vflbench.cli.train:train_one"
 _AUDIT_FLAGS = ("--fail-above", "--scores-only", "--labels", "--out", "--class-shares")
 
 
@@ -85,39 +81,15 @@ def listing(folders: Sequence[Path], group: str | None = None) -> str:
 
 def _described(group: str, file: Path) -> str:
     """What a choice does, who attacks, where it comes from and what it costs."""
-    words = comments_of(file) if file.is_relative_to(config_folder()) else _said_of_others(group, file)
+    if not file.is_relative_to(config_folder()):
+        try:
+            read_config(file)  # refuses what is no plain file, before anything waits for it
+        except UserError as error:
+            return f"can't be used: {error}"
+    words = comments_of(file)
     cost = words["cost"] if group == "experiment" else ""
     parts = [words["does"], words["threat"] and f"[{words['threat']}]", words["source"] and f"({words['source']})"]
     return "  ".join(part for part in (*parts, cost and f"[{cost}]") if part)
-
-
-def _said_of_others(group: str, file: Path) -> dict[str, str]:
-    """Of a config of the user's own its comments, else docstring and threat of its class; or why it can't be used."""
-    from vflbench.attacks.base import Attack
-    from vflbench.cli.build import KEYED, SINGLE
-
-    said = {"does": "", "source": "", "threat": "", "cost": ""}
-    try:
-        read_config(file)  # refuses what is no plain file, before anything waits for it
-        said = comments_of(file)
-        if said["does"] or group not in COMPONENTS:
-            return said
-        node: Any = OmegaConf.load(file)
-        node = (node.get(file.stem) if group in KEYED_NAMES else node) or {}
-        cls = locate(node.get("_target_"), f"{group}/{file.stem}", {**SINGLE, **KEYED}[group])
-        text = inspect.cleandoc(vars(cls).get("__doc__") or "")  # not that of a base
-        if not text or text.startswith(f"{cls.__name__}("):  # the signature that `dataclass` puts there
-            text = f"({cls.__name__} has no docstring)"
-        source = re.search(r"^Source: (.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
-        said |= {"does": paragraph(text.split("\n\n")[0]), "source": paragraph(source[1]) if source else ""}
-        if not issubclass(cls, Attack):
-            return said
-        with suppress(UserError, MissingMandatoryValue):
-            threat = component(OmegaConf.to_container(node, throw_on_missing=True), file.stem, Attack).threat
-            return said | {"threat": f"{threat.level}; {threat}"}
-        return said | {"threat": "the threat depends on options that must be given"}
-    except (UserError, yaml.YAMLError, OmegaConfBaseException, OSError, AttributeError) as error:
-        return said | {"does": f"can't be used: {paragraph(str(error))}"}
 
 
 def options_text(config: DictConfig, folders: Sequence[Path]) -> str:
@@ -212,10 +184,8 @@ def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
     Options of `train`, `audit` and `prepare` are completed by Hydra, for the line without what it doesn't know: the command,
     --plugins folders, and of an audit the recording and the flags. Folders are completed by the shell.
     """
-    from vflbench.cli.train import hand_over_to_hydra, train_one  # late: names of commands need no Hydra
-
     if arguments[1:] != ["query=bash"]:
-        hand_over_to_hydra(train_one)
+        hand_over_to_hydra(_RUN)
         return
     line = os.environ.get("COMP_LINE", "")
     program, *words = line.split() or [""]
@@ -238,5 +208,5 @@ def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
         words = [word for flag, word in after if "=" in word and not word.startswith("-") and flag not in _AUDIT_FLAGS]
     os.environ["COMP_LINE"] = " ".join([program, *words, typed])
     with redirect_stdout(io.StringIO()) as answer:
-        hand_over_to_hydra(train_one, "audit" if command == "audit" else "train")
+        hand_over_to_hydra(_RUN, "audit" if command == "audit" else "train")
     print(" ".join(word for word in answer.getvalue().split() if word.startswith(typed) and _PLAIN.fullmatch(word)))

@@ -24,9 +24,6 @@ from tqdm import tqdm
 
 from vflbench.cli.sweep import Job, JobOutcome, Status
 from vflbench.errors import UserError
-from vflbench.results.folder import is_busy, leave_error
-from vflbench.run.interruption import Interruption
-from vflbench.run.provenance import known_hashes
 
 _LOADED = ("vflbench.cli.train", "vflbench.cli.build")
 """What the process that is forked has imported."""
@@ -68,6 +65,9 @@ class ProcessesLauncher(Launcher):
         A run whose process was lost is begun once more, after the others. One on which another command is at work is begun
         when that has ended. After Ctrl-C or SIGTERM, runs are asked to save what they have: raises Interrupted.
         """
+        from vflbench.results.folder import is_busy  # late, as below: Hydra loads this module to explain options
+        from vflbench.run.interruption import Interruption
+
         outcomes: dict[Job, JobOutcome] = {}
         waiting, lost = list(jobs), set[Job]()
         at_work: dict[Connection, tuple[Job, BaseProcess]] = {}
@@ -114,6 +114,8 @@ class ProcessesLauncher(Launcher):
         return [outcomes[job] for job in jobs]
 
     def _begin(self, job: Job, at_work: dict[Connection, tuple[Job, BaseProcess]]) -> None:
+        from vflbench.run.provenance import known_hashes
+
         ours, its = self.processes.Pipe()
         process = self.processes.Process(target=_work, args=(its, self.hydra_context, self.task, job.config, known_hashes))
         process.start()
@@ -131,6 +133,8 @@ def may_use_gpu(device: Any) -> bool:
 
 def _work(connection: Connection, context: HydraContext, task: TaskFunction, config: DictConfig, hashes: Any) -> None:
     """In the new process: one run, as Hydra's own launchers do it. hashes: of files that the sweep has read."""
+    from vflbench.run.provenance import known_hashes
+
     known_hashes.update(hashes)
     os.setsid()  # a terminal's Ctrl-C reaches the sweep alone, which passes it on
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -169,6 +173,8 @@ def _how(process: BaseProcess) -> str:
 
 
 def _lost(job: Job, reason: str) -> JobOutcome:
+    from vflbench.results.folder import leave_error
+
     leave_error(job.folder, reason, UserError(reason))
     return JobOutcome(Status.FAILED, reason=reason)
 

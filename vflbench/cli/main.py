@@ -19,9 +19,9 @@ TOO_MUCH, NOT_JUDGED = 2, 3
 """Exit codes of --fail-above: a threshold is exceeded; none is, but one could not be judged."""
 
 COMMANDS = {
-    "train": ("vflbench.cli.train", "command"),
-    "audit": ("vflbench.cli.audit", "audit"),
-    "grade": ("vflbench.cli.audit", "grade"),
+    "train": ("vflbench.cli.command_line", "train"),
+    "audit": ("vflbench.cli.command_line", "audit"),
+    "grade": ("vflbench.cli.command_line", "grade"),
     "prepare": ("vflbench.cli.prepare", "prepare"),
     "parties": ("vflbench.hosts.commands", "parties"),
     "report": ("vflbench.cli.report", "report"),

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from omegaconf import DictConfig
 
+from vflbench.cli.command_line import hand_over_to_hydra, hydra_words, with_quoted_marks
 from vflbench.cli.components import build_dataset
 from vflbench.cli.config import split_plugins, use_plugins
 from vflbench.cli.main import fail_with
-from vflbench.cli.train import hand_over_to_hydra, hydra_words, with_quoted_marks
 from vflbench.errors import UserError
 
 USAGE = """vflbench prepare: read a data set once, for all later runs; train does so if
@@ -43,7 +43,7 @@ def prepare(arguments: Sequence[str]) -> None:
     hydra_words(words, "vflbench prepare")  # refuses unknown flags
     use_plugins(named)
     sys.argv = ["vflbench prepare", *with_quoted_marks(words), "hydra.run.dir=."]  # nothing is written but the cache
-    hand_over_to_hydra(prepare_one)
+    hand_over_to_hydra("vflbench.cli.prepare:prepare_one")
 
 
 def prepare_one(config: DictConfig) -> None:

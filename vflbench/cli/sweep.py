@@ -5,8 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby, islice, product
 from math import prod
@@ -22,14 +21,9 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 from tqdm import tqdm
 
-from vflbench.cli.components import check_options
 from vflbench.cli.config import check, current_config, own_options, plain, recorded_folders, refuse_launcher
 from vflbench.errors import UserError
-from vflbench.report.words import line, number
-from vflbench.results.folder import Earlier, FolderError, alone_in, is_finished, look, read_summary
-from vflbench.results.schema import Summary
-from vflbench.results.terminal import for_stream, path_text, wrapped
-from vflbench.run.provenance import origin_of, rounding_notices
+from vflbench.results.terminal import for_stream, path_text
 
 _MOST_RUNS = 10_000
 _MOST_ALIKE = 10
@@ -57,27 +51,6 @@ class JobOutcome:
     reason: str = ""
     folder: str = ""
     words: str = ""
-
-
-def outcome_of(summary: Summary) -> JobOutcome:
-    """The outcome in a summary.json: a run that reached its end may still count as failed."""
-    test_auc = math.nan if summary.test_auc is None else summary.test_auc
-    status = Status.FAILED if summary.failed else Status.DONE
-    return JobOutcome(status, test_auc, summary.failed or "", words=line(summary))
-
-
-def finished_before(folder: Path, resolved: Mapping[str, Any], origin: Mapping[str, Any]) -> JobOutcome | None:
-    """The outcome of a run that was finished in this folder; None for one that wasn't, or on which someone is at work.
-
-    resolved: its options. origin: what else decides its numbers (`run.identity`).
-    """
-    if not is_finished(folder):
-        return None
-    with suppress(FolderError), alone_in(folder):  # which are raised again where the run begins
-        if look(folder, resolved, origin) is Earlier.FINISHED:
-            outcome = outcome_of(read_summary(folder))
-            return outcome if outcome.reason else replace(outcome, status=Status.SKIPPED)
-    return None
 
 
 class RunsSweeper(Sweeper):
@@ -201,6 +174,8 @@ def refuse_shared_folder(jobs: Sequence[Job]) -> None:
 
 def refuse_shared_mistake(jobs: Sequence[Job]) -> None:
     """Raise UserError before the first run begins, where all would fail for the same reason, as far as options show it."""
+    from vflbench.cli.components import check_options  # late, as below: Hydra loads this module to explain options
+
     mistakes: dict[str, UserError] = {}
     for job in jobs:
         try:
@@ -223,6 +198,9 @@ class Sweep:
 
     def skip_finished(self) -> None:
         """Report the runs that were finished before."""
+        from vflbench.cli.train import finished_before
+        from vflbench.run.provenance import origin_of, rounding_notices
+
         notices: dict[str, None] = {}
         for job in self.jobs:
             if job.options.get("overwrite"):
@@ -254,6 +232,8 @@ class Sweep:
             alike = next((other for other in self.failed if other is not job and _reason(other) == outcome.reason), None)
             why = f"for the same reason as {self.distinct_overrides(alike)}" if alike else outcome.reason
             return f"failed: {self.distinct_overrides(job)}: {why}"
+        from vflbench.cli.train import outcome_line
+
         which = f"; {self.distinct_overrides(job)}" if len(self.jobs) > 1 else ""
         return outcome_line(outcome, job.folder, place, which)
 
@@ -301,17 +281,6 @@ class Sweep:
             f"sweep stopped: of {len(self.jobs)} runs {finished} are finished{failed}; the same command goes on with the "
             "others, and resumes those that had begun"
         )
-
-
-def outcome_line(outcome: JobOutcome, folder: Path, place: str = "", which: str = "") -> str:
-    """`done (3/8): leak AUC ...; seed=2`, and the folder. place: among the runs. which: of the sweep's runs it is."""
-    start = f"done ({place}): " if place else "done: "
-    if outcome.status is Status.SKIPPED:
-        start = "finished before, so not computed again (overwrite=true would): "
-    what = outcome.words or f"test AUC {number(outcome.test_auc)}"
-    edited = " (plug-ins, data or code were edited while this sweep ran)"
-    lies = path_text(Path(outcome.folder)) + edited if outcome.folder not in ("", str(folder)) else path_text(folder)
-    return "\n".join([*wrapped(f"{start}{what}{which}", "  "), f"  {lies}"])
 
 
 def _reason(job: Job) -> str:

@@ -1,47 +1,37 @@
 """`vflbench train` and `vflbench.train`: one run, or with -m a sweep."""
 
-import argparse
+import math
 import os
-import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from vflbench.cli.command_line import with_privacy
 from vflbench.cli.components import check_options
-from vflbench.cli.config import (
-    check_folder,
-    check_others,
-    composed,
-    current_config,
-    others,
-    own_options,
-    plain,
-    recorded_folders,
-    searched,
-    split_plugins,
-    use_plugins,
-    with_privacy,
-)
-from vflbench.cli.main import Words, fail, fail_with, prepare_process, wants_traceback
+from vflbench.cli.config import composed, current_config, own_options, plain, recorded_folders, use_plugins
+from vflbench.cli.main import fail, fail_with, prepare_process, wants_traceback
 from vflbench.cli.mistakes import describe
-from vflbench.cli.sweep import JobOutcome, Status, finished_before, outcome_line, outcome_of
+from vflbench.cli.sweep import JobOutcome, Status
 from vflbench.errors import UserError
-from vflbench.places import config_folder, pip_install
+from vflbench.report.words import line, number
 from vflbench.results.folder import (
+    CONFIG,
+    ERROR,
+    LOCK,
+    MARKS,
     BusyError,
     Earlier,
     FolderError,
     alone_in,
+    is_finished,
     leave_error,
     look,
     other_versions,
@@ -49,101 +39,9 @@ from vflbench.results.folder import (
     recorded_config,
     remove_if_empty,
 )
+from vflbench.results.schema import Summary
 from vflbench.results.terminal import path_text, wrapped
 from vflbench.run.provenance import import_from, origin_of, rounding_notices
-
-HYDRA_OPTIONS = [
-    "hydra/job_logging=disabled",
-    "hydra/hydra_logging=disabled",
-    "hydra/launcher=processes",
-    "hydra/sweeper=runs",
-    "hydra.output_subdir=null",
-    "hydra.job.name=vflbench",
-    "hydra.run.dir=outputs/${name}_${digest:}",
-    "hydra.sweep.dir=outputs",
-    "hydra.sweep.subdir=${name}_${digest:}",
-]
-"""The hydra options of train.yaml, for a config of another name: the config.yaml of a finished run has none."""
-
-_EXTRAS = {
-    "hydra/launcher=joblib": ("joblib", "hydra_plugins.hydra_joblib_launcher"),
-    "hydra/launcher=submitit_local": ("slurm", "hydra_plugins.hydra_submitit_launcher"),
-    "hydra/launcher=submitit_slurm": ("slurm", "hydra_plugins.hydra_submitit_launcher"),
-}
-"""Choice of a launcher -> its extra, and the package without which it can't begin."""
-
-
-def command(arguments: Sequence[str]) -> None:
-    """Let Hydra read the command line and call `train_one` once or, with -m, many times."""
-    named, words = split_plugins(arguments)
-    use_plugins(named)
-    sys.argv = ["vflbench train", *with_quoted_marks(with_privacy(words))]
-    hand_over_to_hydra(train_one)
-
-
-def hydra_words(words: Sequence[str], command: str) -> argparse.Namespace:
-    """The words of a command that Hydra reads: flags, and the `overrides` among them. Raises UserError for other flags."""
-    parser = Words(prog=command, add_help=False)
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    for name, short in (("help", "h"), ("run", "r"), ("multirun", "m"), ("shell-completion", "sc")):
-        parser.add_argument(f"--{name}", f"-{short}", action="store_true")
-    parser.add_argument("--hydra-help", action="store_true")
-    parser.add_argument("--resolve", action="store_true")
-    for name, short in (("config-path", "cp"), ("config-name", "cn"), ("config-dir", "cd"), ("package", "p")):
-        parser.add_argument(f"--{name}", f"-{short}")
-    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
-    kinds = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-    parser.add_argument("--info", "-i", nargs="?", const="all", choices=kinds)
-    return parser.parse_intermixed_args(list(words))
-
-
-def hydra_flags(typed: argparse.Namespace) -> list[str]:
-    """The flags as Hydra takes them, but for those that name configs."""
-    set_ = [name for name in ("run", "multirun", "shell_completion", "hydra_help", "resolve") if getattr(typed, name)]
-    valued = [(name, getattr(typed, name)) for name in ("package", "cfg", "info") if getattr(typed, name)]
-    return [f"--{name.replace('_', '-')}" for name in set_] + [f"--{name}={value}" for name, value in valued]
-
-
-_NAMED = {"comma": ",", "semicolon": ";", "tab": "\t", r"\t": "\t", "bar": "|"}
-_MARK = re.compile(
-    rf"(\+{{0,2}}dataset\.(?:delimiter|decimal)=)([^\w\s'\"\\]|\t|{'|'.join(map(re.escape, _NAMED))})", re.ASCII
-)
-
-
-def with_quoted_marks(words: Sequence[str]) -> list[str]:
-    """The same words with quotes around a delimiter or decimal mark: the shell took those that were typed, and to Hydra a
-    bare comma is a list of nothing. The mark is one sign, or named in a word.
-    """
-    matches = [(word, _MARK.fullmatch(word)) for word in words]
-    return [f"{match[1]}'{_NAMED.get(match[2], match[2])}'" if match else word for word, match in matches]
-
-
-def hand_over_to_hydra(task: Callable[[DictConfig], Any], config: str = "train") -> None:
-    """Hydra reads sys.argv, composes train.yaml or the config of that name, and calls `task` with it.
-
-    What configs of others may not set is refused before Hydra acts on it.
-    """
-    typed = hydra_words(sys.argv[1:], sys.argv[0])
-    others[:] = [Path(os.path.abspath(folder)) for folder in (typed.config_path, typed.config_dir) if folder]
-    overrides, name = typed.overrides, typed.config_name or config
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise UserError(
-            "it leads out of the folder of configs; give its own folder as --config-dir", key="--config-name", value=name
-        )
-    if typed.config_name:
-        overrides = [*HYDRA_OPTIONS, *overrides]  # before the user's, so that those win
-    for extra, package in (_EXTRAS[word] for word in overrides if word in _EXTRAS):
-        if find_spec(package) is None:
-            raise UserError(f"it needs an extra: {pip_install(extra)}", key="hydra/launcher")
-    if others:
-        check_others(name, overrides)
-    if typed.help:
-        from vflbench.cli.help import options_text  # late: runs need none
-
-        print(options_text(composed(name, overrides, RunMode.MULTIRUN), [config_folder(), *searched]))
-        return
-    sys.argv[1:] = [*overrides, *hydra_flags(typed)]
-    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=name)(task)()
 
 
 def train_one(config: DictConfig) -> Any:
@@ -200,6 +98,61 @@ def train(*overrides: str, plugins: Sequence[str | Path] = ()) -> Path:
     if outcome.reason:
         raise UserError(f"{outcome.reason}; the results are in {folder}, marked as failed")
     return folder
+
+
+def outcome_of(summary: Summary) -> JobOutcome:
+    """The outcome in a summary.json: a run that reached its end may still count as failed."""
+    test_auc = math.nan if summary.test_auc is None else summary.test_auc
+    status = Status.FAILED if summary.failed else Status.DONE
+    return JobOutcome(status, test_auc, summary.failed or "", words=line(summary))
+
+
+def finished_before(folder: Path, resolved: Mapping[str, Any], origin: Mapping[str, Any]) -> JobOutcome | None:
+    """The outcome of a run that was finished in this folder; None for one that wasn't, or on which someone is at work.
+
+    resolved: its options. origin: what else decides its numbers (`run.identity`).
+    """
+    if not is_finished(folder):
+        return None
+    with suppress(FolderError), alone_in(folder):  # which are raised again where the run begins
+        if look(folder, resolved, origin) is Earlier.FINISHED:
+            outcome = outcome_of(read_summary(folder))
+            return outcome if outcome.reason else replace(outcome, status=Status.SKIPPED)
+    return None
+
+
+def outcome_line(outcome: JobOutcome, folder: Path, place: str = "", which: str = "") -> str:
+    """`done (3/8): leak AUC ...; seed=2`, and the folder. place: among the runs. which: of the sweep's runs it is."""
+    start = f"done ({place}): " if place else "done: "
+    if outcome.status is Status.SKIPPED:
+        start = "finished before, so not computed again (overwrite=true would): "
+    what = outcome.words or f"test AUC {number(outcome.test_auc)}"
+    edited = " (plug-ins, data or code were edited while this sweep ran)"
+    lies = path_text(Path(outcome.folder)) + edited if outcome.folder not in ("", str(folder)) else path_text(folder)
+    return "\n".join([*wrapped(f"{start}{what}{which}", "  "), f"  {lies}"])
+
+
+_LOGS = {".log", ".txt", ".out", ".err"}  # what a shell writes there at the same time
+_OURS = MARKS - {CONFIG} | {LOCK, ERROR}
+
+
+def check_folder(typed: Any, folder: Path) -> None:
+    """Raise UserError for a run's folder that is none, or that holds what no run has written.
+
+    typed: the value of hydra.run.dir, which Hydra has made an absolute folder of.
+    """
+    text = "" if typed is None else str(typed)
+    if not text.strip() or "\0" in text:
+        raise UserError("it must name a folder", key="hydra.run.dir", value=repr(typed))
+    try:
+        names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
+    except OSError as error:
+        raise UserError(f"{error.strerror}", key="hydra.run.dir", value=typed) from error
+    foreign = sorted(name for name in names if Path(name).suffix not in _LOGS)
+    if foreign and _OURS.isdisjoint(names):
+        listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+        problem = f"this folder holds what no run has written ({listed}); name a new one, or that of a run"
+        raise UserError(problem, key="hydra.run.dir", value=typed)
 
 
 def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOutcome:

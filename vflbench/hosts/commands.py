@@ -178,8 +178,8 @@ def _agreement(kit: Kit) -> str:
 def compose(words: Sequence[str]) -> None:
     """The command: what would run is built, and written without the options that are the label party's own."""
     from vflbench.cli.build import build
-    from vflbench.cli.config import composed, current_config, own_options, plain, with_privacy
-    from vflbench.cli.train import with_quoted_marks
+    from vflbench.cli.command_line import with_privacy, with_quoted_marks
+    from vflbench.cli.config import composed, current_config, own_options, plain
 
     path, _, overrides = split_words(words, "compose", "file", ())
     if os.path.lexists(path):

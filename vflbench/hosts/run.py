@@ -261,7 +261,7 @@ experiment has the same results folder in another project.
 
 def run(words: Sequence[str]) -> None:
     """The command."""
-    from vflbench.cli.train import command
+    from vflbench.cli.command_line import train
 
     path, options, overrides = split_words(words, "run", "project", ("timeout",))
     need_flare()
@@ -271,7 +271,7 @@ def run(words: Sequence[str]) -> None:
             problem = f"it has no folder {part}, which the label party needs to begin a run"
             raise UserError(problem, key="project", value=path, see="vflbench parties --help")
     _project[:] = [(folder, _seconds(options.get("timeout", "60")))]
-    command([*overrides, "engine=nvflare", "engine.mode=provisioned"])
+    train([*overrides, "engine=nvflare", "engine.mode=provisioned"])
 
 
 def _seconds(text: str) -> float:
