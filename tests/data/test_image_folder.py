@@ -52,7 +52,7 @@ def test_folders_and_files_that_do_not_fit_are_rejected(folder):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40)).astype(np.uint8)).save(folder / "dog" / "odd.png")
     content = (folder / "dog" / "odd.png").read_bytes()
     (folder / "dog" / "odd.png").write_bytes(content[: len(content) // 2])
-    with pytest.raises(UserError, match=r"odd\.png.*damaged"):
+    with pytest.raises(UserError, match=r"odd\.png.*can't be read"):
         ImageFolder(path=str(folder)).load(None)
     (folder / "dog" / "odd.png").write_text("text")
     with pytest.raises(UserError, match=r"odd\.png.*not a picture"):
@@ -60,3 +60,33 @@ def test_folders_and_files_that_do_not_fit_are_rejected(folder):
     (folder / "empty").mkdir()
     with pytest.raises(UserError, match="empty is empty"):
         ImageFolder(path=str(folder)).load(None)
+
+
+def write_grey(folder, values, name="1.tif"):
+    for label, picture in zip("ab", values, strict=True):
+        (folder / label).mkdir(exist_ok=True)
+        Image.fromarray(picture).save(folder / label / name)
+    return ImageFolder(path=str(folder))
+
+
+def test_grey_pixels_of_more_than_8_bits_keep_their_range(tmp_path):
+    """64 values stay 64; 8 bits would be left of 16, and two of fractions."""
+    steps = np.arange(64).reshape(8, 8)
+    deep = write_grey(tmp_path, [(steps * 1000).astype(np.uint16), (65535 - steps).astype(np.uint16)], "1.png")
+    table, _ = deep.read(None)
+    assert table.numeric.tolist() == [(steps.ravel() * 1000).tolist(), (65535 - steps.ravel()).tolist()]
+    assert {*table.limits[1]} == {65535}
+    with pytest.raises(UserError, match=r"have no colours; set dataset.grey"):
+        ImageFolder(path=str(tmp_path), grey=False).load(None)
+    Image.fromarray(steps.astype(np.uint8)).save(tmp_path / "b" / "2.png")
+    with pytest.raises(UserError, match="pictures must have one depth"):
+        deep.load(None)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_fractions_and_32_bits_reach_from_the_least_to_the_greatest(tmp_path, dtype):
+    steps = np.arange(64).reshape(8, 8)
+    pictures = write_grey(tmp_path, [(steps - 32).astype(dtype), np.zeros((8, 8), dtype)])
+    table, _ = pictures.read(None)
+    assert table.numeric.tolist() == [steps.ravel().tolist(), [32] * 64]
+    assert {*table.limits[1]} == {63}

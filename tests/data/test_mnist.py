@@ -5,7 +5,7 @@ import pytest
 from picture_files import write_idx, write_mnist
 from raw_files import in_file_order, load
 
-from vflbench.data.mnist import Mnist
+from vflbench.data.picture_files import Mnist
 from vflbench.errors import UserError
 
 
@@ -45,10 +45,10 @@ def test_an_error_names_the_file_that_has_another_format(tmp_path):
     (tmp_path / "text").write_text("label,pixel\n")
     rejected("not an idx file", images=tmp_path / "text")
     rejected("no such file", images=tmp_path / "absent")
-    rejected("1 dimension", images=good_labels)
-    rejected("labels have 1", classes=good_images)
+    rejected("header of 3 dimension", images=good_labels)
+    rejected("header of 1 dimension", classes=good_images)
     rejected("5 labels for the 6 pictures", classes=write_idx(tmp_path / "l5", labels[:5]))
-    rejected("type 0x0d", images=write_idx(tmp_path / "floats", pixels, kind=13))
+    rejected("of unsigned bytes", images=write_idx(tmp_path / "floats", pixels, kind=13))
     rejected("holds no pictures", write_idx(tmp_path / "i0", pixels[:0]), write_idx(tmp_path / "l0", labels[:0]))
     for change in (lambda content: content[:-1], lambda content: content + b"\0", lambda content: content[:9]):
         (tmp_path / "cut").write_bytes(change((tmp_path / "i").read_bytes()))

@@ -1,25 +1,28 @@
 """Binary tables in libsvm or CSV text."""
 
+import codecs
+import io
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.datasets import load_svmlight_file, load_svmlight_files
 
 from vflbench.data.base import Dataset
+from vflbench.data.blocks import read_whole
 from vflbench.data.files import Part, find_parts, listed
 from vflbench.data.labels import StrayLabelError, classes_of, label_problem
-from vflbench.data.libsvm import MOST_NUMBERS, is_libsvm, read_libsvm
 from vflbench.data.line_errors import names_error
 from vflbench.data.lines import Line, read_lines
 from vflbench.data.numerals import is_real
 from vflbench.data.table import RawNumeric, RawTable, Statistics, raw_table
 from vflbench.data.text import fields_of
 from vflbench.errors import UserError, shown
+from vflbench.numerics.system import refuse_too_large
 from vflbench.options import options
 
 _LABELS = ("class", "label", "target", "y", "overall_diagnosis")
@@ -45,29 +48,20 @@ class Binary(Dataset):
     columns: Any = None
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        lines = read_lines(find_parts(self._path()))
-        start: list[Line] = []
-        for line in lines:
-            start.append(line)
-            if not line.text.lstrip().startswith("#"):  # a comment of libsvm, or else the header's first name
-                break
-        if not start:
+        parts = find_parts(self._path())
+        names, x, labels = _libsvm(parts) if _is_libsvm(parts[0]) else _csv(read_lines(parts), self.label)
+        if not labels:
             raise UserError("it holds no rows", key="dataset.path", value=self.path)
-        texts = chain(start, lines)
-        names, x, labels, places = read_libsvm(texts) if is_libsvm(start[-1].text) else _csv(texts, self.label)
-        if not places:
-            raise UserError("it holds a header but no rows", key="dataset.path", value=self.path)
-        classes, class_of = self._classes(labels, places)
+        try:
+            classes, class_of = classes_of(Counter(labels), self.positive)
+        except StrayLabelError as error:
+            raise UserError(
+                f"row {labels.index(error.label) + 1:,}: {error}", key="dataset.path", value=self.path
+            ) from error
         chosen, rows = self._chosen(names, rng), slice(None, self.rows)
         numbers = np.array([class_of[label] for label in labels], dtype=np.int64)
         table = binary_table([names[j] for j in chosen], x[rows, chosen], numbers[rows], len(classes))
         return table, {"classes_are": classes}
-
-    def _classes(self, labels: list[str], places: list[Line]) -> tuple[list[str], dict[str, int]]:
-        try:
-            return classes_of(Counter(labels), self.positive)
-        except StrayLabelError as error:
-            raise places[labels.index(error.label)].error(str(error)) from error
 
     def _path(self) -> str | list[str]:
         several = isinstance(self.path, list) and all(isinstance(word, str) for word in self.path)
@@ -144,14 +138,55 @@ class _Rows:
             except ValueError:
                 name = shown(self.header[j + (j >= self.target)])
                 raise line.error(f"column {name}: {line.quoted(cell)} is not 0, 1, y, n or a finite number") from None
-        if len(self.values) > MOST_NUMBERS:
-            raise line.error(f"up to here the table has {len(self.values):,} numbers, too many for memory")
         self.labels.append(label)
         self.places.append(line)
 
 
-def _csv(lines: Iterable[Line], label: str | None) -> tuple[list[str], np.ndarray, list[str], list[Line]]:
-    """Names, values (n, d), labels and lines of CSV texts, each with the same header."""
+def _is_libsvm(part: Part) -> bool:
+    """Whether the first line that is no comment is one of libsvm text, and not a header."""
+    ((_, content),) = read_whole([part])
+    for line in content.removeprefix(codecs.BOM_UTF8).splitlines():
+        words = line.partition(b"#")[0].split()
+        if words:
+            return all(word.count(b":") == 1 for word in words[1:]) and is_real(words[0].decode("latin-1"))
+    return False
+
+
+def _libsvm(parts: Sequence[Part]) -> tuple[list[str], np.ndarray, list[str]]:
+    """Names, values (n, d) and labels of libsvm texts. Raises UserError, with the line. Indices begin with 0 or 1."""
+    contents = [content.removeprefix(codecs.BOM_UTF8) for part in parts for _, content in read_whole([part])]
+    try:
+        read = load_svmlight_files(list(map(io.BytesIO, contents)), zero_based=True)
+    except (ValueError, OverflowError) as error:
+        raise _libsvm_error(parts, contents) or UserError(str(error), key="dataset.path", value=str(parts[0])) from error
+    matrices, numbers = read[::2], np.concatenate(read[1::2])
+    width = matrices[0].shape[1]
+    refuse_too_large(len(numbers) * width, 8, "the rows and columns", "dataset.path")
+    x = np.concatenate([matrix.toarray() for matrix in matrices])
+    finite = np.isfinite(numbers) & np.isfinite(x).all(axis=1)
+    if not finite.all():
+        problem = f"row {finite.argmin() + 1:,} holds a value that isn't finite"
+        raise UserError(problem, key="dataset.path", value=str(parts[0]))
+    first = int(not any(matrix[:, 0].nnz for matrix in matrices))
+    if width == first:
+        raise UserError("no row has a feature", key="dataset.path", value=str(parts[0]))
+    labels = [f"{number:.0f}" if number == int(number) else repr(number) for number in numbers.tolist()]
+    return [f"x{j}" for j in range(first, width)], x[:, first:], labels
+
+
+def _libsvm_error(parts: Sequence[Part], contents: Sequence[bytes]) -> UserError | None:
+    """The first line that can't be read by itself."""
+    for part, content in zip(parts, contents, strict=True):
+        for number, line in enumerate(content.split(b"\n"), 1):
+            try:
+                load_svmlight_file(io.BytesIO(line), zero_based=True)
+            except (ValueError, OverflowError) as error:
+                return UserError(f"line {number}: {shown(str(error), 200)}", key="dataset.path", value=str(part))
+    return None
+
+
+def _csv(lines: Iterable[Line], label: str | None) -> tuple[list[str], np.ndarray, list[str]]:
+    """Names, values (n, d) and labels of CSV texts, each with the same header."""
     rows = _Rows(label)
     part: Part | None = None
     for line in lines:
@@ -161,7 +196,7 @@ def _csv(lines: Iterable[Line], label: str | None) -> tuple[list[str], np.ndarra
         else:
             rows.add(line)
     names = [name for j, name in enumerate(rows.header) if j != rows.target]
-    return names, np.array(rows.values).reshape(len(rows.places), len(names)), rows.labels, rows.places
+    return names, np.array(rows.values).reshape(len(rows.places), len(names)), rows.labels
 
 
 def _fields(line: Line) -> list[str]:

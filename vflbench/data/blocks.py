@@ -61,8 +61,10 @@ class HashingStream(io.RawIOBase):
         return len(data)
 
     def read(self, size: int = -1) -> bytes:
-        if self._head:
-            data, self._head = (self._head, b"") if size < 0 else (self._head[:size], self._head[size:])
+        if size < 0:
+            data, self._head = self._head + self._from_stream(size), b""
+        elif self._head:
+            data, self._head = self._head[:size], self._head[size:]
         else:
             data = self._from_stream(size)
         self._digest.update(data)
@@ -135,6 +137,15 @@ def _open(part: Part, stream: Any, position: Callable[[], int]) -> OpenPart:
     elif head.startswith(b"\xfd7zXZ\x00"):
         text = lzma.LZMAFile(raw)  # noqa: SIM115 (closed by read_blocks)
     return OpenPart(part, text, raw, position)
+
+
+def read_whole(parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
+    """All of each part; members of one archive in its order, as it is read once."""
+    for opened in open_parts(parts):
+        try:
+            yield opened.part, opened.text.read()
+        except read_errors() as error:
+            raise UserError(f"it breaks off: {_one_line(error)}", key="dataset.path", value=str(opened.part)) from error
 
 
 def read_blocks(opened: OpenPart, *, quotes: bool, encoding: str = UTF8) -> Iterator[Block]:

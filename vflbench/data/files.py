@@ -86,12 +86,24 @@ def _natural_order(file: Path) -> list[tuple[int, int, str]]:
     return [(0, len(run.lstrip("0")), run.lstrip("0")) if run[0] in "0123456789" else (1, 0, run) for run in runs]
 
 
+def archived_parts(file: Path) -> list[Part] | None:
+    """The files in an archive. None if it is no archive."""
+    with open_regular(file) as stream:
+        try:
+            names = member_names(stream)
+        except read_errors() as error:
+            problem = f"the archive is damaged: {shown(str(error) or type(error).__name__, 200)}"
+            raise UserError(problem, key="dataset.path", value=str(file)) from error
+    return None if names is None else [Part(file, name) for name in names]
+
+
 def _parts(file: Path, members: Sequence[str] | None) -> list[Part]:
-    names = _member_names(file)
-    if names is None:
+    parts = archived_parts(file)
+    if parts is None:
         if members:
             raise UserError(f"{shown(file, 200)} is not a .zip or .tar archive", key="dataset.members", value=list(members))
         return [Part(file)]
+    names = [str(part.member) for part in parts]
     if "xl/workbook.xml" in names:
         problem = "it is an Excel workbook; export its sheet as CSV (in Excel: save as CSV UTF-8)"
         raise UserError(problem, key="dataset.path", value=str(file))
@@ -100,23 +112,13 @@ def _parts(file: Path, members: Sequence[str] | None) -> list[Part]:
             choices = listed(names) or "none"
             problem = f"the archive holds {len(names)} files; choose from them with dataset.members: {choices}"
             raise UserError(problem, key="dataset.path", value=str(file))
-        return [Part(file, names[0])]
+        return parts
     for pattern in members:
         if not any(_matches(name, pattern) for name in names):
             problem = f"no file in {shown(file, 200)} matches; it holds {listed(names) or 'none'}"
             raise UserError(problem, key="dataset.members", value=pattern)
-    return [Part(file, name) for name in names if any(_matches(name, pattern) for pattern in members)]
+    return [part for part in parts if any(_matches(str(part.member), pattern) for pattern in members)]
 
 
 def _matches(name: str, pattern: str) -> bool:
     return name == pattern or fnmatchcase(name, pattern)
-
-
-def _member_names(file: Path) -> list[str] | None:
-    """The files in an archive. None if it is no archive."""
-    with open_regular(file) as stream:
-        try:
-            return member_names(stream)
-        except read_errors() as error:
-            problem = f"the archive is damaged: {shown(str(error) or type(error).__name__, 200)}"
-            raise UserError(problem, key="dataset.path", value=str(file)) from error
