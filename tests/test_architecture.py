@@ -160,7 +160,7 @@ CAPS = {
     "vflbench": 375,
     "vflbench/attacks": 7_805,
     "vflbench/cli": 2_560,
-    "vflbench/data": 6_125,
+    "vflbench/data": 5_561,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 629,
     "vflbench/hosts": 1_485,

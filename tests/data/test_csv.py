@@ -116,3 +116,13 @@ def test_a_real_table_is_read(data_folder):
     assert len(split.train) + len(split.test) == 2549
     assert len(split.train.features["a"].columns.numeric) == 180
     assert split.train.positive_ratio == pytest.approx(0.521, abs=0.02)
+
+
+def test_types_come_from_the_file_and_not_from_the_rows_asked_for(tmp_path, monkeypatch):
+    """A text far below makes a column of numbers one of categories, whether its row is used or not."""
+    monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", 200)
+    path = write(tmp_path / "x", ["a,b,y", *(f"{i % 7},{i % 3}.5,{i % 2}" for i in range(300)), "none,1,0"])
+    for rows in (50, 301, 10**7, None):
+        table, _ = Csv(path=path, label="y", rows=rows).read(None)
+        assert (table.numeric_names, table.categorical_names) == (("b",), ("a",)), rows
+        assert len(table) == min(rows or 301, 301)

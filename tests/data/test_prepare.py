@@ -138,7 +138,7 @@ def test_files_left_by_a_killed_process_are_removed(cache, raw):
     shutil.rmtree(cache / "prepared")
     left = cache / "building" / f"{signature.name}.0123"
     make_marked(left)
-    (left / "spool").write_bytes(b"half")
+    (left / "0.npz").write_bytes(b"half")
     unmarked = left.with_suffix(".4567")  # killed before it was marked
     unmarked.mkdir()
     assert Criteo(path=raw).prepare().made

@@ -43,11 +43,11 @@ def test_one_vocabulary_covers_all_blocks(tmp_path, monkeypatch):
 def test_a_file_without_rows_is_rejected(tmp_path):
     for compress in (False, True):
         empty = write(tmp_path / f"x-{compress}", gzip.compress(b"") if compress else b"")
-        assert problem_of(empty) == "the file is empty; tabs (y, n, c) was expected"
+        assert problem_of(empty) == "the file is empty or holds no rows of tabs (y, n, c)"
         blank = write(tmp_path / f"y-{compress}", ["", ""], compress=compress)
-        assert problem_of(blank) == "the file holds no rows of tabs (y, n, c)"
+        assert problem_of(blank) == "the file is empty or holds no rows of tabs (y, n, c)"
         only_header = write(tmp_path / f"z-{compress}", ["k,y,c"], compress=compress)
-        assert problem_of(only_header, COMMAS) == "the file holds no rows of commas (k, y, c)"
+        assert problem_of(only_header, COMMAS) == "the file is empty or holds no rows of commas (k, y, c)"
 
 
 def test_facts_hold_the_whole_path_and_the_hash_of_the_bytes_on_disk(tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ from vflbench.data.text import TextFormat
 from vflbench.errors import UserError, shown
 from vflbench.options import NonNegativeInt, options
 
-_READING = 3
+_READING = 4
 """Version of what columns are taken for. Tables that were prepared by another are prepared again."""
 
 
@@ -162,7 +162,6 @@ class Csv(PartyFiles, FileDataset):
             cleaning=Cleaning(self.delimiter or ",", self.skip_lines, self.comment or "", self.trim),
             multiline=not self.trim,
             encoding=UTF8 if self.encoding is None else check_encoding(self.encoding),
-            first_block=self.rows is not None,
         )
         if self.delimiter is not None:
             return layout

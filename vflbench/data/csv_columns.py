@@ -25,9 +25,7 @@ _SAMPLE = 300  # rows of a block that settle most columns of texts
 
 @dataclass(frozen=True)
 class TextLayout:
-    """How to split a text, whatever its columns. columns: their names where there is no header. first_block: whether to
-    look at the first block alone.
-    """
+    """How to split a text, whatever its columns. columns: their names where there is no header."""
 
     delimiter: str
     header: bool
@@ -36,7 +34,6 @@ class TextLayout:
     cleaning: Cleaning
     multiline: bool
     encoding: str
-    first_block: bool
 
     def blocks(self, part: Part) -> Iterator[tuple[tuple[str, ...], Block]]:
         """The names of the columns, and each block of rows. Raises UserError for an empty part and for a bad header."""
@@ -47,8 +44,6 @@ class TextLayout:
                     names, block = self._names(block)
                 if names:
                     yield names, block
-                if names and self.first_block:
-                    return  # one block suffices; parsing reports a later row that disagrees
         if not names:
             problem = f"the file is empty; a table with{'' if self.header else 'out'} a header was expected"
             raise UserError(problem, key="dataset.path", value=str(part))

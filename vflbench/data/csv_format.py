@@ -107,7 +107,7 @@ def _read_as(
     doubts: list[str],
 ) -> dict[str, Any]:
     """How the table was read, for the manifest and for `vflbench prepare`."""
-    missing = {} if layout.first_block else {name: shape.missing for name, shape in shapes.items() if shape.missing}
+    missing = {name: shape.missing for name, shape in shapes.items() if shape.missing}
     return {
         "delimiter": layout.delimiter,
         "columns": {name: reading.words for name, reading in readings.items()},

@@ -13,7 +13,7 @@ from vflbench.plain_files import is_there, open_plain, temporary_beside
 
 MARK = ".vflbench"
 """Stands in every folder that this cache has made, and may delete."""
-_PART = re.compile(r"(numeric(\.reals)?|categorical|labels|counts|checksums|schema\.json|spool|\d{1,9}\.(keys|counts|ids))")
+_PART = re.compile(r"(numeric|categorical|labels|counts|checksums|schema\.json|\d{1,9}\.npz)")
 """The files of a prepared table, and of one that is being made: nothing else is deleted."""
 
 

@@ -1,4 +1,4 @@
-"""Texts -> the arrays of a prepared table, in one pass and in bounded memory, whatever the number of rows."""
+"""Texts -> the arrays of a prepared table, in bounded memory: once over the texts, and once over what was parsed of them."""
 
 import hashlib
 import json
@@ -6,32 +6,51 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from tqdm import tqdm
 
 from vflbench.data import store
-from vflbench.data.block_codes import BlockCodes, block_codes
 from vflbench.data.blocks import Block, OpenPart, open_parts, read_blocks
-from vflbench.data.files import Part
+from vflbench.data.encode import to_float
 from vflbench.data.labels import StrayLabelError, with_remedy
 from vflbench.data.parse import BadRow, Parsed, parse, with_columns
 from vflbench.data.request import Request
-from vflbench.data.spool import Spool
 from vflbench.data.stray_labels import stray_label
-from vflbench.data.table_writer import TableWriter
+from vflbench.data.table import MISSING_INTEGER
 from vflbench.data.text import TextFormat
 from vflbench.errors import UserError, shown
+from vflbench.plain_files import open_to_write
 
 _WORKERS = min(4, os.cpu_count() or 1)
 _BAD_ROWS_SHOWN = 5
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """One parsed block as numbers.
+
+    numeric: (m, k) int32 or float64. names: each feature column, and whether it is numeric. Of each categorical column and,
+    last, of the label: codes, (c + 1, m) int32; values, those that occur; counts, how often each does. bad: rows left out.
+    """
+
+    rows: int
+    numeric: np.ndarray
+    codes: np.ndarray
+    values: list[pa.Array]
+    counts: list[np.ndarray]
+    names: list[tuple[str, bool]]
+    bad: Sequence[BadRow]
+
+
 class Preparation:
-    """Prepares a table in two passes: over the texts, into numbers and a spool, and over the spool, into ids."""
+    """Prepares a table in a folder. Between the passes each block is a file of its own; values are in memory."""
 
     def __init__(self, request: Request, folder: Path):
         self.request, self.folder = request, folder
@@ -40,27 +59,31 @@ class Preparation:
         self.bad_shown: list[str] = []
         self.hashes: list[str | None] = []
         self.text_digest = hashlib.sha256()
-        self.writer = TableWriter(folder)
 
     def run(self) -> dict[str, Any]:
-        """Prepare the table in the folder and return its schema."""
+        """Prepare the table and return its schema."""
         form = self.request.form()
-        spool = Spool(self.folder)
-        try:
-            for codes in self._blocks(form):
-                self._count(codes)
-                if codes.rows:
-                    spool.add(codes)
-                    self.writer.add_numbers(codes.numeric)
-            if not self.rows:
-                raise self._no_rows(form)
-            self._check_bad_rows()
-            return self._assemble(spool, form)
-        finally:
-            self.writer.abandon()
-            spool.remove()
+        blocks: list[Encoded] = []  # without what is on disk
+        dtype = np.dtype(np.int32)
+        for block in self._blocks(form):
+            self.rows += block.rows
+            self.bad_count += len(block.bad)
+            self.bad_shown += map(str, block.bad[: _BAD_ROWS_SHOWN - len(self.bad_shown)])
+            if block.rows:
+                with open_to_write(self._file(len(blocks)), "wb", private=True) as file:
+                    np.savez(file, numeric=block.numeric, codes=block.codes)
+                dtype = np.promote_types(dtype, block.numeric.dtype)
+                nothing = np.empty(0)
+                blocks.append(Encoded(block.rows, nothing, nothing, block.values, block.counts, block.names, ()))
+        if not self.rows:
+            raise self._no_rows(form)
+        self._check_bad_rows()
+        return self._assemble(blocks, dtype, form)
 
-    def _blocks(self, form: TextFormat) -> Iterator[BlockCodes]:
+    def _file(self, block: int) -> Path:
+        return self.folder / f"{block}.npz"
+
+    def _blocks(self, form: TextFormat) -> Iterator[Encoded]:
         """All blocks as numbers, in order. A few are encoded at a time."""
         size = sum({part.file: part.file.stat().st_size for part in self.request.parts}.values())
         name = shown(self.request.parts[0].file.name) + (" ..." if len(self.request.parts) > 1 else "")
@@ -81,9 +104,9 @@ class Preparation:
 
     def _part(
         self, opened: OpenPart, form: TextFormat, pool: ThreadPoolExecutor, show: Callable[[int], None]
-    ) -> Generator[BlockCodes, None, bool]:
+    ) -> Generator[Encoded, None, bool]:
         """The blocks of one part. Returns whether the part was read to its end."""
-        waiting: deque[Future[BlockCodes]] = deque()
+        waiting: deque[Future[Encoded]] = deque()
         for columns, block in with_columns(
             map(form.clean, read_blocks(opened, quotes=form.multiline, encoding=form.encoding)), form
         ):
@@ -102,18 +125,13 @@ class Preparation:
             yield waiting.popleft().result()
         return True
 
-    def _parse(self, block: Block, form: TextFormat, columns: Sequence[str], limit: int | None) -> BlockCodes:
+    def _parse(self, block: Block, form: TextFormat, columns: Sequence[str], limit: int | None) -> Encoded:
         parsed = parse(block, form, columns, limit, first_bad=not self.request.skip)
         if parsed.bad and not self.request.skip:
             raise UserError(with_remedy(str(parsed.bad[0])), key="dataset.path", value=str(block.part))
         several = len(self.request.parts) > 1
         bad = tuple(BadRow(b.line, b.problem + (f" ({shown(block.part, 200)})" if several else "")) for b in parsed.bad)
-        return block_codes(Parsed(parsed.table, bad), form.label)
-
-    def _count(self, codes: BlockCodes) -> None:
-        self.rows += codes.rows
-        self.bad_count += len(codes.bad)
-        self.bad_shown += map(str, codes.bad[: _BAD_ROWS_SHOWN - len(self.bad_shown)])
+        return encoded(Parsed(parsed.table, bad), form.label)
 
     def _check_bad_rows(self) -> None:
         allowed = self.request.max_bad_fraction
@@ -129,41 +147,66 @@ class Preparation:
         where = str(self.request.parts[0]) if len(self.request.parts) == 1 else [str(p) for p in self.request.parts]
         if self.bad_count:
             problem = f"all {self.bad_count:,} rows are bad; the first: {'; '.join(self.bad_shown)}"
-        elif len(self.request.parts) == 1 and not next(_first_bytes(self.request.parts), b""):
-            problem = f"the file is empty; {form.name} was expected"
         else:
-            problem = f"the file holds no rows of {form.name}"
+            problem = f"the file is empty or holds no rows of {form.name}"
         return UserError(problem, key="dataset.path", value=where)
 
-    def _assemble(self, spool: Spool, form: TextFormat) -> dict[str, Any]:
-        """The second pass: spool -> table."""
-        counts, labels = spool.unify()
+    def _assemble(self, blocks: Sequence[Encoded], dtype: np.dtype, form: TextFormat) -> dict[str, Any]:
+        """The second pass: blocks -> table."""
+        names = blocks[0].names
+        numeric, categorical = ([name for name, number in names if number is wanted] for wanted in (True, False))
+        columns = [unify([b.values[j] for b in blocks], [b.counts[j] for b in blocks]) for j in range(len(categorical) + 1)]
+        texts, counts, ids = zip(*columns, strict=True)
+        labels = dict(zip(texts[-1].to_pylist(), counts[-1].tolist(), strict=True))
         try:
             classes, class_of = self.request.classes(labels, self.rows)
         except StrayLabelError as error:
             raise stray_label(error, self.request.parts, form) from error
-        class_sizes = np.bincount(class_of, list(labels.values()), len(classes)).astype(int).tolist()
-        self.writer.add_ids(spool, len(classes), class_of)
-        schema = {
-            "rows": self.rows,
-            "names": [name for name, _ in spool.names],
-            "numeric_names": spool.numeric,
-            "categorical_names": spool.categorical,
-            "sizes": [len(count) for count in counts],
-            "classes": max(2, len(classes)),
-            "low": self.writer.low.tolist(),
-            "high": self.writer.high.tolist(),
-            "options": self.request.options_key(),
-            "raw_bytes": sum(part.file.stat().st_size for part in self.request.parts),
-            "facts": self._facts(form, classes, class_sizes),
+        label_type = np.dtype(np.uint8 if len(classes) <= 256 else np.int32)
+        writers = {
+            "numeric": store.ArrayWriter(self.folder / "numeric", dtype, len(numeric)),
+            "categorical": store.ArrayWriter(self.folder / "categorical", np.dtype(np.int32), len(categorical)),
+            "labels": store.ArrayWriter(self.folder / "labels", label_type, None),
         }
-        values = [schema[key] for key in ("names", "numeric_names", "sizes", "classes")]
-        values += [writer.digest.hexdigest() for writer in self.writer.writers.values()]
-        schema["fingerprint"] = hashlib.sha256(json.dumps(values).encode()).hexdigest()
-        content = self.hashes if None not in self.hashes else [self.text_digest.hexdigest()]
-        schema["key"] = hashlib.sha256(json.dumps([content, schema["options"]]).encode()).hexdigest()[:32]
-        joined = np.concatenate(counts) if counts else np.zeros(0, np.int64)
-        store.write_schema(self.folder, self.writer.writers, joined, schema)
+        low, high = np.full(len(numeric), np.inf), np.full(len(numeric), -np.inf)
+        try:
+            for k, block in enumerate(blocks):
+                with np.load(self._file(k)) as saved:
+                    numbers, codes = saved["numeric"], saved["codes"]
+                self._file(k).unlink()
+                if numbers.dtype != dtype:
+                    numbers = np.where(numbers == MISSING_INTEGER, np.nan, numbers)
+                if numeric:
+                    x = to_float(numbers)  # missing counts as 0
+                    low, high = np.minimum(low, x.min(axis=0)), np.maximum(high, x.max(axis=0))
+                encoded_codes = np.empty((block.rows, len(categorical)), np.int32)
+                for j in range(len(categorical)):
+                    encoded_codes[:, j] = ids[j][k][codes[j]]
+                writers["numeric"].write(numbers)
+                writers["categorical"].write(encoded_codes)
+                writers["labels"].write(class_of[ids[-1][k][codes[-1]]])
+            schema = {
+                "rows": self.rows,
+                "names": [name for name, _ in names],
+                "numeric_names": numeric,
+                "categorical_names": categorical,
+                "sizes": [len(count) for count in counts[:-1]],
+                "classes": max(2, len(classes)),
+                "low": low.tolist(),
+                "high": high.tolist(),
+                "options": self.request.options_key(),
+                "raw_bytes": sum(part.file.stat().st_size for part in self.request.parts),
+                "facts": self._facts(form, classes, np.bincount(class_of, counts[-1], len(classes)).astype(int).tolist()),
+            }
+            values = [schema[key] for key in ("names", "numeric_names", "sizes", "classes")]
+            values += [writer.digest.hexdigest() for writer in writers.values()]
+            schema["fingerprint"] = hashlib.sha256(json.dumps(values).encode()).hexdigest()
+            content = self.hashes if None not in self.hashes else [self.text_digest.hexdigest()]
+            schema["key"] = hashlib.sha256(json.dumps([content, schema["options"]]).encode()).hexdigest()[:32]
+            store.write_schema(self.folder, writers, np.concatenate([np.zeros(0, np.int64), *counts[:-1]]), schema)
+        finally:
+            for writer in writers.values():
+                writer.abandon()
         return schema
 
     def _facts(self, form: TextFormat, classes: list[str], rows: list[int]) -> dict[str, Any]:
@@ -177,12 +220,58 @@ class Preparation:
         return facts
 
 
+def encoded(parsed: Parsed, label: str) -> Encoded:
+    """Encode one parsed block. Runs in a worker thread."""
+    table = parsed.table
+    names = [(n, not pa.types.is_dictionary(table.schema.field(n).type)) for n in table.column_names if n != label]
+    texts = [*(name for name, number in names if not number), label]
+    codes, values, counts = np.empty((len(texts), len(table)), np.int32), [], []
+    for j, name in enumerate(texts if len(table) else ()):
+        codes[j], occurring, count = _codes(table[name].combine_chunks())
+        values.append(occurring)
+        counts.append(count)
+    numbers = _numeric([table[name] for name, number in names if number], len(table))
+    return Encoded(len(table), numbers, codes, values, counts, names, parsed.bad)
+
+
+def unify(pieces: Sequence[pa.Array], counts: Sequence[np.ndarray]) -> tuple[pa.Array, np.ndarray, list[np.ndarray]]:
+    """All values of the pieces, sorted by their bytes; how often each occurs; the position of each value of each piece.
+
+    pieces: values that are all different within a piece. counts: how often each occurs.
+    """
+    joined = pa.concat_arrays([piece.cast(pa.large_string()) for piece in pieces]).dictionary_encode()
+    order = pc.sort_indices(joined.dictionary).to_numpy()
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    places = rank[joined.indices.to_numpy()]
+    total = np.bincount(places, np.concatenate(counts), len(order)).astype(np.int64)
+    return joined.dictionary.take(pa.array(order)), total, np.split(places, np.cumsum([len(piece) for piece in pieces])[:-1])
+
+
+def _codes(array: pa.DictionaryArray) -> tuple[np.ndarray, pa.Array, np.ndarray]:
+    """The code of each row, the values that occur, the count of each. A missing value is the empty string."""
+    values, codes = array.dictionary, array.indices
+    if codes.null_count:
+        values, codes = pa.concat_arrays([values, pa.array([""], pa.string())]), codes.fill_null(len(values))
+    codes = codes.to_numpy()
+    counts = np.bincount(codes, minlength=len(values))
+    occurs = counts > 0
+    if occurs.all():
+        return codes, values, counts
+    return (np.cumsum(occurs) - 1)[codes], values.filter(pa.array(occurs)), counts[occurs]  # of a block that was cut
+
+
+def _numeric(columns: Sequence[pa.ChunkedArray], rows: int) -> np.ndarray:
+    """(rows, k): int32 if every value fits, else float64."""
+    reals = np.empty((rows, len(columns)), dtype=np.float64)
+    is_whole = all(pa.types.is_integer(column.type) for column in columns)
+    for j, column in enumerate(columns):
+        reals[:, j] = column.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy()
+    if not is_whole or (np.abs(reals) >= 2**31).any():
+        return reals
+    return np.where(np.isnan(reals), MISSING_INTEGER, reals).astype(np.int32)
+
+
 def _show_position(bar: Any, before: int, position: int) -> None:
     """Set a progress bar to a position in the current file. before: bytes in the files before it."""
     bar.update(before + position - bar.n)
-
-
-def _first_bytes(parts: Sequence[Part]) -> Iterator[bytes]:
-    """The first byte of each part, empty for an empty part."""
-    for opened in open_parts(parts):
-        yield opened.text.read(1)
