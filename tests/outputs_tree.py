@@ -30,10 +30,10 @@ def interval(mean, half=0.0):
     return {"mean": mean, "low": None if mean is None else mean - half, "high": None if mean is None else mean + half}
 
 
-def leak(attack, layer, value, *, message="gradient", party="a", visible=True):
+def leak(attack, layer, value, *, message="gradient", party="a", visible=True, half=0.0):
     two_sided = None if value is None else max(value, 1 - value)
     place = {"attack": attack, "message": message, "party": party, "layer": layer, "visible": visible}
-    values = {"raw": interval(value), "two_sided": interval(two_sided), "oriented": interval(two_sided)}
+    values = {"raw": interval(value), "two_sided": interval(two_sided, half), "oriented": interval(two_sided)}
     return place | values | {"batches": 5, "left_out": 0, "classes": {}}
 
 

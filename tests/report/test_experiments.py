@@ -8,15 +8,9 @@ import pytest
 from outputs_tree import interval, leak, write_run
 from report.drawn import by_name, lines_of, section_of
 
-from vflbench.report.experiments import (
-    commands,
-    experiment_figures,
-    experiment_tables,
-    published_seconds,
-    solver_figure,
-    solver_seconds,
-)
-from vflbench.results.runs import read_runs
+from vflbench.report.charts import Figure
+from vflbench.report.experiments import commands, published_seconds, solver_seconds, special
+from vflbench.report.tables import Table
 
 THREATS = {
     "direct": {"level": "messages only", "text": "", "knows": ["gradients"]},
@@ -26,15 +20,18 @@ THREATS = {
 ATTACKS = {name: {"_target_": f"vflbench.attacks.{name}.{name.title()}"} for name in THREATS}
 
 
+def tables_of(folder):
+    return [one for one in special(section_of(folder)) if isinstance(one, Table)]
+
+
 def table_of(folder, ending):
     """The only table of this name, as text."""
-    section = section_of(folder)
-    (table,) = [table for table in experiment_tables(section) if table.slug == f"{section.slug}_{ending}"]
+    (table,) = [table for table in tables_of(folder) if table.slug == f"{section_of(folder).slug}_{ending}"]
     return table
 
 
 def drawn(folder):
-    return by_name(experiment_figures(section_of(folder)))
+    return by_name(one for one in special(section_of(folder)) if isinstance(one, Figure))
 
 
 def texts(table, columns=None):
@@ -104,13 +101,13 @@ def test_runs_of_different_data_are_different_lines_of_the_matrix(matrix):
     assert {name for name in names if name.startswith("none")} == {"none, path train.txt", "none, path other.txt"}
 
 
-def priced(folder, *, seed, lr, epochs, validation, test, eps=None, **data):
+def priced(folder, *, seed, lr, epochs, validation, test, eps=None, ceiling=0.68, **data):
     defense = {} if eps is None else {"label_dp": {"eps": eps, "mechanism": "zero_sum", "target": "auto"}}
     dataset = {"_target_": "vflbench.data.criteo.Criteo", "path": "a b.txt", "min_count": 5, **data}
     config = {"optimizer": {"lr": lr}, "epochs": epochs, "dataset": dataset}
     auc = {"test_auc": test, "validation_auc": validation, "experiment": "price_of_privacy"}
     run = write_run(
-        folder, seed=seed, defense=defense, guarantees={"label_dp": promise(0.68)} if eps else {}, config=config, **auc
+        folder, seed=seed, defense=defense, guarantees={"label_dp": promise(ceiling)} if eps else {}, config=config, **auc
     )
     manifest = json.loads((run / "manifest.json").read_text())
     words = ["defense=label_dp", "defense.label_dp.mechanism=zero_sum", f"defense.label_dp.eps={eps}"] if eps else []
@@ -133,6 +130,15 @@ def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_sho
         ["label_dp zero_sum, rows 100", "0.680", "-", "-", "-", "0.990", "0.2", "1"],
     ]
     assert table.csv().splitlines()[2].startswith("label_dp zero_sum,0.68,")
+
+
+def test_two_ceilings_are_two_lines(tmp_path):
+    for place, (eps, ceiling) in enumerate(((0.753, 0.68), (1.076, 0.746))):
+        priced(tmp_path / str(place), seed=0, lr=0.1, epochs=2, validation=0.7, test=0.7, eps=eps, ceiling=ceiling)
+    assert [row[:2] for row in texts(table_of(tmp_path, "price"))] == [
+        ["label_dp zero_sum", "0.746"],
+        ["label_dp zero_sum", "0.680"],
+    ]
 
 
 def test_commands_make_the_runs_of_other_seeds_at_the_chosen_rate(tmp_path):
@@ -205,8 +211,7 @@ def test_solvers_stand_beside_the_published_seconds(tmp_path):
     assert math.isnan(rows[5, 5][3])
     assert math.isnan(rows[5, 5][-1])
     solved(tmp_path / "denser", 0, 3, 5, 100.0, density=0.9)
-    section = section_of(tmp_path)
-    several = [table for table in experiment_tables(section) if "solvers" in table.slug]
+    several = [table for table in tables_of(tmp_path) if "solvers" in table.slug]
     assert [table.title for table in several] == ["Seconds to rebuild a batch: density 0.9"] or len(several) == 2
     firsts = sorted(
         next(row for row in table.frame.to_numpy().tolist() if (row[0], row[1]) == (3, 5))[3] for table in several
@@ -216,8 +221,7 @@ def test_solvers_stand_beside_the_published_seconds(tmp_path):
 
 def test_ordinary_runs_have_none_of_them(tmp_path):
     write_run(tmp_path / "run")
-    assert experiment_tables(section_of(tmp_path)) == []
-    assert experiment_figures(section_of(tmp_path)) == []
+    assert special(section_of(tmp_path)) == []
 
 
 def test_prices_are_lines_with_a_point_for_each_number_of_epochs(tmp_path):
@@ -271,11 +275,13 @@ def test_batches_of_several_runs_have_the_same_weight_and_searches_that_did_not_
         figures = {"solver_seconds": interval(seconds), "ended": interval(ended)}
         config = {"dataset": {"rows": 8, "features": 20}}
         kept = [{**entry, "figures": figures, "batches": batches}]
-        write_run(tmp_path / str(number), seed=number, config=config, reconstructions=kept)
-    write_run(tmp_path / "other")
-    seconds = solver_seconds(read_runs([tmp_path]))
+        how = {"experiment": "quantification_table1", "dataset": "bernoulli"}
+        write_run(tmp_path / str(number), seed=number, config=config, reconstructions=kept, **how)
+    section = section_of(tmp_path)
+    seconds = solver_seconds(section, section.runs)
     assert seconds.solver_seconds[8, 20, "exact"] == pytest.approx(0.004)
-    cells = pd.DataFrame(solver_figure(seconds, "s").spec["datasets"]["cells"])
+    (figure,) = [one for one in special(section) if isinstance(one, Figure)]
+    cells = pd.DataFrame(figure.spec["datasets"]["cells"])
     assert len(cells) == 3 * 5 * 4  # published, exact, cbc: all rows and columns
     assert set(cells.words[cells.group == "cbc"].str.strip()) == {"", ">2"}
     assert list(cells.words[cells.group == "published"]).count("*") == 2

@@ -6,7 +6,7 @@ import math
 import pytest
 from outputs_tree import write_adversarial_run, write_run
 
-from vflbench.report.charts import marked, merged_order
+from vflbench.report.charts import merged_order
 from vflbench.results.folder import finished_folders
 from vflbench.results.runs import Oddity, Run, entries, layers_of, read_run, read_runs
 from vflbench.results.schema import FORMAT, Manifest, Summary
@@ -89,10 +89,6 @@ def test_a_config_alone_beside_runs_hides_none_of_them(tmp_path):
     found = list(entries([tmp_path]))
     assert [entry.folder.name for entry in found if isinstance(entry, Run)] == ["run"]
     assert [(entry.kind, entry.path.name) for entry in found if isinstance(entry, Oddity)] == [("half-written", "theirs")]
-
-
-def test_a_layer_that_crosses_is_marked_once():
-    assert [marked("f5", True), marked("f5", False), marked("cut", True)] == ["f5 (cut)", "f5", "cut"]
 
 
 def test_recorded_layers_come_first_and_then_what_else_was_measured():

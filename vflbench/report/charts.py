@@ -5,9 +5,7 @@ Texts of runs are values of data under fixed field names, or plain titles. None 
 name, so that no name of a run is ever computed with.
 """
 
-import base64
 import functools
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,8 +25,8 @@ from vflbench.report.tables import assumptions, ceiling, text_of
 from vflbench.report.words import in_words, within
 from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
-from vflbench.results.runs import Layers, Run
-from vflbench.results.schema import COLUMNS, PROBE, REFERENCE, base_name, level_of
+from vflbench.results.runs import Layers
+from vflbench.results.schema import COLUMNS, PROBE, Leak, base_name
 
 Styles = Mapping[str, tuple[str, str]]
 """Label of a setting or an attack -> its colour and its mark, the same in all figures of a page."""
@@ -43,57 +41,54 @@ Level = tuple[str, float, str, str]
 COIN: Level = ("0.5, a coin", 0.5, "dashed", "")
 OWN = "own columns"
 _STAR = "M0,.5L.6,.8L.5,.1L1,-.3L.3,-.4L0,-1L-.3,-.4L-1,-.3L-.5,.1L-.6,.8Z"
-_HEXAGON = "M-.5,-.9H.5L1,0L.5,.9H-.5L-1,0Z"
-_X = "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"
 FIXED: Styles = {
     "test AUC": (UTILITY, _STAR),
     "train AUC": (UTILITY, _STAR),
-    PROBE: ("#9b59ab", _HEXAGON),
-    OWN: ("#8c564b", _X),
+    PROBE: ("#9b59ab", "M-.5,-.9H.5L1,0L.5,.9H-.5L-1,0Z"),
+    OWN: ("#8c564b", "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"),
 }
-"""Styles of what is no setting and no attack, with marks that none of these has."""
+"""Styles of what is no setting and no attack, with marks that none of these has: a star, a hexagon and a cross."""
 INK, SOFT, RULE, PAPER = (
-    alt.expr(f"dark ? '{dark}' : '{light}'")
+    {"expr": f"dark ? '{dark}' : '{light}'"}
     for dark, light in (("#ececec", "#1c1c1c"), ("#b4b9bf", "#55595e"), ("#3a3e44", "#e2e4e7"), ("#16181b", "#ffffff"))
 )
-_FONT = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Liberation Sans, Arial, DejaVu Sans, sans-serif"
-_DASHES = {"solid": [1, 0], "dashed": [7, 4], "dotted": [2, 3], "dashdot": [8, 3, 2, 3]}
-_STROKES = {
-    "solid": "M-1.6,0H1.6",
-    "dashed": "M-1.6,0h1.2m.8,0h1.2",
-    "dotted": "M-1.6,0h.4m.67,0h.4m.67,0h.4m.67,0h.4",
-    "dashdot": "M-1.6,0h1.3m.5,0h.4m.5,0h.5",
+_CONFIG = {
+    "aria": False,
+    "background": PAPER,
+    "font": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Liberation Sans, Arial, DejaVu Sans, sans-serif",
+    "view": {"stroke": None},
+    "text": {"color": INK, "fontSize": 12},
+    "title": {"color": INK, "fontSize": 15, "fontWeight": 600, "anchor": "start", "offset": 12},
+    "legend": {"orient": "bottom", "direction": "horizontal", "offset": 12, "rowPadding": 4, "symbolSize": 80}
+    | {"labelColor": INK, "labelFontSize": 12, "symbolStrokeWidth": 1.8},
+    "axis": {"labelColor": INK, "titleColor": INK, "domainColor": SOFT, "tickColor": SOFT, "gridColor": RULE}
+    | {"labelFontSize": 12, "titleFontSize": 13, "titleFontWeight": "normal", "titlePadding": 8, "titleLimit": 300}
+    | {"labelOverlap": "greedy"},
 }
-"""Lines without marks as symbols of a legend, in a square from -1 to 1."""
+"""How all figures look. Colours follow the parameter `dark`, which a page sets."""
+_LINES = {
+    "solid": ([1, 0], "M-1.6,0H1.6"),
+    "dashed": ([7, 4], "M-1.6,0h1.2m.8,0h1.2"),
+    "dotted": ([2, 3], "M-1.6,0h.4m.67,0h.4m.67,0h.4m.67,0h.4"),
+    "dashdot": ([8, 3, 2, 3], "M-1.6,0h1.3m.5,0h.4m.5,0h.5"),
+}
+"""Kinds of lines: their dashes, and their symbol in a legend, in a square from -1 to 1."""
 _LETTER = 6.7  # pixels: the mean width of a letter
+_READINGS = ("leak_auc_two_sided", "leak_auc_net")
+"""What a leak counts as in metrics.csv: the larger of them."""
 _OF_REFERENCES = (
     " References are no attacks: the probe reads all messages and is trained on the labels of half of the rows, own columns "
     "are read without any message."
 )
+_OVER_SEEDS = "Means over seeds with 95 % t-intervals."
 _LOWER_IS_BETTER = ("loss", "seconds", "bytes", "leak", "error", "rebuilt")
 _MOST_POINTS, _MOST_ENTRIES = 5_000, 30
 _DARK = 0.72  # from this part of a heat map's scale on white letters are easier to read
 _VEGA_LITE = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
-_OF_EVERY_OBJECT = frozenset(
-    (
-        *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"),
-        *("__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
-    )
+_OF_EVERY_OBJECT = (
+    *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"),
+    *("__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
 )
-
-
-def _configuration() -> dict[str, Any]:
-    """Colours follow the parameter `dark`, which a page sets."""
-    lines: dict[str, Any] = {"domainColor": SOFT, "tickColor": SOFT, "gridColor": RULE}
-    axis = alt.AxisConfig(
-        labelColor=INK, titleColor=INK, labelFontSize=12, titleFontSize=13, titleFontWeight="normal", **lines
-    )
-    axis = alt.AxisConfig(**axis.to_dict(), labelOverlap="greedy", titlePadding=8, titleLimit=300)
-    legend = alt.LegendConfig(orient="bottom", direction="horizontal", offset=12, rowPadding=4, symbolSize=80)
-    legend = alt.LegendConfig(**legend.to_dict(), labelColor=INK, labelFontSize=12, symbolStrokeWidth=1.8)
-    title = alt.TitleConfig(color=INK, fontSize=15, fontWeight=600, anchor="start", offset=12)
-    config = alt.Config(aria=False, background=PAPER, font=_FONT, axis=axis, legend=legend, title=title)
-    return {**config.to_dict(), "view": {"stroke": None}, "text": {"color": INK.to_dict(), "fontSize": 12}}
 
 
 @dataclass(frozen=True)
@@ -110,11 +105,6 @@ class Figure:
     alt: str
     spec: Mapping[str, Any]
     is_wide: bool = False
-
-    @property
-    def has_data(self) -> bool:
-        """Whether a page offers its values as CSV."""
-        return not {"points", "cells"}.isdisjoint(self.spec["datasets"])
 
 
 def finished(
@@ -136,7 +126,7 @@ def finished(
     spec["datasets"] = {
         name: json.loads(frame.to_json(orient="records", double_precision=8)) for name, frame in data.items()
     }
-    spec |= {"description": described, "config": _configuration(), "usermeta": meta}  # late: a chart copies all it has
+    spec |= {"description": described, "config": _CONFIG, "usermeta": meta}  # late: a chart copies all it has
     spec["title"] = {"text": text(title), "limit": wide}
     return Figure(slug, title, note, described, spec, is_wide)
 
@@ -156,11 +146,10 @@ def curves(
 ) -> Figure:
     """Marks with intervals and lines, a legend that filters, and axes that zoom.
 
-    points: a line each. label: its name in the legend; style: its name in `styles`, else the label; x, y: its place; x_low,
-    x_high, low, high: intervals; x_words, words: its place as the hover has it, else x and y; more: what else it has; line:
-    solid | dashed | dotted | dashdot | none; mark, hollow: whether there is a mark, and whether it is hollow; part: what one
-    line joins, else the label. All but label, x and y may be missing. x, y: Altair's channels of these fields (`numbers`,
-    `names`). levels: lines across, or upright ones.
+    points: a line each. label: its name in the legend; x, y: its place, numbers, names or `Interval`s. What may be missing:
+    style: its name in `styles`, else the label; more: what else the hover says; line: solid | dashed | dotted | dashdot |
+    none; mark, hollow: whether there is a mark, and whether it is hollow; part: what one line joins, else the label. x, y:
+    Altair's channels of these fields (`numbers`, `names`). levels: lines across, or upright ones.
     """
     titles = {"x": x.to_dict().get("title"), "y": y.to_dict().get("title")}
     points = _cleaned(points, titles)
@@ -177,7 +166,8 @@ def curves(
 
     stroke, shape = look(alt.Stroke, 0), look(alt.Shape, 2)
     fill = look(alt.Fill, 1, condition={"test": "datum.hollow", "value": PAPER})
-    dash = alt.StrokeDash("line:N", scale=alt.Scale(domain=list(_DASHES), range=list(_DASHES.values())), legend=None)
+    dashes = alt.Scale(domain=list(_LINES), range=[dash for dash, _ in _LINES.values()])
+    dash = alt.StrokeDash("line:N", scale=dashes, legend=None)
     chosen = alt.selection_point(name="legend", fields=["label"], bind="legend", toggle="true")
     labels = list(dict.fromkeys(points.label))
     beside = {"field": "label", "type": "nominal", "scale": {"domain": labels}}  # marks of several labels at one name
@@ -212,37 +202,35 @@ def curves(
 
 
 def _cleaned(points: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
-    """All columns, without points that have no finite place; texts on one line."""
-    optional = ("style", "x_low", "x_high", "low", "high", "x_words", "words", "more", "line", "mark", "hollow", "part")
-    points = points.reindex(columns=list(dict.fromkeys([*points.columns, *optional])))
-    points = points.replace([math.inf, -math.inf], math.nan).dropna(subset=["x", "y"])[:_MOST_POINTS].reset_index(drop=True)
-    for name in ("label", "x", "y"):
-        if not pd.api.types.is_numeric_dtype(points[name]):
-            points[name] = points[name].map(text)
-    points = points.astype(dict.fromkeys(("style", "x_words", "words", "line", "part"), object))
+    """The columns that are drawn, without points that have no finite place; texts on one line."""
+    points = points.reindex(columns=["label", "x", "y", "style", "line", "mark", "hollow", "part", "more"]).astype(object)
+    points["label"] = points.label.map(text)
+    hover = points.label
+    for way, low, high in (("x", "x_low", "x_high"), ("y", "low", "high")):
+        hover = hover + "\n" + f"{titles[way]}: " * bool(titles[way].strip()) + points[way].map(text_of)
+        ends = [(v.mean, v.low, v.high) if isinstance(v, Interval) else (v, math.nan, math.nan) for v in points[way]]
+        points[way], points[low], points[high] = zip(*ends, strict=True) if ends else ((), (), ())
+        if points[way].map(lambda value: isinstance(value, str)).any():
+            points[way] = points[way].map(text)
+    points["hover"] = [
+        "\n".join(text(line, 1000) for line in (*said.split("\n"), *([more] if isinstance(more, str) and more else [])))
+        for said, more in zip(hover, points.pop("more"), strict=True)
+    ]
     points = points.assign(line=points.line.fillna("solid"), mark=points["mark"].ne(False), hollow=points.hollow.eq(True))
-    for name, other in (("part", "label"), ("style", "label"), ("x_words", "x"), ("words", "y")):
-        points[name] = points[name].fillna(points[other])
-    points["hover"] = ["\n".join(text(line, 1000) for line in _hover(point, titles)) for point in points.itertuples()]
-    return points.drop(columns=["x_words", "words", "more"])
-
-
-def _hover(point: Any, titles: Mapping[str, str]) -> Iterator[str]:
-    yield point.label
-    for title, value in ((titles["x"], point.x_words), (titles["y"], point.words)):
-        yield f"{title}: {text_of(value)}" if title.strip() else text_of(value)
-    if isinstance(point.more, str) and point.more:
-        yield point.more
+    for name in ("part", "style"):
+        points[name] = points[name].fillna(points.label)
+    points = points.replace([math.inf, -math.inf], math.nan).dropna(subset=["x", "y"])
+    return points[:_MOST_POINTS].reset_index(drop=True)
 
 
 def _looks(points: pd.DataFrame, levels: pd.DataFrame, styles: Styles) -> dict[str, tuple[str, str, str]]:
     """Label -> colour, fill and symbol. What is hollow everywhere, or has no mark, is so in the legend."""
     looks = {}
     for label, line, style in zip(levels.label, levels.line, levels["style"], strict=True):
-        looks[label] = (styles.get(style, (GREY, ""))[0], "transparent", _STROKES[line])
+        looks[label] = (styles.get(style, (GREY, ""))[0], "transparent", _LINES[line][1])
     for label, of in points.groupby("label", sort=False):
         colour, mark = styles.get(of["style"].iloc[0], (GREY, "circle"))
-        symbol = mark if of.mark.any() else _STROKES[of.line.iloc[0]]
+        symbol = mark if of.mark.any() else _LINES[of.line.iloc[0]][1]
         looks[label] = (colour, colour if of.mark.any() and not of.hollow.all() else "transparent", symbol)
     return looks
 
@@ -262,39 +250,32 @@ def numbers(channel: Any, title: str, *, log: int = 0, whole: int = 0) -> Any:
     kind: dict[str, Any] = {"type": "log", "base": log} if log else {"zero": False}
     axis: dict[str, Any] = {"format": "d"} if whole else {"format": "~g"} if log else {}
     count = alt.expr(f"min({whole or 99}, across / 90)") if which == "x" else 6
-    return channel(
-        f"{which}:Q",
-        title=text(title),
-        scale=alt.Scale(padding=12, nice=False, **kind),
-        axis=alt.Axis(tickCount=count, **axis),
-    )
+    scale = alt.Scale(padding=12, nice=False, **kind)
+    return channel(f"{which}:Q", title=text(title), scale=scale, axis=alt.Axis(tickCount=count, **axis))
 
 
-def names(channel: Any, title: str, order: Sequence[str]) -> Any:
+def names(channel: Any, title: str, order: Iterable[str]) -> Any:
     """The axis of the field x or y for names, in this order; turned below it where they need more than their place."""
     order = [text(name) for name in order]
     room = len(order) * (_LETTER * max((min(len(name), 26) for name in order), default=1) + 8)
-    narrow = f"across < {room + 70:.0f}"
+    narrow = f"across < {room + 70:.0f} ?" if channel is alt.X else "across < 460 ?"
+    axis: dict[str, Any] = {
+        "labelAngle": alt.expr(f"{narrow} -38 : 0"),
+        "labelAlign": alt.expr(f"{narrow} 'right' : 'center'"),
+        "labelBaseline": alt.expr(f"{narrow} 'middle' : 'top'"),
+        "labelLimit": 170,
+        "labelOverlap": False if len(order) <= 24 else "greedy",
+    }
     if channel is alt.Y:
-        axis = alt.Axis(
-            labelExpr="across < 460 ? split(datum.label, ', ') : datum.label",  # a line for each option where it is narrow
-            labelLimit=alt.expr("across < 460 ? 150 : 400"),
-            labelFontSize=alt.expr("across < 460 ? 10 : 12"),
-            labelLineHeight=10,
-            grid=False,
-        )
-    else:
-        axis = alt.Axis(
-            labelAngle=alt.expr(f"{narrow} ? -38 : 0"),
-            labelAlign=alt.expr(f"{narrow} ? 'right' : 'center'"),
-            labelBaseline=alt.expr(f"{narrow} ? 'middle' : 'top'"),
-            labelLimit=170,
-            labelOverlap=False if len(order) <= 24 else "greedy",
-            grid=False,
-        )
+        axis = {
+            "labelExpr": f"{narrow} split(datum.label, ', ') : datum.label",  # a line for each option where it is narrow
+            "labelLimit": alt.expr(f"{narrow} 150 : 400"),
+            "labelFontSize": alt.expr(f"{narrow} 10 : 12"),
+            "labelLineHeight": 10,
+        }
     which = "x" if channel is alt.X else "y"
     scale = alt.Scale(type="band", paddingInner=0.6, paddingOuter=0.3)
-    return channel(f"{which}:N", title=text(title), sort=order, scale=scale, axis=axis)
+    return channel(f"{which}:N", title=text(title), sort=order, scale=scale, axis=alt.Axis(grid=False, **axis))
 
 
 def text(value: Any, most: int = 300) -> str:
@@ -307,34 +288,43 @@ def text(value: Any, most: int = 300) -> str:
 
 
 def heat_map(
-    cells: pd.DataFrame, slug: str, title: str, note: str = "", *, low: float = 0.5, high: float = 1.0, log: bool = False
+    table: pd.DataFrame,
+    slug: str,
+    title: str,
+    note: str = "",
+    *,
+    words: Mapping[tuple[str, tuple[str, str]], str] | None = None,
+    low: float = 0.5,
+    high: float = 1.0,
+    log: bool = False,
 ) -> Figure:
     """A table of values as colours, white at `low` and dark red at `high`, with each value in its cell.
 
-    cells: a line each, column by column. group, column, row: its place; value; words: what is written in place of the value;
-    full: what the hover has in place of it. All but the place may be missing. A group without a name has no colours: facts
-    on the rows. On a narrow page the script of the page shows a table in place of the figure.
+    table: rows by (group, column); cells are numbers, `Interval`s or texts. words: (row, (group, column)) -> what is
+    written in place of the value. A group without a name has no colours: facts on the rows. On a narrow page the script of
+    the page shows a table in place of the figure.
     """
-    cells = cells.reindex(columns=["group", "column", "row", "value", "words", "full"]).reset_index(drop=True)
-    cells = cells.assign(
-        value=cells.value.astype(float), **{name: cells[name].map(text) for name in ("group", "column", "row")}
-    )
-    place = cells.value.clip(lower=low)
-    place = (np.log(place / low) / np.log(high / low) if log else (place - low) / (high - low)).clip(0, 1)
-    is_fact = cells.group == " "
-    cells["shade"] = np.where(is_fact, "", [_shade(value) for value in place])
-    cells["dark"] = (place > _DARK) & ~is_fact
-    values = ["" if math.isnan(value) else f"{value:.2f}" for value in cells.value]
-    cells["words"] = [text(value if pd.isna(word) else word, 32) for word, value in zip(cells.words, values, strict=True)]
-    full = [p.words if pd.isna(p.full) else p.full for p in cells.itertuples()]
-    cells["hover"] = [f"{p.row}\n{p.column}: {said}" for p, said in zip(cells.itertuples(), full, strict=True)]
+    lines = []
+    for (group, column), of in table.items():
+        for row, cell in of.items():
+            value = cell.mean if isinstance(cell, Interval) else cell if isinstance(cell, float) else math.nan
+            value, full = math.nan if group == "" else value, text_of(cell)
+            said = full if group == "" else "" if math.isnan(value) else f"{value:.2f}"
+            if (instead := (words or {}).get((row, (group, column)))) is not None:
+                said, full = instead, f"{full}, {instead}" if isinstance(cell, Interval) else instead
+            place = max(value, low)
+            place = min(math.log(place / low, high / low) if log else (place - low) / (high - low), 1.0)
+            shade = _shade(place) if group else ""
+            line = [*map(text, (group, column, row)), value, text(said, 32), shade, place > _DARK]
+            lines.append([*line, f"{text(row)}\n{text(column)}: {full}"])
+    cells = pd.DataFrame(lines, columns=["group", "column", "row", "value", "words", "shade", "dark", "hover"])
     cells["part"] = cells.groupby("group", sort=False).ngroup()
-    rows = list(dict.fromkeys(cells.row))
     bare: dict[str, Any] = {"domain": False, "ticks": False}
     axis = alt.Axis(labelLimit=320, labelPadding=8, **bare)
     extent = min(_LETTER * cells.column.str.len().max() + 6, 206)
     head = alt.Axis(orient="top", labelAngle=-90, labelLimit=200, minExtent=extent, titleAnchor="start", **bare)
     across = alt.Scale(type="band", paddingInner=0.02, paddingOuter=0)
+    rows = list(dict.fromkeys(cells.row))
     charts = []
     for number, (group, of) in enumerate(cells.groupby("group", sort=False)):
         titled: dict[str, Any] = {"title": group if group != " " else "\u00a0", "sort": list(dict.fromkeys(of.column))}
@@ -347,11 +337,12 @@ def heat_map(
         words = base.mark_text(fontSize=11).encode(text="words:N", color=alt.value(INK) if group == " " else on_colours)
         boxes = base.mark_rect().encode(color=alt.Color("shade:N", scale=None), tooltip=alt.Tooltip("hover:N"))
         charts.append(words if group == " " else alt.layer(boxes, words))
-    known = cells.value[~is_fact].dropna()
+    known = cells.value.dropna()
     spread = f" Values from {known.min():.3g} to {known.max():.3g}." if len(known) else ""
-    described = f"{len(rows)} rows by {cells[~is_fact].column.nunique()} columns.{spread}"
-    data = {"cells": cells.drop(columns="full")}
-    return finished(alt.hconcat(*charts, spacing=14), data, slug, title, note, described, is_wide=True, heat=True)
+    described = f"{len(rows)} rows by {cells[cells.group != ' '].column.nunique()} columns.{spread}"
+    return finished(
+        alt.hconcat(*charts, spacing=14), {"cells": cells}, slug, title, note, described, is_wide=True, heat=True
+    )
 
 
 def _shade(place: float) -> str:
@@ -364,36 +355,36 @@ def _shade(place: float) -> str:
 
 def charts(section: Section) -> list[Figure]:
     """The figures of a section that show leaks and utility: plane, sweeps, layers and epochs; of one run its own."""
-    made = [plane(section)] if len(section.settings) > 1 else []
-    made += [*sweep_figures(section), known_labels_figure(section)]
-    made += run_figures(section) if len(section.runs) == 1 else [*layer_figures(section), *epoch_figures(section)]
-    return [figure for figure in made if figure is not None]
+    if len(section.runs) == 1:
+        return [*sweeps(section), *known_labels(section), *run_epochs(section), *run_layers(section)]
+    return [*plane(section), *sweeps(section), *known_labels(section), *layers(section), *epochs(section)]
 
 
-def plane(section: Section) -> Figure | None:
+def plane(section: Section) -> Iterator[Figure]:
     """Utility against leak: a mark per setting, and the front through those of `Section.front` that none dominates."""
-    utility, leak = (spread(section.over_seeds(name)) for name in (section.x, section.y))
-    points = leak.merge(utility.rename(columns=ACROSS), on="setting").dropna(subset=["x", "y"])
-    if points.empty:
-        return None
+    points = pd.DataFrame({"x": section.over_seeds(section.x), "y": section.over_seeds(section.y)})
+    means = points.map(lambda value: value.mean).dropna()
+    if len(section.settings) < 2 or means.empty:
+        return
     front, left_out = section.front
-    points = points.assign(hollow=~points.setting.isin(front), more=points.setting.map(left_out), line="none")
     low = [any(word in name for word in _LOWER_IS_BETTER) for name in (section.x, section.y)]
-    best = points[~points.hollow].sort_values(["x", "y"], ascending=[low[0], low[1]])
+    best = means[means.index.isin(front)].sort_values(["x", "y"], ascending=[low[0], low[1]])
     best = best[best.y == (best.y.cummin() if low[1] else best.y.cummax())].drop_duplicates("y")
-    line = best[["x", "y"]].assign(setting="Pareto front", line="dashed", mark=False)
+    points = points.loc[means.index].rename_axis("label").reset_index()
+    points = points.assign(hollow=~points.label.isin(front), more=points.label.map(left_out), line="none")
+    line = best.assign(label="Pareto front", line="dashed", mark=False)
     note = (
         f"Each mark is one setting: mean over its seeds with 95 % t-interval. The leak is taken {section.where}, of the "
         f"attack that reads most. {'Left' if low[0] else 'Right'} and {'low' if low[1] else 'high'} is better."
     )
     hollow = " Hollow: on no front with the others, for other attacks, rows or epochs, or as the model learned nothing."
-    points = pd.concat([line] * (len(line) > 1) + [points]).rename(columns={"setting": "label"})
     axes = numbers(alt.X, section.titled(section.x)), numbers(alt.Y, section.titled(section.y))
     slug, note = f"{section.slug}_plane", note + hollow * bool(left_out)
-    return curves(points, section.styles, *axes, slug, "Privacy and utility", note, levels=_coin(section.y))
+    points = pd.concat([line] * (len(line) > 1) + [points])
+    yield curves(points, section.styles, *axes, slug, "Privacy and utility", note, levels=_coin(section.y))
 
 
-def sweep_figures(section: Section) -> list[Figure]:
+def sweeps(section: Section) -> Iterator[Figure]:
     """Utility, every attack's leak and the promised ceilings along each option that varies as a number."""
     found = []
     leaves = {one.name: flat(one.runs[0].config) for one in section.groups}
@@ -407,38 +398,33 @@ def sweep_figures(section: Section) -> list[Figure]:
     families = [one for one in frame.groupby(["key", "rest"], sort=False) if one[1].value.nunique() > 1]
     families = sorted(families, key=lambda one: -len(one[1]))[:MOST_SWEEPS]
     several = len({key for (key, _), _ in families}) < len(families)
-    return [
-        _sweep(section, key, rest, dict(zip(of.setting, of.value, strict=True)), place * several)
-        for place, ((key, rest), of) in enumerate(families, 1)
-    ]
+    for place, ((key, rest), of) in enumerate(families, 1):
+        yield _sweep(section, key, rest, of.set_index("setting").value, place * several)
 
 
-def _sweep(section: Section, key: str, rest: str, values: Mapping[str, float], place: int) -> Figure:
+def _sweep(section: Section, key: str, rest: str, values: pd.Series, place: int) -> Figure:
     """values: setting -> value. place: counted where an option has several sweeps, whose titles say what stays the same."""
     option, head = key.rsplit(".", 1)[-1], section.leak_column
-    leaks = section.leaks[section.leaks.counts & section.leaks.setting.isin(values)]
+    leaks = section.leaks[section.leaks.counts & section.leaks.setting.isin(values.index)]
     attacks = strongest(leaks, head)
-    leaks = leaks[leaks.is_reference | leaks.attack.isin(attacks[:MOST_LINES])]
+    leaks = leaks[leaks.is_reference | leaks.attack.isin(attacks[:MOST_LINES])].rename(columns={"is_reference": "hollow"})
     of_references = np.where(leaks.attack.str.startswith(PROBE), PROBE, OWN)
     leaks = leaks.assign(
-        label=leaks.attack + np.where(leaks.is_reference, ", reference", ""),
-        style=np.where(leaks.is_reference, of_references, leaks.attack),
+        label=leaks.attack + np.where(leaks.hollow, ", reference", ""),
+        style=np.where(leaks.hollow, of_references, leaks.attack),
     )
-    keys = ["label", "style", "setting", "is_reference"]
-    points = spread(over_seeds(leaks.groupby([leaks.index, *keys], sort=False)[head].max().reset_index(), keys, head))
-    has_references = points.is_reference.any()
-    utility = spread(section.over_seeds(section.x)).assign(label=section.titled(section.x), line="dashed")
-    runs = section.runs[section.runs.setting.isin(values)]
-    points = pd.concat(
-        [utility[utility.setting.isin(values)], points.rename(columns={"is_reference": "hollow"}), *_ceilings(runs)]
-    )
-    points = points.assign(value=points.setting.map(values)).sort_values("value", kind="stable")
-    points["x"] = points.value.map(in_short)
+    points = _largest(leaks, ["label", "style", "setting", "hollow"], head)
+    utility = section.over_seeds(section.x)[values.index].rename_axis("setting").rename("y").reset_index()
+    utility = utility.assign(label=section.titled(section.x), line="dashed")
+    runs = section.runs[section.runs.setting.isin(values.index)]
     note = (
         f"Leaks {section.where}: means over seeds with 95 % t-intervals. Ceilings are what the defenses promise for one run."
-        f"{_OF_REFERENCES * int(has_references)}{assumptions(runs.run)}"
+        f"{_OF_REFERENCES * bool(points.hollow.any())}{assumptions(runs.run)}"
         f"{_of_all(attacks[:MOST_LINES], attacks)}{f' Here: {rest}.' * bool(place)}"
     )
+    points = pd.concat([utility, points, *_ceilings(runs)])
+    points = points.assign(value=points.setting.map(values)).sort_values("value", kind="stable")
+    points["x"] = points.value.map(in_short)
     title = within(f"Along {option}{f': {rest}' * bool(place)}", 62)
     what = f"{'AUC' if 'auc' in head else 'share'}, leaks {section.where}"
     axes = names(alt.X, key, points.x.unique()), numbers(alt.Y, what)
@@ -461,217 +447,189 @@ def _ceilings(runs: pd.DataFrame) -> Iterator[pd.DataFrame]:
         .dropna()
         for name in ("one_message", "all_messages")
     )
-    heights = {"one message": (one, "dotted"), "all messages of a run": (every, "dashed")}
-    for what, (height, line) in (
-        {"one message and all of a run": (every, "dashed")} if one.equals(every) else heights
-    ).items():
+    lines = [("one message", one, "dotted"), ("all messages of a run", every, "dashed")]
+    for what, height, line in [("one message and all of a run", every, "dashed")] if one.equals(every) else lines:
         yield height.rename("y").reset_index().assign(label=f"promised ceiling, {what}{said}", mark=False, line=line)
 
 
-def layer_figures(section: Section) -> list[Figure]:
+def layers(section: Section) -> Iterator[Figure]:
     """For each of the strongest attacks its leak at every layer, a line per setting, at the party where it is largest."""
     head = section.leak_column
     every = strongest(section.counted, head)
     leaks, left_out = _some(section, section.leaks)
     same = [leaks.index.rename("run"), "setting", "attack", "layer"]
-    leaks = leaks[leaks.visible == leaks.groupby(same).visible.transform("any")]
-    largest = leaks.groupby([leaks.index.rename("run"), *same[1:], "visible"], sort=False)[head].max().reset_index()
-    made = []
+    leaks = leaks[leaks.visible == leaks.groupby(same).visible.transform("any")].rename(columns={"setting": "label"})
     for attack in every[:MOST_ATTACKS]:
-        of = largest[largest.attack == attack].rename(columns={"setting": "label"})
+        of = leaks[leaks.attack == attack]
         if of.layer.nunique() > 1:
-            points = _by_layer(
-                spread(over_seeds(of, ["label", "layer", "visible"], head)), [run.layers for run in section.runs.run]
-            )
+            points = _by_layer(section, _largest(of, ["label", "layer", "visible"], head))
             note = "Hollow: layers of the label party, which no attacker sees." * int(points.hollow.any())
             axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, LEAKS[head])
             slug, title = f"{section.slug}_layers_{slugged(attack)}", f"Leak at every layer: {attack}"
             note = f"{note}{left_out}{_of_all(every[:MOST_ATTACKS], every)}".strip()
-            made.append(curves(points, section.styles, *axes, slug, title, note, levels=_coin(head)))
-    return made
+            yield curves(points, section.styles, *axes, slug, title, note, levels=_coin(head))
 
 
-def epoch_figures(section: Section) -> list[Figure]:
+def epochs(section: Section) -> Iterator[Figure]:
     """Utility per epoch, and the leak at the cut to the attack that is the worst in the last epoch."""
     runs, left_out = _some(section, section.runs)
-    rows = pd.concat([measurements(p.run).assign(label=p.setting, run=p.Index) for p in runs.itertuples()])
-    if not rows.epoch.max() > 0:
-        return []
+    rows = measurements(runs).rename(columns={"setting": "label", "epoch": "x"})
     metric = {"test_accuracy": "accuracy"}.get(section.x, "auc")
     leak = section.y if section.y in ("leak_accuracy", "leak_ami") else "leak_auc"
     utility = rows[(rows.split == "test") & (rows.metric == metric)]
-    leaks = _readings(rows) if leak == "leak_auc" else rows[rows.metric == leak]
-    leaks = leaks[leaks.visible & leaks.cut & (leaks.attack == leaks.run.map(section.worst))]
-    leaks = leaks.groupby(["label", "run", "epoch"], sort=False).value.max().reset_index()
+    leaks = rows[rows.metric.isin(_READINGS if leak == "leak_auc" else [leak])]
+    leaks = leaks[leaks.visible & leaks.cut & (leaks.attack == leaks.index.map(section.worst))]
     score, name = f"test {metric.replace('auc', 'AUC')}", "leak AUC" if leak == "leak_auc" else leak.replace("_", " ")
-    made = []
-    for slug, title, axis, of, figure, levels in (
-        ("utility", f"T{score[1:]} per epoch", score, utility, metric, ()),
-        ("leak", "Worst leak at the cut per epoch", name, leaks, leak, _coin(leak)),
+    for slug, title, axis, points, levels in (
+        ("utility", f"T{score[1:]} per epoch", score, _largest(utility, ["label", "x"], "value", metric), ()),
+        ("leak", "Worst leak at the cut per epoch", name, _largest(leaks, ["label", "x"], "value", leak), _coin(leak)),
     ):
-        points = spread(over_seeds(of, ["label", "epoch"], "value", figure)).rename(columns={"epoch": "x"})
-        axes = numbers(alt.X, "epoch", whole=rows.epoch.max()), numbers(alt.Y, axis)
-        note, slug = f"Means over seeds with 95 % t-intervals.{left_out}", f"{section.slug}_epochs_{slug}"
-        made += [curves(points, section.styles, *axes, slug, title, note, levels=levels)] if len(points) else []
-    return made
+        if rows.x.max() > 0 and len(points):
+            axes = numbers(alt.X, "epoch", whole=rows.x.max()), numbers(alt.Y, axis)
+            slug, note = f"{section.slug}_epochs_{slug}", f"{_OVER_SEEDS}{left_out}"
+            yield curves(points, section.styles, *axes, slug, title, note, levels=levels)
 
 
-def run_figures(section: Section) -> list[Figure]:
-    """Of one run: AUC per epoch, and the last epoch's leak at every layer. Each attack where it is largest."""
-    run = section.runs.run[0]
-    rows = measurements(run)
-    if rows.empty:
-        return []
-    last = rows[rows.epoch == rows.epoch.max()]
-    if (last.metric == "leak_auc_two_sided").any():
-        kinds = [("layers", "leak AUC", _readings(last), [*_of_model(last, run, "auc"), COIN])]
-    else:
-        majority = max(run.manifest.data.train_class_ratios, default=math.nan)
-        most = (f"{majority:.3f}, always the most frequent class", majority, "solid", "")
-        ami, accuracy = (last[last.metric == metric] for metric in ("leak_ami", "leak_accuracy"))
-        kinds = [("layers_ami", "adjusted mutual information", ami, [("0", 0.0, "solid", "")])]
-        kinds += [("layers_accuracy", "accuracy", accuracy, [*_of_model(last, run, "accuracy"), most])]
-    made = [_run_epochs(section, run, rows)] if rows.epoch.max() > 0 else []
-    return made + [_run_layers(section, run, of, slug, name, levels) for slug, name, of, levels in kinds if len(of)]
-
-
-def _of_model(last: pd.DataFrame, run: Run, metric: str) -> Iterator[Level]:
-    """A line across for the test and the train figure of the model, or for what a recording says of it."""
-    for split, line in (("test", "dashdot"), ("train", "dotted")):
-        values = list(last[(last.split == split) & (last.metric == metric)].value)
-        for value in values or [getattr(run.manifest.model, f"{split}_{metric}", None)]:
-            if value is not None:
-                yield f"{split} {metric.replace('auc', 'AUC')} {value:.3f}", value, line, ""
-
-
-def _run_epochs(section: Section, run: Run, rows: pd.DataFrame) -> Figure:
-    """Test and train AUC, and each attack's leak at the layer and party where it is largest."""
+def run_epochs(section: Section) -> Iterator[Figure]:
+    """Of one run: test and train AUC, and each attack's leak at the layer and party where it is largest."""
+    rows, head = measurements(section.runs).rename(columns={"epoch": "x"}), section.leak_column
+    if not rows.x.max() > 0:
+        return
     utility = rows[(rows.metric == "auc") & rows.split.isin(["test", "train"])]
     is_train = utility.split == "train"
     utility = utility.assign(label=utility.split + " AUC", hollow=is_train, line=np.where(is_train, "dotted", "solid"))
-    seen = _readings(rows)
-    seen = seen if len(seen) else rows[rows.metric == "leak_macro_auc"]
-    seen = seen[seen.visible]
-    drawn, note = _few(seen[~seen.reference], run)
-    seen = pd.concat([drawn, *_references(seen)])
-    largest = seen.loc[seen.groupby(["attack", "epoch"], sort=False).value.idxmax().dropna()]
-    points = _of_batches(pd.concat([utility, largest])).assign(more=lambda points: points.layer)
+    drawn, note = _few(section, head)
+    named = {attack: (attack, attack) for attack in drawn} | {attack: look for attack, look, _ in _references(section, head)}
+    seen = rows[rows.visible & rows.attack.isin(list(named))]
+    readings = seen[seen.metric.isin(_READINGS)]
+    readings = readings if len(readings) else seen[seen.metric == "leak_macro_auc"]
+    largest = readings.sort_values("value", kind="stable").drop_duplicates(["attack", "x"], keep="last")
+    largest = largest.assign(
+        label=[named[attack][0] for attack in largest.attack], style=[named[attack][1] for attack in largest.attack]
+    )
+    largest = largest.sort_values("x").sort_values(
+        "attack", key=lambda attacks: attacks.map(list(named).index), kind="stable"
+    )
+    points = pd.concat([utility, largest])
+    points["y"] = [Interval(*ends) for ends in zip(points.value, points.ci_low, points.ci_high, strict=True)]
+    axes = numbers(alt.X, "epoch", whole=rows.x.max()), numbers(alt.Y, "AUC")
     note = f"Each attack at the layer and party where it is largest. {note}".strip()
-    axes = numbers(alt.X, "epoch", whole=rows.epoch.max()), numbers(alt.Y, "AUC")
     title = f"{'Model and leak' if len(utility) else 'Leak'} per epoch"
-    points = points.rename(columns={"epoch": "x"})
-    return curves(points, section.styles, *axes, f"{section.slug}_epochs", title, note, levels=[COIN])
+    points = points.assign(more=points.layer)
+    yield curves(points, section.styles, *axes, f"{section.slug}_epochs", title, note, levels=[COIN])
 
 
-def _run_layers(section: Section, run: Run, rows: pd.DataFrame, slug: str, name: str, levels: Sequence[Level]) -> Figure:
-    """The leak at every layer with intervals over batches; hollow: no attacker sees the layer. A kind of line per party."""
-    for of in _references(rows):
-        label, value = of.label.iloc[0], of.value.max()
-        levels = [*levels, (f"{label} {value:.3f}", value, "solid", of["style"].iloc[0])]
-    points, note = _few(rows[~rows.reference], run)
-    parties = list(points[points.visible].party.unique())
-    if len(parties) > len(_DASHES) - 1:
-        points = points.loc[points.groupby(["label", "layer"], sort=False).value.idxmax().dropna()]
-        parties = []
-    lines = dict(zip(parties, ("solid", "dashed", "dashdot"), strict=False))
-    points = points.assign(line=[lines.get(party, "solid") for party in points.party], part=points.label + points.party)
-    points = _by_layer(_of_batches(points), [run.layers])
-    said = f" Lines: {', '.join(f'{line} party {party}' for party, line in lines.items())}." * (len(lines) > 1)
-    what = f"Epoch {rows.epoch.max()}; means with 95 % intervals over batches."
-    hidden = " Hollow: no attacker sees the layer." * int(points.hollow.any())
-    note = f"{what}{hidden}{said} {note}".strip()
-    axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, name)
-    title = f"Label leakage per layer{f', {name}' * (name != 'leak AUC')}"
-    return curves(points, section.styles, *axes, f"{section.slug}_{slug}", title, note, levels=levels)
+def run_layers(section: Section) -> Iterator[Figure]:
+    """Of one run: the last epoch's leak at every layer, with intervals over batches. A kind of line per party."""
+    run = section.runs.run[0]
+
+    def of_model(metric: str) -> Iterator[Level]:
+        """A line across for the test and the train figure of the model, or for what a recording says of it."""
+        for split, line in (("test", "dashdot"), ("train", "dotted")):
+            known = [getattr(of, f"{split}_{metric}", None) for of in (run.summary, run.manifest.model)]
+            for value in [value for value in known if value is not None][:1]:
+                yield f"{split} {metric.replace('auc', 'AUC')} {value:.3f}", value, line, ""
+
+    kinds = {"leak_auc": ("layers", "leak AUC", [*of_model("auc"), COIN])}
+    if section.leaks.leak_auc.isna().all():
+        majority = max(run.manifest.data.train_class_ratios, default=math.nan)
+        most = (f"{majority:.3f}, always the most frequent class", majority, "solid", "")
+        kinds = {
+            "leak_ami": ("layers_ami", "adjusted mutual information", [("0", 0.0, "solid", "")]),
+            "leak_accuracy": ("layers_accuracy", "accuracy", [*of_model("accuracy"), most]),
+        }
+    for head, (slug, name, levels) in kinds.items():
+        drawn, said = _few(section, head)
+        points = section.leaks.assign(y=[_over_batches(leak, head) for leak in run.summary.leaks])
+        points = points[points.attack.isin(drawn)].dropna(subset=head).rename(columns={"attack": "label"})
+        if points.empty:
+            continue
+        levels += [(f"{look[0]} {value:.3f}", value, "solid", look[1]) for _, look, value in _references(section, head)]
+        parties = list(points[points.visible].party.unique())
+        if len(parties) > 3:
+            points = points.sort_values(head, kind="stable").drop_duplicates(["label", "layer"], keep="last")
+            parties = []
+        lines = dict(zip(parties, ("solid", "dashed", "dashdot"), strict=False))
+        points = points.assign(line=[lines.get(party, "solid") for party in points.party], part=points.label + points.party)
+        points = _by_layer(section, points)
+        hidden = " Hollow: no attacker sees the layer." * int(points.hollow.any())
+        kept = f" Lines: {', '.join(f'{line} party {party}' for party, line in lines.items())}." * (len(lines) > 1)
+        note = f"Last epoch; means with 95 % intervals over batches.{hidden}{kept} {said}".strip()
+        axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, name)
+        title = f"Label leakage per layer{f', {name}' * (head != 'leak_auc')}"
+        yield curves(points, section.styles, *axes, f"{section.slug}_{slug}", title, note, levels=levels)
 
 
-def known_labels_figure(section: Section) -> Figure | None:
+def known_labels(section: Section) -> Iterator[Figure]:
     """What `completion` reads by the number of known labels: a colour per setting, a kind of line per message."""
-    found: dict[str, tuple[str, int]] = {}
-    for run in section.runs.run:
-        for name, node in (run.config.get("attack") or {}).items():
-            if str((node or {}).get("_target_")).endswith(".Completion"):
-                found[name] = (node.get("message", "embeddings"), node.get("known", 100))
+    nodes = [(name, node or {}) for run in section.runs.run for name, node in (run.config.get("attack") or {}).items()]
+    found = {name: node for name, node in nodes if str(node.get("_target_")).endswith(".Completion")}
     leaks, left_out = _some(section, section.counted[section.counted.name.isin(list(found))])
-    leaks = leaks.assign(message=[found[name][0] for name in leaks.name], known=[found[name][1] for name in leaks.name])
+    leaks = leaks.assign(
+        more=[found[name].get("message", "embeddings") for name in leaks.name],
+        known=[found[name].get("known", 100) for name in leaks.name],
+    ).rename(columns={"setting": "label"})
     if leaks.known.nunique() < 2:
-        return None
-    keys = ["setting", "message", "known"]
-    largest = leaks.groupby([leaks.index, *keys]).leak_two_sided.max().reset_index().sort_values("known")
-    points = spread(over_seeds(largest, keys, "leak_two_sided")).rename(columns={"setting": "label"})
-    lines = dict(zip(sorted(leaks.message.unique(), reverse=True), _DASHES, strict=False))
-    points = points.assign(x=points.known.astype(str), line=points.message.map(lines), part=points.label + points.message)
+        return
+    points = _largest(leaks.sort_values("known"), ["label", "more", "known"], "leak_two_sided")
+    lines = dict(zip(sorted(leaks.more.unique(), reverse=True), _LINES, strict=False))
+    points = points.assign(x=points.known.astype(str), line=points.more.map(lines), part=points.label + points.more)
     points["hollow"] = points.line != "solid"
     axes = names(alt.X, "rows whose labels are known", points.x.unique()), numbers(alt.Y, "two-sided leak AUC of completion")
     said = ", ".join(f"{line} {message}" for message, line in lines.items())
-    note = f"Leaks {section.where}. Lines: {said}. Means over seeds with 95 % t-intervals.{left_out}"
+    note = f"Leaks {section.where}. Lines: {said}. {_OVER_SEEDS}{left_out}"
     slug, title = f"{section.slug}_along_known_labels", "Leak by the number of known labels"
-    return curves(points.assign(more=points.message), section.styles, *axes, slug, title, note, levels=[COIN])
+    yield curves(points, section.styles, *axes, slug, title, note, levels=[COIN])
 
 
-def measurements(run: Run) -> pd.DataFrame:
-    """The rows of metrics.csv, none where it can't be read, with more columns.
+def measurements(runs: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the metrics.csv of runs, by the run's number. attack: with its message; cut: whether the layer crosses."""
+    lines: list[dict[str, Any]] = []
+    for number, setting, run in runs[["setting", "run"]].itertuples(name=None):
+        with suppress(OSError, UserError):  # a run without curves is still a run
+            for row in run.rows:
+                line = {"run": number, "setting": setting, "attack": attack_on(row.attack, row.message)}
+                line |= {"cut": run.layers.crosses(row.party, row.layer), "visible": row.visible is True}
+                lines.append(vars(row) | line)
+    return pd.DataFrame(lines, columns=["run", "setting", "cut", *COLUMNS]).set_index("run")
 
-    attack, label: with its message, as `norm on gradients`. cut: whether the layer crosses at its party. reference: whether
-    it is no attack.
+
+def _over_batches(leak: Leak, head: str) -> Interval | None:
+    """What a leak counts as, with its interval over batches."""
+    found = [leak.two_sided, leak.net] if head == "leak_auc" else [leak.classes.get(head.removeprefix("leak_"))]
+    known = [(one.mean, one.low, one.high) for one in found if one is not None and one.mean is not None]
+    return Interval(*(math.nan if end is None else end for end in max(known, key=lambda ends: ends[0]))) if known else None
+
+
+def _few(section: Section, head: str) -> tuple[list[str], str]:
+    """At most MOST_LINES attacks of one run, and a sentence on those that are left out.
+
+    They are the verdict's worst, the strongest on each kind of message, and the strongest of the others.
     """
-    rows = pd.DataFrame(columns=COLUMNS)
-    with suppress(OSError, UserError):  # a run without curves is still a run
-        rows = pd.DataFrame(run.rows, columns=COLUMNS)
-    attacks = [attack_on(*pair) for pair in zip(rows.attack, rows.message, strict=True)]
-    return rows.assign(
-        cut=[run.layers.crosses(*place) for place in zip(rows.party, rows.layer, strict=True)],
-        reference=(rows.message == "none") | rows.attack.map(lambda attack: level_of(attack, {}) == REFERENCE),
-        attack=attacks,
-        label=attacks,
-        visible=rows.visible.eq(True),
-    )
-
-
-def _readings(rows: pd.DataFrame) -> pd.DataFrame:
-    """What leaks count as: each row of `leak_auc_two_sided`, or that of `leak_auc_net` where this is larger."""
-    rows = rows[rows.metric.isin(["leak_auc_net", "leak_auc_two_sided"])]
-    ordered = rows.sort_values(["value", "metric"], kind="stable", na_position="first")  # of equal ones the two-sided
-    same = [name for name in ("run", "epoch", "party", "layer", "attack") if name in rows]
-    return ordered.drop_duplicates(same, keep="last").sort_index()
-
-
-def _few(rows: pd.DataFrame, run: Run) -> tuple[pd.DataFrame, str]:
-    """The rows of at most MOST_LINES attacks, and a sentence on those that are left out.
-
-    Those are the verdict's worst, the strongest on each kind of message, and the strongest of the others in the last epoch.
-    """
-    last = rows.assign(value=rows.value.where(rows.visible & (rows.epoch == rows.epoch.max()), -1.0))
-    strength = last.groupby(["attack", "message"], sort=False).value.max().sort_values(ascending=False, kind="stable")
-    strength, worst = strength.reset_index(), run.summary.verdict.worst
-    first = strength.attack[strength.attack == (attack_on(worst.attack, worst.message) if worst else "")]
-    every = list(strength.attack)
+    strength = section.counted.dropna(subset=head).sort_values(head, ascending=False, kind="stable")
+    every, worst = list(strength.attack.unique()), section.runs.run[0].summary.verdict.worst
+    first = [attack for attack in every if worst and attack == attack_on(worst.attack, worst.message)]
     drawn = list(dict.fromkeys([*first, *strength.drop_duplicates("message").attack, *every]))[:MOST_LINES]
     said = "the worst of the verdict, the strongest on each kind of message, and the strongest of the others"
-    note = f"Drawn are {len(drawn)} of {len(every)} attacks: {said}. metrics.csv has all." * (len(drawn) < len(every))
-    return rows[rows.attack.isin(drawn)], note
+    return drawn, f"Drawn are {len(drawn)} of {len(every)} attacks: {said}. metrics.csv has all." * (len(drawn) < len(every))
 
 
-def _references(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """The rows of the probe, and of the strongest attack on own columns."""
-    rows = rows[rows.reference & rows.visible & rows.value.notna()]
-    style = rows.attack.map(lambda attack: PROBE if base_name(attack) == PROBE else OWN)
-    for name, knows in ((PROBE, "half of the labels known"), (OWN, "own features alone")):
-        of = rows[style == name]
-        if len(of):
-            strongest_one = of.loc[of.value.idxmax(), "attack"]
-            yield of[of.attack == strongest_one].assign(label=f"{strongest_one}, {knows}", style=name)
+def _references(section: Section, head: str) -> Iterator[tuple[str, tuple[str, str], float]]:
+    """(attack, its label and the name of its style, what it reads): the probe, and the strongest attack on own columns."""
+    leaks = section.leaks[section.leaks.is_reference & section.leaks.visible].dropna(subset=head).sort_values(head)
+    is_probe = leaks.name.map(base_name) == PROBE
+    for style, of, knows in (
+        (PROBE, leaks[is_probe], "half of the labels known"),
+        (OWN, leaks[~is_probe], "own features alone"),
+    ):
+        for attack, value in list(zip(of.attack, of[head], strict=True))[-1:]:
+            yield attack, (f"{attack}, {knows}", style), value
 
 
-def spread(values: pd.Series) -> pd.DataFrame:
-    """y, low, high: the means and intervals, as `over_seeds` makes them, beside the index as columns. words: the same."""
-    keys = values.index.to_frame(index=False)
-    ends = {"y": "mean", "low": "low", "high": "high"}
-    return keys.assign(words=list(values), **{name: [getattr(v, end) for v in values] for name, end in ends.items()})
-
-
-ACROSS = {"y": "x", "low": "x_low", "high": "x_high", "words": "x_words"}
-"""Columns of `spread` -> those of what stands along the other axis."""
+def _largest(leaks: pd.DataFrame, by: Sequence[str], column: str, figure: str = "") -> pd.DataFrame:
+    """y: mean and interval over runs of the largest value that each has in a group, beside the columns that make groups."""
+    largest = leaks.groupby([leaks.index.rename("of"), *by], sort=False)[column].max().reset_index()
+    return over_seeds(largest, by, column, figure).rename("y").reset_index()
 
 
 def strongest(leaks: pd.DataFrame, figure: str) -> list[str]:
@@ -700,23 +658,30 @@ def _of_all(drawn: Sequence[str], every: Sequence[str]) -> str:
     return f" Drawn are {len(drawn)} of {len(every)} attacks, those with the largest leaks." * (len(drawn) < len(every))
 
 
-def _of_batches(rows: pd.DataFrame) -> pd.DataFrame:
-    """Intervals and words of rows of metrics.csv."""
-    rows = rows.assign(y=rows.value, low=np.fmin(rows.ci_low, rows.value), high=np.fmax(rows.ci_high, rows.value))
-    return rows.assign(words=[Interval(*value) for value in zip(rows.y, rows.low, rows.high, strict=True)])
-
-
-def _by_layer(points: pd.DataFrame, layers: Sequence[Layers]) -> pd.DataFrame:
-    """From input to output. What no attacker sees is hollow and dotted, and a line of its own."""
-    order, crossing = merged_order(layers), {name for of in layers for name in of.crossing}
+def _by_layer(section: Section, points: pd.DataFrame) -> pd.DataFrame:
+    """From input to output, `f5 (cut)` of a layer that crosses. What no attacker sees is hollow and dotted, and a line of
+    its own.
+    """
+    of_runs = [run.layers for run in section.runs.run]
+    order, crossing = merged_order(of_runs), {name for of in of_runs for name in of.crossing}
     points = points.sort_values("layer", key=lambda layer: layer.map(order.index), kind="stable")
     line, part = (points.get(name, default) for name, default in (("line", "solid"), ("part", points.label)))
     return points.assign(
-        x=[marked(layer, layer in crossing) for layer in points.layer],
+        x=[f"{layer} (cut)" if layer in crossing and layer != "cut" else layer for layer in points.layer],
         hollow=~points.visible,
         line=np.where(points.visible, line, "dotted"),
         part=part + np.where(points.visible, "", " "),
     )
+
+
+def merged_order(runs: Iterable[Layers]) -> list[str]:
+    """The layers of several runs in one order: a layer that only some have comes after its predecessor there."""
+    merged: list[str] = []
+    for order in sorted((layers.order for layers in runs), key=len, reverse=True):
+        for place, layer in enumerate(order):
+            if layer not in merged:
+                merged.insert(merged.index(order[place - 1]) + 1 if place else 0, layer)
+    return merged
 
 
 def files(figure: Figure, formats: Sequence[str] = FORMATS) -> Iterator[tuple[str, bytes]]:
@@ -738,8 +703,7 @@ def svg(figure: Figure) -> str:
     spec = {**figure.spec, "params": params}
     if spec.get("width") == "container":
         spec |= {"width": across, "autosize": {"type": "fit-x", "contains": "padding"}}
-    drawn = vl_convert.vegalite_to_svg(json.dumps(spec, allow_nan=False), vl_version=_VEGA_LITE, allowed_base_urls=[])
-    return str(drawn)
+    return str(vl_convert.vegalite_to_svg(json.dumps(spec, allow_nan=False), vl_version=_VEGA_LITE, allowed_base_urls=[]))
 
 
 @functools.cache
@@ -753,23 +717,3 @@ def library() -> str:
     bundle: Any = vl_convert.javascript_bundle  # whose annotations ask for what it does without
     licences = Path(__file__).with_name("templates").joinpath("vega_licences.txt").read_text("utf-8")
     return f"/*!\n{licences}*/\n{bundle(vl_version=_VEGA_LITE)}\n"
-
-
-def digest(script: str) -> str:
-    """As a Content-Security-Policy names a script or a style."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-def marked(layer: str, crosses: bool) -> str:
-    """`f5 (cut)` of a layer that crosses; a layer that is called `cut` says so itself."""
-    return f"{layer} (cut)" if crosses and layer != "cut" else layer
-
-
-def merged_order(runs: Iterable[Layers]) -> list[str]:
-    """The layers of several runs in one order: a layer that only some have comes after its predecessor there."""
-    merged: list[str] = []
-    for order in sorted((layers.order for layers in runs), key=len, reverse=True):
-        for place, layer in enumerate(order):
-            if layer not in merged:
-                merged.insert(merged.index(order[place - 1]) + 1 if place else 0, layer)
-    return merged

@@ -1,10 +1,13 @@
-"""Tables and figures of special experiments: published values, the matrix, the price of privacy, solvers, alarms."""
+"""Tables and figures of special experiments: published values, the matrix, the price of privacy, solvers, alarms.
+
+Each of the last four is one frame, of which its table and its figure are made.
+"""
 
 import math
 import re
 import shlex
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +19,10 @@ from vflbench.numerics.alarm import POLICIES, alarm
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import OverRuns, over_runs
 from vflbench.places import config_folder
-from vflbench.report.charts import MOST_LINES, Figure, curves, heat_map, names, numbers, spread
-from vflbench.report.group import Section, Setting, at_cut, options_key, over_seeds
+from vflbench.report.charts import MOST_LINES, Figure, curves, heat_map, names, numbers
+from vflbench.report.group import Section, Setting, at_cut, over_seeds
 from vflbench.report.published import LOSS_OF, OVER_DAYS, PublishedExperiment, Value, read_experiment
-from vflbench.report.tables import Table, text_of
+from vflbench.report.tables import Table
 from vflbench.report.tables import table as made_table
 from vflbench.report.words import in_words
 from vflbench.results.folder import HONEST, LOG, read_head
@@ -31,21 +34,18 @@ _CEILINGS = (("dp.eps", "0.753", "1.076"), ("gdp.mu", "0.661", "0.935"))
 _OTHER_CEILING = {f"defense.label_{a}={b}": f"defense.label_{a}={c}" for a, b, c in _CEILINGS}
 """The experiment's options -> those of the second ceiling, leak AUC 0.746, of the runs that `commands` makes."""
 _LINES = ("solid", "dashed", "dotted", "dashdot")
+Made = Iterator[Table | Figure]
 
 
-def experiment_tables(section: Section) -> list[Table]:
-    made = [matrix_table(section), price_table(section), alarm_table(section), *solver_tables(section)]
-    return [table for table in made if len(table.frame)]
+def special(section: Section) -> list[Table | Figure]:
+    """The tables and figures of what this section is one of, or has the runs for."""
+    made = [*matrix(section), *price_of_privacy(section), *alarms(section), *solvers(section)]
+    return [one for one in made if isinstance(one, Figure) or len(one.frame)]
 
 
-def experiment_figures(section: Section) -> list[Figure]:
-    made = [price_figure(section), alarm_figure(section), matrix_figure(section), *solver_figures(section)]
-    return [figure for figure in made if figure is not None]
-
-
-def _table(section: Section, name: str, title: str, rows: Any, note: str, columns: Sequence[str] | None = None) -> Table:
+def _table(section: Section, name: str, title: str, rows: Any, note: str) -> Table:
     """Cells keep their types: counts beside missing ones stay whole numbers."""
-    return made_table(section, name, title, pd.DataFrame(rows, columns=columns, dtype=object), note, is_open=True)
+    return made_table(section, name, title, pd.DataFrame(rows, dtype=object), note, is_open=True)
 
 
 # Published values
@@ -82,20 +82,14 @@ def measured(value: Value, section: Section) -> OverRuns:
     Only a value that was published as a mean over days is measured by settings of several days.
     """
     groups = [g for g in section.groups if all(_has(g, key, wanted) for key, wanted in value.options.items())]
-    of_days = len({_but_for_the_day(group) for group in groups}) if OVER_DAYS in value.what else len(groups)
-    if value.quantity is None or of_days != 1:
+    over_days = {(g.defense, str({**g.options, "dataset.test_day": ""})) for g in groups}
+    if value.quantity is None or (len(over_days) if OVER_DAYS in value.what else len(groups)) != 1:
         return over_runs([])
     name = value.quantity.removeprefix(LOSS_OF)
     numbers = section.values(name)
     if name != value.quantity:
         numbers = section.of_baseline(numbers).where(~section.runs.undefended) - numbers
     return over_runs(numbers[section.runs.setting.isin([group.name for group in groups])], range_of(name))
-
-
-def _but_for_the_day(group: Setting) -> str:
-    """What distinguishes it from other settings, without the day on which it is tested."""
-    options = sorted((key, str(v)) for key, v in group.options.items() if key != "dataset.test_day")
-    return f"{group.defense} {options}"
 
 
 def _has(group: Setting, key: str, wanted: Any) -> bool:
@@ -122,41 +116,53 @@ def _span(values: Iterable[int | None]) -> str:
 # Every attack against every defense
 
 
-def matrix(section: Section) -> pd.DataFrame:
-    """Two-sided leak AUC at the worst visible layer, over seeds: a line a setting, columns (level of knowledge, attack).
+def matrix(section: Section) -> Made:
+    """Two-sided leak AUC at the worst visible layer: a line a setting, a column an attack, and the strongest of each level.
 
-    Undefended settings first, then from what leaves most to what leaves least without labels.
+    The figure is also of other sections with many attacks. Undefended settings first, then from what leaves most to what
+    leaves least without labels.
     """
+    several = 3 <= len(section.settings) <= 80 and section.counted.name.nunique() >= 5
+    if section.leaks.empty or (section.experiment != MATRIX and not several):
+        return
     leaks = section.leaks[section.leaks.visible | (section.leaks.message == "none")]
     names = leaks.name.map(base_name)
     attack = names.mask(leaks.is_reference & (names != PROBE), "own columns")
     leaks = leaks.assign(attack=attack, level=leaks.level.mask(leaks.is_reference, REFERENCE))
     keys = ["setting", "level", "attack"]
-    worst = leaks.groupby([leaks.index.rename("run"), *keys], sort=False).leak_two_sided.max()
-    cells = over_seeds(worst.reset_index(), keys, "leak_two_sided")
-    chosen = list(dict.fromkeys(name for run in section.runs.run for name in run.config.get("attack") or {}))
-    levels = [*LEVELS, REFERENCE]
-    columns = sorted(
-        {key[1:] for key in cells.index},
-        key=lambda key: (levels.index(key[0]), [*chosen, key[1]].index(key[1]), key[1] != PROBE, key),
+    worst = leaks.groupby([leaks.index.rename("run"), *keys], sort=False).leak_two_sided.max().reset_index()
+    cells = over_seeds(worst, keys, "leak_two_sided").unstack(keys[1:], fill_value=over_runs([]))
+    columns = dict.fromkeys(zip(worst.level, worst.attack, strict=True))
+    levels = [level for level in (*LEVELS, REFERENCE) if level in set(worst.level)]
+    cells = cells[sorted(columns, key=lambda column: (levels.index(column[0]), column[1] == "own columns"))]
+    means = cells.map(lambda cell: cell.mean)
+    order = means.T.groupby(level=0).max().T[levels].join(section.settings.undefended).rename_axis("name").reset_index()
+    order = order.sort_values(["undefended", *levels, "name"], ascending=[*[False] * (len(levels) + 1), True]).name
+    table, promised, title = cells.loc[order], ceilings(section), section.titled(section.utility)
+    frame = pd.DataFrame({"setting": table.index, "runs": section.settings.seeds[table.index].map(int)}, table.index)
+    frame[title], frame["ceiling"] = section.over_seeds(section.utility), pd.Series(promised, dtype=object)
+    drawn = {("", title): frame[title].map(lambda auc: f"{auc.mean:.3f}")}
+    drawn |= {("", "ceiling"): frame.ceiling} if promised else {}
+    drawn |= dict(table.items())
+    words = {}
+    for level in [level for level in levels if level != REFERENCE]:
+        which = means.loc[table.index, level].dropna(how="all").idxmax(axis=1)
+        best = pd.Series({name: table.at[name, (level, attack)] for name, attack in which.items()}, dtype=object)
+        frame[f"strongest, {level}"], frame[f"which, {level}"] = best, which
+        drawn["strongest", level] = frame[f"strongest, {level}"]
+        words |= {(name, ("strongest", level)): f"{best[name].mean:.2f} {attack}" for name, attack in which.items()}
+    note = (
+        "Two-sided leak AUC at the visible layer where it is largest, mean (95 % t-interval over seeds); 0.5 is a coin, 1 "
+        "reads every label. A ceiling bounds what messages add about a label, and not what features predict; refuted: what "
+        "it assumes did not hold. References are no attacks: the best of the probes, and the strongest attack on the "
+        "party's own columns."
     )
-    rows = {name: [cells.get((name, *column), over_runs([])) for column in columns] for name in section.settings.index}
-    table = pd.DataFrame.from_dict(
-        rows, orient="index", columns=pd.MultiIndex.from_tuples(columns, names=["level", "attack"])
-    )
-
-    def rank(name: str) -> tuple[Any, ...]:
-        leaks = (strongest(table.loc[name], level)[1].mean for level in LEVELS)
-        return not section.settings.undefended[name], *(1.0 if math.isnan(leak) else -leak for leak in leaks), name
-
-    return table.loc[sorted(table.index, key=rank)]
-
-
-def strongest(row: pd.Series, level: str) -> tuple[str | None, OverRuns]:
-    """The attack of a level with the largest mean; None and nan without one."""
-    known = {attack: value for (of, attack), value in row.items() if of == level and not math.isnan(value.mean)}
-    attack = max(known, key=lambda name: known[name].mean, default=None)
-    return attack, known[attack] if attack else over_runs([])
+    head = "Every attack against every defense"
+    if section.experiment == MATRIX:
+        for (level, attack), column in table.items():
+            frame[f"{attack}, {level}"] = column
+        yield _table(section, "matrix", head, frame, note)
+    yield heat_map(pd.DataFrame(drawn), f"{section.slug}_matrix", head, note, words=words)
 
 
 def ceilings(section: Section) -> dict[str, float | str]:
@@ -170,125 +176,70 @@ def ceilings(section: Section) -> dict[str, float | str]:
     return found
 
 
-def matrix_table(section: Section) -> Table:
-    if section.experiment != MATRIX or section.leaks.empty:
-        return made_table(section, "matrix", "", [])
-    table, promised = matrix(section), ceilings(section)
-    frame = pd.DataFrame({"setting": table.index, "runs": section.settings.seeds[table.index].map(int)}, table.index)
-    frame[section.titled(section.utility)] = section.over_seeds(section.utility)
-    frame["ceiling"] = [promised.get(name) for name in table.index]
-    for level in (level for level in LEVELS if level in table.columns.get_level_values("level")):
-        best = [strongest(row, level) for _, row in table.iterrows()]
-        frame[f"strongest, {level}"], frame[f"which, {level}"] = zip(
-            *[(value, attack) for attack, value in best], strict=True
-        )
-    for (level, attack), column in table.items():
-        frame[f"{attack}, {level}"] = column
-    note = (
-        "Two-sided leak AUC at the visible layer where it is largest, mean (95 % t-interval over seeds); 0.5 is a coin, 1 "
-        "reads every label. A ceiling bounds what messages add about a label, and not what features predict; refuted: what "
-        "it assumes did not hold. References are no attacks: the best of the probes, and the strongest attack on the "
-        "party's own columns."
-    )
-    return _table(section, "matrix", "Every attack against every defense", frame, note)
-
-
-def matrix_figure(section: Section) -> Figure | None:
-    """Every attack under every defense; the strongest of each level at the right. Also of others with many attacks."""
-    several = 3 <= len(section.settings) <= 80 and section.counted.name.nunique() >= 5
-    if section.leaks.empty or (section.experiment != MATRIX and not several):
-        return None
-    table, promised, utility = matrix(section), ceilings(section), section.over_seeds(section.utility)
-    cells: list[Any] = [
-        ("", section.titled(section.utility), n, math.nan, f"{utility[n].mean:.3f}", None) for n in table.index
-    ]
-    cells += [("", "ceiling", n, math.nan, text_of(promised.get(n, "")), None) for n in table.index if promised]
-    cells += [(*key, n, v.mean, None, text_of(v)) for key, column in table.items() for n, v in column.items()]
-    for level in LEVELS:
-        best = [(name, *strongest(row, level)) for name, row in table.iterrows()]
-        if any(attack for _, attack, _ in best):
-            cells += [
-                ("strongest", level, n, v.mean, f"{v.mean:.2f} {a}" if a else "", f"{text_of(v)} {a or ''}")
-                for n, a, v in best
-            ]
-    note = (
-        "Two-sided leak AUC of each attack, at the visible layer where it is largest: mean over seeds. 0.5 is a coin, 1 "
-        "reads every label. A ceiling bounds what messages add about a label, and not what features predict. References are "
-        "no attacks."
-    )
-    frame = pd.DataFrame(cells, columns=["group", "column", "row", "value", "words", "full"])
-    return heat_map(frame, f"{section.slug}_matrix", "Every attack against every defense", note)
-
-
 # The price of privacy
+
+
+_CURVE = ["ceiling", "label", "made_by"]
 
 
 def price(section: Section) -> pd.DataFrame:
     """A line for each defense and number of epochs: the setting at the rate with the best validation AUC in the first seed.
 
-    Test rows choose nothing. Empty for sections of other experiments, and without validation rows. curve: what a line of the
-    figure has in common; label: the defense; ceiling: of the leak AUC from all messages, 1 where nothing is promised;
-    epochs, rate, setting, auc (`OverRuns` of the test AUC), run: the first seed's.
+    Test rows choose nothing. Empty for sections of other experiments, and without validation rows. label: the defense;
+    ceiling: of the leak AUC from all messages, 1 where nothing is promised; epochs, rate, setting; run: the first seed's.
     """
-    columns = ["curve", "label", "ceiling", "epochs", "rate", "setting", "auc", "run", "seed", "validation"]
-    if section.experiment != PRICE or "validation_auc" not in section.runs:
-        return pd.DataFrame(columns=columns)
-    auc, lines = section.over_seeds("test_auc"), []
-    for setting, of in section.runs.dropna(subset=["validation_auc"]).sort_values("seed").groupby("setting", sort=False):
-        run = of.run.iloc[0]
-        options = section.settings.options[setting]
-        others = {k: v for k, v in options.items() if not k.startswith(("defense", "attack", "epochs", "optimizer.lr"))}
-        choice = run.manifest.choices.get("defense")  # its options may follow from the number of epochs
-        config = {key: value for key, value in run.config.items() if key not in ("epochs", "defense" if choice else "")}
-        config["optimizer"] = {key: value for key, value in run.config["optimizer"].items() if key != "lr"}
-        label = ", ".join([_method(run.config.get("defense") or {}), *in_words(others)])
-        promised = [p.leak_auc_all_messages for p in run.summary.guarantees.values() if p and p.leak_auc_all_messages]
-        curve = f"{options_key(config, ('seed',))} {choice} {of.made_by.iloc[0]}"
-        line = [curve, label, round(min(promised, default=1.0), 3), run.config["epochs"], run.config["optimizer"]["lr"]]
-        lines.append([*line, setting, auc[setting], run, -of.seed.iloc[0], of.validation_auc.iloc[0]])
-    table = pd.DataFrame(lines, columns=columns).sort_values(["seed", "validation"], ascending=False, kind="stable")
-    table = table.drop_duplicates(["curve", "epochs"])
-    return table.sort_values(["ceiling", "label", "curve", "epochs"], ascending=[False, True, True, True])
+    lines = []
+    if section.experiment == PRICE and "validation_auc" in section.runs:
+        firsts = section.runs.dropna(subset="validation_auc").sort_values("seed").drop_duplicates("setting")
+        for p in firsts.itertuples():
+            options = section.settings.options[p.setting].items()
+            others = {k: v for k, v in options if not k.startswith(("defense", "attack", "epochs", "optimizer.lr"))}
+            label = ", ".join([_method(p.run.config.get("defense") or {}), *in_words(others)])
+            promised = [one.leak_auc_all_messages for one in p.run.summary.guarantees.values() if one]
+            ceiling = round(min(filter(None, promised), default=1.0), 3)
+            rate = p.run.config["optimizer"]["lr"]
+            lines.append(
+                [ceiling, label, p.made_by, p.run.config["epochs"], rate, p.setting, p.run, p.seed, p.validation_auc]
+            )
+    table = pd.DataFrame(lines, columns=[*_CURVE, "epochs", "rate", "setting", "run", "seed", "validation"])
+    table = table.sort_values(["seed", "validation"], ascending=[True, False], kind="stable")
+    table = table.drop_duplicates([*_CURVE, "epochs"])
+    return table.sort_values([*_CURVE, "epochs"], ascending=[False, True, True, True], ignore_index=True)
 
 
-def price_table(section: Section) -> Table:
-    """A line a defense, three columns for each number of epochs: test AUC, the chosen rate, and the runs."""
+def price_of_privacy(section: Section) -> Made:
+    """A line a defense, three columns for each number of epochs; a colour for each defense, a kind of line a ceiling."""
     table, rows = price(section), []
-    for _, of in table.groupby("curve", sort=False):
-        first, by_epochs = of.iloc[0], of.set_index("epochs")
-        row = {"defense": first.label, "ceiling": None if first.ceiling == 1 else float(first.ceiling)}
+    table["y"] = table.setting.map(section.over_seeds("test_auc"))
+    for (ceiling, label, _), of in table.groupby(_CURVE, sort=False):
+        row, by_epochs = {"defense": label, "ceiling": None if ceiling == 1 else ceiling}, of.set_index("epochs")
         for n in sorted(set(table.epochs)):
-            auc, rate = by_epochs.loc[n, ["auc", "rate"]] if n in by_epochs.index else (None, None)
+            auc, rate = by_epochs.loc[n, ["y", "rate"]] if n in by_epochs.index else (None, None)
             row[f"test AUC, {n} epoch{'s' * (n > 1)}"] = auc
             row |= {f"rate, {n}": rate and f"{rate:g}", f"runs, {n}": auc and auc.runs}
         rows.append(row)
+    if not rows:
+        return
     note = (
         "Test AUC: mean (95 % t-interval over seeds) at the learning rate with the highest validation AUC in the first "
         "seed, which has them all. Ceiling: of the leak AUC from all messages of a run. "
         "`vflbench report DIR --commands` prints the commands for the other seeds at these rates."
     )
-    return _table(section, "price", "The price of label privacy", rows, note)
-
-
-def price_figure(section: Section) -> Figure | None:
-    """A colour for each defense, a kind of line for each ceiling."""
-    table = price(section)
-    if table.empty:
-        return None
-    points = spread(table.set_index(["label", "ceiling", "curve", "epochs", "setting"]).auc)
-    promised = sorted(set(points.ceiling[points.ceiling < 1]), reverse=True)
-    place = [promised.index(value) if value < 1 else 0 for value in points.ceiling]
-    points = points.assign(
-        label=points.label + [f", ceiling {value:.3f}" * (value < 1) for value in points.ceiling],
-        style=points.groupby("label").setting.transform("first"),
-        x=points.epochs.astype(str),
-        line=[_LINES[number % 4] for number in place],
-        hollow=[number > 0 for number in place],
-        part=points.curve,
+    title = "The price of label privacy"
+    yield _table(section, "price", title, rows, note)
+    promised = sorted(set(table.ceiling[table.ceiling < 1]), reverse=True)
+    place = table.ceiling.map(lambda value: promised.index(value) if value < 1 else 0)
+    points = table.assign(
+        label=table.label + [f", ceiling {value:.3f}" * (value < 1) for value in table.ceiling],
+        style=table.groupby("label").setting.transform("first"),
+        x=table.epochs.astype(str),
+        line=place.map(lambda number: _LINES[number % 4]),
+        hollow=place > 0,
+        part=table.label + table.ceiling.astype(str) + table.made_by,
     )
     axes = names(alt.X, "epochs", list(map(str, sorted(set(table.epochs))))), numbers(alt.Y, "test AUC")
     note = "At the learning rates that validation rows chose. Means over seeds with 95 % t-intervals."
-    return curves(points, section.styles, *axes, f"{section.slug}_price", "The price of label privacy", note)
+    yield curves(points, section.styles, *axes, f"{section.slug}_price", title, note)
 
 
 def commands(section: Section) -> list[str]:
@@ -297,7 +248,7 @@ def commands(section: Section) -> list[str]:
     They skip runs that are there. Empty for sections of other experiments.
     """
     lines = []
-    for p in price(section).sort_values(["curve", "epochs"]).itertuples():
+    for p in price(section).itertuples():
         keys = [f"dataset.{key}" for key in ("path", "rows", "min_count", "numeric_transform")]
         given = [f"{key}={value}" for key in keys if (value := p.run.option(key)) is not None]
         words = [f"dataset={p.run.dataset}", *given, f"epochs={p.epochs}", f"optimizer.lr={p.rate:g}"]
@@ -321,98 +272,76 @@ def _method(defense: Mapping[str, Any]) -> str:
 
 # Seconds of solvers by the size of a batch
 
-_SIZE = ["rows", "columns"]
+
+_SIZE = {"rows": "dataset.rows", "columns": "dataset.features"}
 
 
 def published_seconds() -> pd.DataFrame:
     """The published seconds of the integer programme by rows and columns; mark `*` where several batches match."""
     values = read_experiment(config_folder() / "experiment" / f"{SOLVERS[0]}.yaml").values
-    lines = [(v.options["dataset.rows"], v.options["dataset.features"], v.number, v.mark) for v in values]
-    return pd.DataFrame(lines, columns=[*_SIZE, "solver_seconds", "mark"]).set_index(_SIZE)
+    lines = [(*(v.options[key] for key in _SIZE.values()), v.number, v.mark) for v in values]
+    return pd.DataFrame(lines, columns=[*_SIZE, "solver_seconds", "mark"]).set_index([*_SIZE])
 
 
-def solver_seconds(runs: Sequence[Run]) -> pd.DataFrame:
+def solver_seconds(section: Section, runs: pd.DataFrame) -> pd.DataFrame:
     """(rows, columns, attack) -> means over the batches of that size, each with the same weight.
 
-    Runs that did not rebuild a batch from the updates of federated training are left out. ended: the share of searches that
-    ended within their limit.
+    Only of batches that were rebuilt from the updates of federated training. ended: the share of searches that ended within
+    their limit.
     """
-    entries = [
-        (run.option("dataset.rows"), run.option("dataset.features"), entry.attack, name, value.mean, entry.batches)
-        for run in runs
-        for entry in run.summary.reconstructions
-        if entry.message == "update"
-        for name, value in entry.figures.items()
-    ]
-    frame = pd.DataFrame(entries, columns=[*_SIZE, "attack", "figure", "value", "batches"]).dropna()
-    frame["value"] = frame.value.astype(float) * frame.batches
-    sums = frame.groupby([*_SIZE, "attack", "figure"], sort=False)[["value", "batches"]].sum()
-    return (sums.value / sums.batches).unstack("figure").reindex(columns=["solver_seconds", "ended", "matches", "unique"])
+    lines = section.rebuilt[(section.rebuilt.message == "update") & section.rebuilt.index.isin(runs.index)]
+    figures = ["solver_seconds", "ended", "matches", "unique"]
+    values = lines.reindex(columns=[f"rebuilt.{name}" for name in figures]).set_axis(figures, axis=1)
+    sizes = [lines.index.map(lambda place, key=key: runs.run[place].option(key)).rename(name) for name, key in _SIZE.items()]
+    of_batches = [values.mul(lines.batches, axis=0), values.notna().mul(lines.batches, axis=0)]
+    sums, counts = (of.groupby([*sizes, lines.attack], sort=False).sum() for of in of_batches)
+    return sums / counts
 
 
-def solver_tables(section: Section) -> list[Table]:
-    """A table for each family of runs that differ in nothing but the size of a batch: a line per size.
+def solvers(section: Section) -> Made:
+    """For each family of runs that differ in nothing but the size of a batch a table, a line per size, and a figure.
 
-    Of the batches of a size that match is known only where all searches ended.
+    Of the batches of a size that match is known only where all searches ended. The figure has a part for the published
+    values and one for each attack: rows by columns, seconds on one logarithmic scale.
     """
-    made = []
-    for suffix, name, runs in _families(section):
-        seconds, published = solver_seconds(runs), published_seconds()
+    if section.experiment not in SOLVERS:
+        return
+    options = section.settings.options.map(lambda of: {k: v for k, v in of.items() if k not in _SIZE.values()})
+    runs = section.runs.assign(family=section.runs.setting.map(options).map(lambda of: ", ".join(in_words(of))))
+    families = list(runs.groupby(["family", "made_by"], sort=False))
+    for place, ((name, _), of_family) in enumerate(families, 1):
+        end, seconds, published = f"_{place}" * (len(families) > 1), solver_seconds(section, of_family), published_seconds()
         if seconds.empty:
             continue
         frame = published.solver_seconds.astype(object).fillna(published.mark).to_frame("published s")
         for attack, of in seconds.groupby("attack", sort=False):
             of = of.droplevel("attack")[["solver_seconds", "ended"]].set_axis([f"{attack} s", f"{attack}, ended"], axis=1)
             frame = frame.join(of, how="outer")
-        fit = seconds[(seconds["ended"] == 1) & seconds["unique"].notna()].groupby(_SIZE).max()
+        fit = seconds[(seconds["ended"] == 1) & seconds["unique"].notna()].groupby([*_SIZE]).max()
         frame = frame.join(pd.DataFrame({"batches that fit": fit["matches"], "with a twin": 1 - fit["unique"]}))
         note = (
             "Mean seconds of a search over the batches of a size, each batch with the same weight, and the share of "
             "searches that ended within their limit. Published: on another machine, with another solver; * where the paper "
             "gives no time, as several batches match. With a twin: the share of batches for which another batch matches."
         )
-        title = "Seconds to rebuild a batch" + (f": {name}" if name else "")
-        made.append(_table(section, f"solvers{suffix}", title, frame.reset_index(), note))
-    return made
-
-
-def solver_figures(section: Section) -> list[Figure | None]:
-    """A part for the published values and one for each attack: rows by columns, seconds on one logarithmic scale."""
-    return [solver_figure(solver_seconds(runs), f"{section.slug}_solvers{end}") for end, _, runs in _families(section)]
-
-
-def solver_figure(seconds: pd.DataFrame, slug: str) -> Figure | None:
-    """None if no time is known."""
-    if seconds.solver_seconds.isna().all():
-        return None
-    places = ["attack", "columns", "rows"]
-    published = published_seconds().reset_index().assign(attack="published", ended=1.0)
-    known = pd.concat([published, seconds.reset_index()]).set_index(places)
-    attacks, columns, rows = (known.index.unique(place) for place in places)
-    whole = known.reindex(pd.MultiIndex.from_product([attacks, sorted(columns), sorted(rows)], names=places))
-    cells = []
-    for (attack, across, down), p in whole.iterrows():
-        value = p.solver_seconds
-        time = f"{'>' * (p.ended < 1)}{value:{'.0f' if value >= 100 else '.2g'}}"
-        words = ("" if pd.isna(p.mark) else p.mark) if pd.isna(value) else time
-        cells.append((attack, f"{across} columns", f"{down} rows", value, words, (words and f"{words} s") or "not run"))
-    frame = pd.DataFrame(cells, columns=["group", "column", "row", "value", "words", "full"])
-    positive = frame.value[frame.value > 0]
-    note = "Seconds; > marks a size at which not every search ended, * one for which the paper gives no time."
-    title = "Seconds to rebuild a batch, by rows and columns"
-    return heat_map(frame, slug, title, note, low=positive.min(), high=positive.max(), log=True)
-
-
-def _families(section: Section) -> list[tuple[str, str, list[Run]]]:
-    """(end of a slug, what distinguishes it, runs) of the runs that differ in nothing but the size of a batch."""
-    sizes = ("dataset.rows", "dataset.features")
-    found: dict[Any, Any] = {}
-    for p in section.runs.itertuples() if section.experiment in SOLVERS else ():
-        dataset = {key: value for key, value in p.run.config["dataset"].items() if f"dataset.{key}" not in sizes}
-        options = {key: value for key, value in section.settings.options[p.setting].items() if key not in sizes}
-        key = f"{options_key({**p.run.config, 'dataset': dataset}, ('seed',))} {p.made_by}"
-        found.setdefault(key, (", ".join(in_words(options)), []))[1].append(p.run)
-    return [(f"_{place}" * (len(found) > 1), *of) for place, of in enumerate(found.values(), 1)]
+        title = f"Seconds to rebuild a batch{f': {name}' * bool(name)}"
+        yield _table(section, f"solvers{end}", title, frame.reset_index(), note)
+        known = pd.concat([published.reset_index().assign(attack="published", ended=1.0), seconds.reset_index()])
+        wide = known.set_index(["rows", "attack", "columns"]).solver_seconds.unstack(["attack", "columns"]).sort_index()
+        parts = known.attack.unique(), sorted(known["columns"].unique())
+        wide = wide.reindex(columns=pd.MultiIndex.from_product(parts))
+        wide = wide.rename("{} rows".format).rename("{} columns".format, axis="columns", level=1)
+        words = {}
+        for p in known.itertuples():
+            time = f"{'>' * (p.ended < 1)}{p.solver_seconds:{'.0f' if p.solver_seconds >= 100 else '.2g'}}"
+            said = time if p.solver_seconds == p.solver_seconds else p.mark
+            words[f"{p.rows} rows", (p.attack, f"{p.columns} columns")] = said
+        if seconds.solver_seconds.notna().any():
+            note = "Seconds; > marks a size at which not every search ended, * one for which the paper gives no time."
+            times = known.solver_seconds[known.solver_seconds > 0]
+            how = {"low": times.min(), "high": times.max(), "log": True}
+            title = "Seconds to rebuild a batch, by rows and columns"
+            yield heat_map(wide, f"{section.slug}_solvers{end}", title, note, words=words, **how)
 
 
 # When SplitGuard notices a label party that cheats, and how often it accuses an honest one
@@ -423,34 +352,56 @@ Scores = dict[str, dict[int, float]]
 """Party -> batch -> score of a fake batch."""
 
 
-def alarms(section: Section, thresholds: Sequence[float]) -> pd.DataFrame:
-    """A line for each setting with the defense, policy and threshold, from the scores in the logs: no run is computed again.
+def alarms(section: Section) -> Made:
+    """From the scores in the logs, without computing a run again: a line for each setting, policy and threshold; and by
+    threshold, of the policy that the runs used, the share that is noticed, and the share that is falsely accused.
 
-    cheating, honest: runs with an adversary and without, also those beside; batches: at which cheating ones were noticed;
-    false_alarms: honest runs that accused somebody. used: whether it is the policy of the runs.
+    Cheating are runs with an adversary; honest those without, also those beside the others.
     """
-    lines = []
+    lines: list[dict[str, Any]] = []
     for group in section.groups:
         defense = group.runs[0].config.get("defense") or {}
         if "split_guard" not in defense:
             continue
         options = defense["split_guard"] or {}
         window, used = options.get("window") or 10, options.get("policy") or "average"
-        logs = [
-            (_scores(run, "") if run.adversaries else {}, _scores(run, HONEST if run.adversaries else ""))
-            for run in group.runs
-        ]
-        cheating, honest = ([scores for scores in of if scores] for of in zip(*logs, strict=True))
+        cheating = [scores for run in group.runs if run.adversaries and (scores := _scores(run, ""))]
+        honest = [scores for run in group.runs if (scores := _scores(run, HONEST if run.adversaries else ""))]
         for policy in POLICIES if cheating or honest else ():
-            for threshold in thresholds:
+            for threshold in [(step + 0.5) / 25 for step in range(25)]:
                 batches, accused = (
                     [batch for scores in of if (batch := _noticed(scores, policy, window, threshold)) is not None]
                     for of in (cheating, honest)
                 )
                 line = {"setting": group.name, "policy": policy, "window": window, "threshold": threshold}
-                line |= {"cheating": len(cheating), "batches": batches, "honest": len(honest), "false_alarms": len(accused)}
-                lines.append(line | {"used": policy == used})
-    return pd.DataFrame(lines)
+                line |= {"used": policy == used, "batches": batches, "accused": len(accused)}
+                lines.append(line | {"cheating": len(cheating), "honest": len(honest)})
+    if not lines:
+        return
+    read, counts = pd.DataFrame(lines), ["noticed", "at batch (median)", "first", "last", "false alarms"]
+    picks = zip(counts[1:4], (statistics.median, min, max), strict=True)
+    read = read.assign(
+        **{name: pd.Series([pick(of) if of else None for of in read.batches], dtype=object) for name, pick in picks}
+    )
+    parts = []
+    drawn = read.used & read.setting.isin(list(dict.fromkeys(read.setting))[:MOST_LINES])
+    for what, count, runs, line in (
+        ("noticed", read.batches.map(len), read.cheating, "solid"),
+        ("false alarms", read.accused, read.honest, "dotted"),
+    ):
+        read[what] = count.astype(str) + " of " + runs.astype(str)
+        part = pd.DataFrame({"label": read.setting + f": {what}", "y": count / runs.where(runs > 0), "more": read[what]})
+        parts.append(part.assign(style=read.setting, x=read.threshold, line=line, mark=False)[drawn])
+    note = (
+        "Runs with an adversary that were noticed, and at which batch; honest runs, also those beside the others, that "
+        "raised an alarm. Each policy at each threshold is applied to the scores in the logs."
+    )
+    in_table = read[read.threshold.isin((0.3, 0.5, 0.7, 0.9))][["setting", "policy", "window", "threshold", *counts]]
+    yield _table(section, "alarms", "When split_guard raises an alarm", in_table, note)
+    note = "Each threshold is applied to the scores in the logs, with the policy of the run; see the table of alarms."
+    title = "Cheating label parties that are noticed, and honest ones that are accused"
+    axes = numbers(alt.X, "threshold"), numbers(alt.Y, "share of runs")
+    yield curves(pd.concat(parts), section.styles, *axes, f"{section.slug}_alarms", title, note)
 
 
 def _scores(run: Run, within: str) -> Scores:
@@ -471,38 +422,3 @@ def _noticed(run: Scores, policy: str, window: int, threshold: float) -> int | N
         places, values = sorted(scores), [scores[batch] for batch in sorted(scores)]
         batches += [at for n, at in enumerate(places, 1) if alarm(values[:n], policy, window, threshold)][:1]
     return min(batches, default=None)
-
-
-def alarm_table(section: Section) -> Table:
-    """A line for each setting, policy and threshold."""
-    rows = []
-    for p in alarms(section, (0.3, 0.5, 0.7, 0.9)).itertuples():
-        when = [statistics.median(p.batches), min(p.batches), max(p.batches)] if p.batches else [None, None, None]
-        counts = [f"{len(p.batches)} of {p.cheating}", *when, f"{p.false_alarms} of {p.honest}"]
-        rows.append([p.setting, p.policy, p.window, p.threshold, *counts])
-    columns = ("setting", "policy", "window", "threshold", "noticed", "at batch (median)", "first", "last", "false alarms")
-    note = (
-        "Runs with an adversary that were noticed, and at which batch; honest runs, also those beside the others, that "
-        "raised an alarm. Each policy at each threshold is applied to the scores in the logs."
-    )
-    return _table(section, "alarms", "When split_guard raises an alarm", rows, note, columns)
-
-
-def alarm_figure(section: Section) -> Figure | None:
-    """By threshold, of the policy that the runs used: the share that is noticed, and the share that is falsely accused."""
-    read = alarms(section, [(step + 0.5) / 25 for step in range(25)])
-    if read.empty:
-        return None
-    read = read[read.used & read.setting.isin(list(dict.fromkeys(read.setting))[:MOST_LINES])]
-    parts = []
-    for what, count, runs, line in (
-        ("noticed", read.batches.map(len), read.cheating, "solid"),
-        ("false alarms", read.false_alarms, read.honest, "dotted"),
-    ):
-        words = count.astype(str) + " of " + runs.astype(str)
-        part = read.assign(label=read.setting + f": {what}", y=count / runs.where(runs > 0), words=words, line=line)
-        parts.append(part[["label", "y", "words", "line"]].assign(style=read.setting, x=read.threshold, mark=False))
-    note = "Each threshold is applied to the scores in the logs, with the policy of the run; see the table of alarms."
-    title = "Cheating label parties that are noticed, and honest ones that are accused"
-    axes = numbers(alt.X, "threshold"), numbers(alt.Y, "share of runs")
-    return curves(pd.concat(parts), section.styles, *axes, f"{section.slug}_alarms", title, note)

@@ -1,5 +1,7 @@
 """`vflbench report`: reads folders of outputs, writes one page, its tables and its figures."""
 
+import base64
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +16,7 @@ from markupsafe import Markup, escape
 from vflbench.errors import UserError
 from vflbench.plain_files import replaced
 from vflbench.report import charts, group, pictures, words
-from vflbench.report.experiments import experiment_figures, experiment_tables, published_table, scale_of
+from vflbench.report.experiments import published_table, scale_of, special
 from vflbench.report.group import Section
 from vflbench.report.published import PublishedExperiment, read_experiments
 from vflbench.report.tables import DCS, Table, not_averaged, tables
@@ -136,9 +138,11 @@ def _write(folder: Path, name: str, content: str | bytes) -> None:
 def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Oddity]) -> dict[str, Any]:
     """What the page has of a section."""
     made = tables(section)
-    first = [table for table in made if table.is_open] + experiment_tables(section)
+    specials = special(section)
+    first = [table for table in (*made, *specials) if isinstance(table, Table) and table.is_open]
     first += [published_table(section, experiment)] if experiment is not None else []
-    drawn = [*charts.charts(section), *experiment_figures(section), *pictures.figures(section, odd)]
+    drawn = [*charts.charts(section), *(one for one in specials if isinstance(one, charts.Figure))]
+    drawn += pictures.figures(section, odd)
     before = 1 if len(section.settings) > 1 else len(drawn)  # so many stand before the tables
     return {
         "title": shown(section.title),
@@ -318,7 +322,12 @@ def _policy(style: str, scripts: Sequence[str]) -> str:
     allowed = (
         "default-src 'none'",
         "img-src data:",
-        f"style-src {charts.digest(style)}",
-        f"script-src {' '.join(map(charts.digest, scripts))}",
+        f"style-src {_digest(style)}",
+        f"script-src {' '.join(map(_digest, scripts))}",
     )
     return "; ".join((*allowed, "base-uri 'none'", "form-action 'none'"))
+
+
+def _digest(script: str) -> str:
+    """As a Content-Security-Policy names a script or a style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

@@ -2,10 +2,12 @@
 
 import base64
 import io
+import itertools
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,7 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from vflbench.errors import UserError
-from vflbench.numerics.interval import over_runs
-from vflbench.report.charts import ACROSS, INK, SOFT, Figure, Level, curves, finished, heat_map, names, numbers, spread, text
+from vflbench.report.charts import INK, SOFT, Figure, Level, curves, finished, heat_map, names, numbers, text
 from vflbench.report.group import Section, over_seeds, slugged
 from vflbench.report.tables import text_of
 from vflbench.results.folder import RECONSTRUCTIONS, Unreadable, read_bytes, shown
@@ -48,11 +49,8 @@ _MOST_PAIRS, _MOST_ROWS, _MOST_PICTURES = 12, 40, 20
 def figures(section: Section, odd: list[Oddity]) -> list[Figure]:
     """What was rebuilt of a section, and how well. odd: takes the files that can't be read."""
     rebuilt = rebuilt_by(section)
-    made: list[Figure | None] = [gains_figure(section, rebuilt)]
-    for end, of in _of_one_data(rebuilt, section):
-        made += [*_recovery(section, of, end), *_against(section, of, end)]
-    made.append(picture_table(section, rebuilt))
-    return [*(figure for figure in made if figure is not None), *rebuilt_figures(section, odd)]
+    made = (gains_figure(section, rebuilt), _of_one_data(section, rebuilt), picture_table(section, rebuilt))
+    return [*itertools.chain(*made), *rebuilt_figures(section, odd)]
 
 
 # How well
@@ -94,23 +92,19 @@ def gains(rebuilt: pd.DataFrame) -> pd.DataFrame:
     return gain.rename("gain").reset_index().dropna()
 
 
-def gains_figure(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
+def gains_figure(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
     """What every attack on features closes of the best guess's error."""
-    cells = over_seeds(gains(rebuilt), ["attack", "setting"], "gain", "r2")
-    attacks, settings = (cells.index.unique(level) for level in ("attack", "setting"))
-    if not 2 <= len(settings) <= MOST_SETTINGS:
-        return None
-    order = [name for name in section.settings.index if name in settings]
-    score = [text_of(value.mean) for value in section.over_seeds(section.utility)[order]]
-    facts = pd.DataFrame({"group": "", "column": section.titled(section.utility), "row": order, "words": score})
-    whole = pd.MultiIndex.from_product([attacks, order], names=["column", "row"])
-    cells = spread(cells.reindex(whole, fill_value=over_runs([]))).rename(columns={"y": "value", "words": "full"})
-    cells = cells.assign(group="attacks", full=cells.full.map(text_of))
-    note = (
-        "The share of the best guess's error that each attack removes, mean over seeds: 1 rebuilds exactly, 0 or less is no "
-        "better than guessing."
-    )
-    return heat_map(pd.concat([facts, cells]), f"{section.slug}_gains", "Rebuilt beyond the best guess", note, low=0.0)
+    cells = over_seeds(gains(rebuilt), ["attack", "setting"], "gain", "r2").unstack("attack")
+    if 2 <= len(cells) <= MOST_SETTINGS:
+        scores = section.over_seeds(section.utility).map(lambda value: text_of(value.mean))
+        order = [name for name in section.settings.index if name in cells.index]
+        drawn = {("", section.titled(section.utility)): scores} | {("attacks", attack): cells[attack] for attack in cells}
+        table = pd.DataFrame(drawn).loc[order]
+        note = (
+            "The share of the best guess's error that each attack removes, mean over seeds: 1 rebuilds exactly, 0 or less "
+            "is no better than guessing."
+        )
+        yield heat_map(table, f"{section.slug}_gains", "Rebuilt beyond the best guess", note, low=0.0)
 
 
 def strongest(rebuilt: pd.DataFrame) -> str:
@@ -132,23 +126,25 @@ def bits_per_row(run: Run) -> float:
     return 8 * sum(row.value for row in sent if row.epoch == last) / (rows // size * size) if rows >= size > 0 else math.nan
 
 
-def _of_one_data(rebuilt: pd.DataFrame, section: Section) -> list[tuple[str, pd.DataFrame]]:
-    """(end of a slug, lines) of settings with the same rows, for which guesses without messages are the same too."""
-    data = rebuilt.run.map({n: str(run.config.get("dataset")) for n, run in section.runs.run.items()})
+def _of_one_data(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
+    """Figures of settings with the same rows, for which guesses without messages are the same too."""
+    data = rebuilt.run.map(section.runs.run.map(lambda run: str(run.config.get("dataset"))))
     parts = [of for _, of in rebuilt.groupby(data, sort=False) if 2 <= of.setting.nunique() <= MOST_SETTINGS]
-    return [(f"_{place}" * (len(parts) > 1), of) for place, of in enumerate(parts, 1)]
+    for place, of in enumerate(parts, 1):
+        end = f"_{place}" * (len(parts) > 1)
+        yield from (*_recovery(section, of, end), *_against(section, of, end))
 
 
 def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
     """A figure a quantity, a row a setting, a colour an attack; guesses as upright lines."""
     answers = rebuilt[rebuilt.guess == ""]
     order = [name for name in section.settings.index if name in set(answers.setting)]
-    for figure in [f for f in RECOVERY if f in answers and answers[f].notna().any()][:3]:
+    for figure in [name for name in RECOVERY if name in answers and answers[name].notna().any()][:3]:
         is_log = figure in _LOGARITHMIC  # an attacker who is misled is off by ten times as much as others
         least = _LEAST if is_log else -math.inf  # an exact answer has a place too
-        points = spread(over_seeds(answers, ["attack", "setting"], figure)).rename(columns=ACROSS)
-        points = points.rename(columns={"attack": "label", "setting": "y"}).assign(line="none")
-        points[["x", "x_low"]] = points[["x", "x_low"]].clip(lower=least)
+        points = over_seeds(answers, ["attack", "setting"], figure).rename("x").reset_index().assign(line="none")
+        points["x"] = [replace(v, mean=max(v.mean, least), low=max(v.low, least)) for v in points.x]
+        points = points.rename(columns={"attack": "label", "setting": "y"})
         axes = numbers(alt.X, RECOVERY[figure], log=10 * is_log), names(alt.Y, "", order)
         slug, title = f"{section.slug}_recovery_{figure}{end}", f"What is rebuilt: {RECOVERY[figure]}"
         note = "Means over seeds with 95 % t-intervals; upright lines: guesses without messages."
@@ -158,31 +154,28 @@ def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Fig
 
 def _against(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
     """A quantity of the strongest attack against bits sent and against utility, a mark a setting; then its pictures."""
-    attack = strongest(rebuilt)
+    attack, utility = strongest(rebuilt), section.utility
     of = rebuilt[rebuilt.attack == attack]
     answers, slug = of[of.guess == ""], f"{section.slug}_inversion_{slugged(attack)}"
     figure = next((f for f in ("ssim", *FIGURES) if f in answers and answers[f].notna().any()), None)
-    utility, score = section.utility, section.titled(section.utility)
-    sent = section.runs.run.map(bits_per_row), "bits", "bits sent", numbers(alt.X, _BITS, log=2)
-    for values, name, what, axis in (
-        sent,
-        (section.values(utility), utility, score, numbers(alt.X, f"{score} of the model")),
+    score = section.titled(utility)
+    for kind, values, what, axis in (
+        ("bits", section.runs.run.map(bits_per_row), "bits sent", numbers(alt.X, _BITS, log=2)),
+        ("utility", section.values(utility), score, numbers(alt.X, f"{score} of the model")),
     ):
         known = answers.assign(value=answers.run.map(values))
-        if figure is None or not (known.value > 0).any():
-            continue
-        x = spread(over_seeds(known, ["setting"], "value", name)).rename(columns=ACROSS)
-        points = spread(over_seeds(answers, ["setting"], figure)).merge(x, on="setting")
-        points = points.rename(columns={"setting": "label"}).assign(line="none")
-        note = f"Rebuilt by {attack}. Means over seeds with 95 % t-intervals; lines: guesses without messages."
-        which = f"{slug}_{figure}_{'bits' if name == 'bits' else 'utility'}{end}"
-        axes, title = (axis, numbers(alt.Y, figure.replace("_", " "))), f"Rebuilt data against {what}"
-        yield curves(points, section.styles, *axes, which, title, note, levels=_guesses(of, figure))
+        if figure is not None and (known.value > 0).any():
+            x = over_seeds(known, ["setting"], "value", "bits" if kind == "bits" else utility)
+            points = pd.DataFrame({"x": x, "y": over_seeds(known, ["setting"], figure)}).rename_axis("label").reset_index()
+            note = f"Rebuilt by {attack}. Means over seeds with 95 % t-intervals; lines: guesses without messages."
+            axes, levels = (axis, numbers(alt.Y, figure.replace("_", " "))), _guesses(of, figure)
+            which, title = f"{slug}_{figure}_{kind}{end}", f"Rebuilt data against {what}"
+            yield curves(points.assign(line="none"), section.styles, *axes, which, title, note, levels=levels)
     firsts = section.runs[section.runs.setting.isin(answers.setting)].drop_duplicates("setting")[:24]
-    pairs = {s: pair for s, run in zip(firsts.setting, firsts.run, strict=True) if (pair := _pictures_of(run, attack))}
+    pairs = {p.setting: pair for p in firsts.itertuples() if (pair := _pictures_of(p.run, attack))}
     if pairs:
-        shown = [("true", next(iter(pairs.values()))[0]), *((name, answer) for name, (_, answer) in pairs.items())]
-        lines = [(name, row_of(of)) for name, of in shown]
+        true = next(iter(pairs.values()))[0]
+        lines = [("true", row_of(true)), *((name, row_of(answer)) for name, (_, answer) in pairs.items())]
         said = f"True pictures, and below them the same as {attack} rebuilt them from {', '.join(pairs)}."
         yield picture_figure([("", lines)], f"{slug}_pictures{end}", f"Rebuilt pictures: {attack}", "", said)
 
@@ -256,20 +249,20 @@ def _pairs(run: Run) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
             yield key, (truth, answer)
 
 
-def picture_table(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
+def picture_table(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
     """The same pictures of the first seed: a part for each depth and number of levels, a line for each mechanism."""
     runs = section.runs[section.runs.seed == section.runs.seed.min()]
     options = {"depth": "model.bottom_layers", "levels": "defense.quantize.levels", "biased": "defense.binomial.biased"}
     runs = runs.assign(**{name: [run.option(key) for run in runs.run] for name, key in options.items()})
     if section.experiment != PICTURES or rebuilt.empty or not runs.levels.notna().any():
-        return None
+        return
     attack = strongest(rebuilt)
     noise = runs.biased.map({True: MECHANISMS[3], False: MECHANISMS[2]}).fillna(MECHANISMS[1])
     runs["mechanism"] = noise.where(runs.levels.notna(), MECHANISMS[0])
     figures = rebuilt[(rebuilt.attack == attack) & (rebuilt.guess == "")].set_index("run")
     pairs = {n: pair for n, run in runs.run.items() if (pair := _pictures_of(run, attack))}
     if not pairs:
-        return None
+        return
     original = next(iter(pairs.values()))[0]
     chosen = np.linspace(0, len(original) - 1, min(_ACROSS, len(original))).round().astype(int)
     same = runs[[n in pairs and np.array_equal(pairs[n][0], original) for n in runs.index]]
@@ -286,7 +279,7 @@ def picture_table(section: Section, rebuilt: pd.DataFrame) -> Figure | None:
         blocks.append((f"{depth} layers, {levels:g} levels", lines))
     slug, title = f"{section.slug}_pictures_{slugged(attack)}", f"Pictures rebuilt by {attack.replace('_', ' ')}"
     said = "For each depth and number of levels the true pictures and, below them, what was rebuilt of each."
-    return picture_figure(blocks, slug, title, "Identified by chance: 5 %.", said)
+    yield picture_figure(blocks, slug, title, "Identified by chance: 5 %.", said)
 
 
 Lines = Sequence[tuple[str, Image.Image | None]]
