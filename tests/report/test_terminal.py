@@ -273,21 +273,15 @@ def test_the_table_begins_with_what_breaks_a_ceiling_and_the_worst_attack_of_eac
         "of marvell, 0.680; its assumption does not hold here: the classes are isotropic Gaussians"
     ) in lines
     assert "defense  marvell falls to remainder (AUC 0.9999): above the ceiling of 0.680" in lines
+    changed = ["gradient", "a", "f2", "AUC", "0.7", "0.68", "0.72", "-"]
     assert [re.split("  +", line) for line in levels[-4:]] == [
-        ["without labels", "remainder", "AUC 0.9999", "0.990 to 0.9999", "gradients at a f2", "-"],
-        ["with 100 known labels", "completion", "AUC 0.800", "0.780 to 0.820", "embeddings at a f2", "0.650"],
-        [
-            "with 100 known labels, of what the defense changes",
-            "completion",
-            "AUC 0.700",
-            "0.680 to 0.720",
-            "gradients at a f2",
-            "-",
-        ],
-        ["reference: probe", "probe", "AUC 0.990", "0.985 to 0.995", "gradients at a f2", "-"],
+        ["messages only", "remainder", "gradient", "a", "f2", "AUC", "0.9999", "0.9899", "0.9999", "-"],
+        ["known labels", "completion", "embedding", "a", "f2", "AUC", "0.8", "0.78", "0.82", "0.65"],
+        ["known labels, of what the defense changes", "completion", *changed],
+        ["reference: probe", "probe", *["gradient", "a", "f2", "AUC", "0.99", "0.985", "0.995", "-"]],
     ]
     facts = [re.split("  +", line) for line in text.splitlines()]
-    assert ["assumption holds", "False"] in facts
+    assert ["assumption holds", "no"] in facts
     assert ["tested", "party a, layer f2, anisotropy 812, effective dimension 0 3.1"] in facts
 
 
@@ -318,4 +312,4 @@ def test_leaks_about_more_than_two_classes_have_figures_of_their_own(tmp_path):
     of_classes = leak("kmeans", "f2", None) | {"classes": {name: {"mean": value} for name, value in values.items()}}
     text = final_table(write_run(tmp_path / "run", leaks=[of_classes]))
     rows = [line.split() for line in text.splitlines() if line.startswith(("attack", "kmeans"))]
-    assert [row[5:9] for row in rows] == [["accuracy", "AMI", "macro", "AUC"], ["0.4", "0.2", "0.6", "messages"]]
+    assert [row[5:9] for row in rows] == [["accuracy", "ami", "macro", "auc"], ["0.4", "0.2", "0.6", "messages"]]

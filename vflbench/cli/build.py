@@ -83,6 +83,6 @@ def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: 
     checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
     with leaving_errors(recorder):
         summary = run(experiment, recorder, checkpoint)
-        recorder.finish(summary, lambda summary, manifest: table_text(Run(folder, {}, summary, manifest)))
+        recorder.finish(summary, lambda summary, manifest: table_text(Run(folder, resolved, summary, manifest)))
         checkpoint.finish()
     return outcome_of(summary)

@@ -187,11 +187,11 @@ def verdicts(section: Section) -> Table | None:
         for kind, where in (("levels", ""), ("on_changed", " on changed messages"))[: 1 + differ]:
             if (of_runs := read(kind, level)).map(any).any():
                 frame[f"worst attack{where}, {knows}"] = of_runs.map(_named)
-                frame[f"its leak AUC{where}, {knows}"] = of_runs.map(words.over_seeds)
+                frame[f"its leak AUC{where}, {knows}"] = of_runs.map(_over)
     if len(frame.columns) == 4:
         return None
     for name in (PROBE, "own columns"):
-        frame[f"{name}, reference"] = read("references", name).map(words.over_seeds)
+        frame[f"{name}, reference"] = read("references", name).map(_over)
     note = (
         f"{words.WORST}; over several seeds the mean of each seed's worst, from the lowest low end to the highest high "
         "end. Changed messages: those that the defense changes, where a run's worst attack reads others. References are "
@@ -208,6 +208,11 @@ def _reading(run: Run, kind: str, name: str) -> Reading | None:
     worst = verdict.levels.get(name)
     is_changed = kind == "on_changed" and worst is not None and worst.message in verdict.changed
     return getattr(verdict, kind).get(name) or (worst if is_changed else None)
+
+
+def _over(readings: Sequence[Reading | None]) -> Interval | None:
+    given = [one for one in readings if one is not None]
+    return words.over_seeds(given) if given else None
 
 
 def _named(readings: Sequence[Reading | None]) -> str | None:

@@ -1,6 +1,7 @@
 """What a command prints of a result: a sentence, and at most six lines of 80 columns. table.txt has the rest."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,11 @@ from tabulate import tabulate
 
 from vflbench.plain_files import written_whole
 from vflbench.report import words
-from vflbench.report.words import NO_MESSAGE, between, figure_text, knowledge, number
+from vflbench.report.words import between, figure_text, number
 from vflbench.results.folder import SUMMARY, TABLE, read_config, read_manifest, read_summary
 from vflbench.results.gate import WORTH_FINDING
 from vflbench.results.runs import AS_RECORDED, Run
-from vflbench.results.schema import PROBE, Interval, Reading, Rebuilt, Record, level_of
+from vflbench.results.schema import PROBE, Interval, Leak, Reading, level_of
 from vflbench.results.terminal import WIDTH, path_text, wrapped
 
 MOST = 6
@@ -25,18 +26,19 @@ _NAME = 9
 """Columns of a line's name."""
 _LEGEND = f"{words.WORST}. No leak is said to be absent where this interval reaches AUC {WORTH_FINDING:.2f}."
 _LEAKS_NOTE = (
-    "AUC: the mean over audited batches with the 95 % interval of this reading alone; 0.5 is a coin. "
-    f"{words.LEAKS} AMI: adjusted mutual information of answer and classes, 0 is a coin, 1 the classes under any names. "
+    "Raw: the mean AUC over audited batches with the 95 % interval of this reading alone; 0.5 is a coin. "
+    f"{words.LEAKS} Ami: adjusted mutual information of answer and classes, 0 is a coin, 1 the classes under any names. "
     "Macro AUC: mean of one class against the rest. Hidden: a layer of the label party, which no attacker sees."
 )
-_CLASSES = {"ami": "AMI", "macro_auc": "macro AUC"}
+_OF_LEAKS = ("raw", "two_sided", "oriented", "net", "coin")
+_OF_ANSWERS = ("beats_every_guess", "batches")
 _FIGURES_NOTE = "docs/reference/results.md says what each figure is."
 _MOST_NOTES = 3
 
 
 def finished(folder: Path) -> Run:
     """The finished run in a folder. Raises UserError for results of another version, or that can't be read."""
-    return Run(folder, {}, read_summary(folder), read_manifest(folder))
+    return Run(folder, read_config(folder), read_summary(folder), read_manifest(folder))
 
 
 def result_text(folder: Path, *, colour: bool = False, gates: Sequence[str] = (), page: Path | None = None) -> str:
@@ -97,16 +99,14 @@ def _rebuilding(run: Run) -> list[str]:
 
 def _of_plugins(run: Run, worst: Reading) -> list[str]:
     """`loudest on gradients at the cut, AUC 0.874`: where each attack of a plug-in reads most, but for the worst of all."""
-    attacks = (run.config or read_config(run.folder)).get("attack") or {} if run.manifest.plugins else {}
-    targets = {name: str((options or {}).get("_target_", _OURS)) for name, options in attacks.items()}
-    own = [name for name, target in targets.items() if not target.startswith(_OURS) and name != worst.attack]
-    best: dict[str, tuple[float, str]] = {}
-    for leak in run.summary.leaks:
-        value = words.leak_value(leak, worst.figure)
-        if leak.attack in own and leak.visible and value > best.get(leak.attack, (0.0, ""))[0]:
-            where = f"{leak.attack} on {leak.message}s {words.place(leak, run)}, {worst.figure} {number(value, 3)}"
-            best[leak.attack] = value, where
-    return [where for _, where in best.values()]
+    made = []
+    for name, options in (run.config.get("attack") or {}).items():
+        of = {words.leak_value(one, worst.figure): one for one in run.summary.leaks if one.attack == name and one.visible}
+        value = max((value for value in of if value > 0), default=0.0)
+        if value and name != worst.attack and not str((options or {}).get("_target_", _OURS)).startswith(_OURS):
+            place = f"{name} on {of[value].message}s {words.place(of[value], run)}"
+            made.append(f"{place}, {worst.figure} {number(value, 3)}")
+    return made
 
 
 def _model(run: Run) -> str:
@@ -114,12 +114,11 @@ def _model(run: Run) -> str:
     summary, epochs = run.summary, f"{run.summary.epochs} epoch{'s' * (run.summary.epochs != 1)}"
     if run.is_audit:
         return f"{run.dataset.removeprefix('recording ')}, {run.manifest.data.train_rows or 0:,} rows, {epochs}"
-    test = [words.utility(summary)]
-    if summary.honest is not None:
-        test[0] += f", without the adversary {number(summary.honest.test_auc, 3)}"
-    names = {"train": summary.train_auc, "accuracy": summary.test_accuracy}
-    known = test + [f"{name} {number(value, 3)}" for name, value in names.items() if value is not None]
-    return f"{', '.join(known)}; {epochs}"
+    honest = summary.honest.test_auc if summary.honest else None
+    numbers = {"without the adversary": honest, "train": summary.train_auc}
+    numbers |= {"accuracy": summary.test_accuracy}
+    known = [f"{name} {number(value, 3)}" for name, value in numbers.items() if value is not None]
+    return f"{', '.join([words.utility(summary), *known])}; {epochs}"
 
 
 # table.txt
@@ -137,117 +136,81 @@ def write_table(folder: Path, *, gates: Sequence[str] = ()) -> None:
 
 
 def table_text(run: Run, gates: Sequence[str] = ()) -> str:
-    """The sentence, test and train AUC, the leaks of the last epoch, what was rebuilt, promises, and the worst attacks.
+    """The sentence, test and train AUC, the worst attack of each level, the last epoch's leaks, what was rebuilt, promises.
 
     `hidden` marks layers that no attacker sees. Attacks without a result are named with the reason. gates: outcomes of
     thresholds, a line each.
     """
-    summary, refused = run.summary, run.summary.claims_refused
-    above = [(name, one) for name, one in summary.guarantees.items() if one and one.exceeded]
+    summary, verdict = run.summary, run.summary.verdict
     lines = [*wrapped(words.verdict([run], named=True)), *gates, ""]
     lines += [f"{name:<{_NAME}}{text}" for name, text, _ in _rows(run) if name not in ("try", "not run")]
-    lines += [words.exceeded(name, one, run) for name, one in above if one.bounds == words.LABEL_PRIVACY]
-    lines += [f"adversary {name} at party {one.party}: {one.text}".strip(": ") for name, one in run.adversaries.items()]
-    lines += _levels(run)
-    lines += _leaks(run)
-    for name in dict.fromkeys(one.attack for one in summary.reconstructions):
-        lines += _rebuilt([one for one in summary.reconstructions if one.attack == name])
-    if summary.distance_correlation:
-        values = ", ".join(f"{one.party} {one.layer} {number(one.dcor.mean, 4)}" for one in summary.distance_correlation)
-        lines.append(f"squared distance correlation of embeddings and labels: {values}")
-    lines += words.not_run(run)
-    noisy = {noise.defense: noise for noise in summary.embedding_privacy}
     for name, promise in summary.guarantees.items():
-        if promise is not None:
-            lines += _record(f"what {name} promises", promise)
+        if promise and promise.exceeded and promise.bounds == words.LABEL_PRIVACY:
+            lines.append(words.exceeded(name, promise, run))
+    lines += [f"adversary {name} at party {one.party}: {one.text}".strip(": ") for name, one in run.adversaries.items()]
+    named = list(verdict.levels.items())
+    named += [(f"{level}, of what the defense changes", one) for level, one in verdict.on_changed.items()]
+    named += [(f"reference: {name}", one) for name, one in verdict.references.items()]
+    lines += _table([{"level": level} | one.model_dump(exclude={"level", "readings"}) for level, one in named], _LEGEND)
+    lines += _table([_leak(one, run) for one in summary.leaks], _LEAKS_NOTE)
+    for name in dict.fromkeys(one.attack for one in summary.reconstructions):
+        answers = [one for one in summary.reconstructions if one.attack == name]
+        rows = [
+            one.model_dump(include={"attack", "message", "party", "layer", *_OF_ANSWERS}) | one.figures for one in answers
+        ]
+        lines += _table(rows, _FIGURES_NOTE, down=True)
+        notes = [f"{count} of {one.batches} batches: {note}" for one in answers for note, count in one.notes.items()]
+        lines += [
+            *notes[:_MOST_NOTES],
+            *[f"... and {len(notes) - _MOST_NOTES} more notes in {SUMMARY}"] * (len(notes) > _MOST_NOTES),
+        ]
+    lines += _table([one.written() for one in summary.distance_correlation], "Squared distance correlation with the labels.")
+    lines += words.not_run(run)
+    noisy = {one.defense for one in summary.embedding_privacy}
+    for name, promise in summary.guarantees.items():
+        if promise:
+            lines += _table([{"promise of": name} | promise.written()], down=True)
         elif name not in noisy:
-            lines.append(f"{name} promises nothing{f' here: {refused[name]}' if name in refused else ''}")
+            lines.append(f"{name} promises nothing{f': {why}' if (why := summary.claims_refused.get(name)) else ''}")
     for noise in summary.embedding_privacy:
-        lines += _record(f"differential privacy of embeddings, given the network, by {noise.defense}", noise)
+        lines += _table([noise.written()], "Differential privacy of embeddings, given the network.", down=True)
     if summary.privacy:
-        lines += [*_record("label privacy of the whole run", summary.privacy), "", words.checked([summary.privacy])]
-    for one in summary.figures:
-        if one.value and isinstance(one.value, int):
-            where = " ".join(part for part in (one.party, one.layer) if part)
-            lines.append(f"{one.figure.replace('_', ' ')} ({where}): {one.value}")
+        lines += _table([summary.privacy.written()], "Label privacy of the whole run.", down=True)
+        lines += ["", words.checked([summary.privacy])]
+    lines += _table([one.written() for one in summary.figures if one.value], "What the defenses counted and measured.")
     widest = max(map(len, lines))
     scroll = ["", f"Lines have up to {widest} characters: less -S {TABLE} scrolls sideways."] if widest > WIDTH else []
     return "\n".join([*lines, *scroll, ""])
 
 
-def _leaks(run: Run) -> list[str]:
-    """A line a leak; beside a run with an adversary, the two-sided leak AUC of its honest run."""
-    rows = []
-    for leak in run.summary.leaks:
-        row = {"attack": leak.attack, "message": leak.message, "party": leak.party, "layer": leak.layer}
-        figures = {"AUC": leak.raw, "two-sided": leak.two_sided, "oriented": leak.oriented, "net": leak.net}
-        figures |= {_CLASSES.get(name, name): one for name, one in leak.classes.items()}
-        row |= {"batches": str(leak.batches)} | {name: _figure(one) for name, one in figures.items()}
-        row["coin"] = number(leak.coin, 4)
-        if run.summary.honest is not None:
-            tree = run.summary.honest.leak_auc_two_sided
-            row["honest two-sided"] = number(tree.get(leak.attack, {}).get(leak.message, {}).get(leak.layer), 4)
-        level = level_of(leak.attack, run.threats) + ("" if leak.visible else ", hidden")
-        rows.append({name: text for name, text in row.items() if text not in ("-", "undefined")} | {"level": level})
-    names = [*dict.fromkeys(name for row in rows for name in row if name != "level"), "level"]
-    table = _lined_up([names, *([row.get(name) for name in names] for row in rows)])
-    return ["", *table, "", *wrapped(_LEAKS_NOTE)] if rows else []
+def _leak(leak: Leak, run: Run) -> dict[str, Any]:
+    """Its line; beside a run with an adversary, with the two-sided leak AUC of its honest run."""
+    row = leak.model_dump(include={"attack", "message", "party", "layer", "batches", *_OF_LEAKS}) | leak.classes
+    honest = run.summary.honest.leak_auc_two_sided if run.summary.honest else {}
+    row["honest two-sided"] = honest.get(leak.attack, {}).get(leak.message, {}).get(leak.layer)
+    return row | {"level": level_of(leak.attack, run.threats) + ", hidden" * (not leak.visible)}
 
 
-def _rebuilt(answers: Sequence[Rebuilt]) -> list[str]:
-    """A table of what an attack rebuilt: a line a figure, with its interval where it has one; then what the attack noted."""
-    names = [name for name in dict.fromkeys(name for one in answers for name in one.figures) if ":" not in name]
-    beats = ["beats every guess"] if any(one.rows for one in answers) else []
-    columns = [[answers[0].attack, *(name.replace("_", " ") for name in names), *beats, "batches"]]
-    for one in answers:
-        cells = [_figure(one.figures.get(name)) for name in names]
-        cells += [{True: "yes", False: "no", None: "-"}[one.beats_every_guess] for _ in beats]
-        columns.append([f"{one.message} {one.party} {one.layer}", *cells, str(one.batches)])
-    lines = ["", *_lined_up(zip(*columns, strict=True)), "", _FIGURES_NOTE, ""]
-    for one in answers:
-        notes = list(one.notes.items())
-        lines += [f"{one.attack}, {count} of {one.batches} batches: {note}" for note, count in notes[:_MOST_NOTES]]
-        lines += [f"... and {len(notes) - _MOST_NOTES} more notes in {SUMMARY}"] * (len(notes) > _MOST_NOTES)
-    return lines
+def _table(rows: Sequence[Mapping[str, Any]], note: str = "", *, down: bool = False) -> list[str]:
+    """A line a row, or with `down` a column; what no row has a value of is left out. Then the note."""
+    texts = [{key.replace("_", " "): _text(value) for key, value in row.items()} for row in rows]
+    names = [name for name in dict.fromkeys(chain.from_iterable(texts)) if any(row.get(name) for row in texts)]
+    cells = [names, *([row.get(name) or "-" for name in names] for row in texts)]
+    table = tabulate(zip(*cells, strict=True) if down else cells, tablefmt="plain", disable_numparse=True)
+    return ["", *table.splitlines(), *([""] if note else []), *wrapped(note)] if rows else []
 
 
-def _record(title: str, record: Record) -> list[str]:
-    """All that a record holds, a line each: `leak auc all messages  0.68`."""
-    rows = [(key.replace("_", " "), _plain(value)) for key, value in record.written().items() if value or value == 0]
-    return ["", f"{title}:", *_lined_up(rows)]
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
+def _text(value: Any) -> str:
+    """`0.9123 (0.900 to 0.930)` of an interval; empty if there is no value."""
+    if isinstance(value, Interval):
+        value = value.model_dump()
     if isinstance(value, list):
-        return "; ".join(map(_plain, value))
+        return "; ".join(map(_text, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{key.replace('_', ' ')} {_plain(one)}" for key, one in value.items() if one is not None)
-    return str(value)
-
-
-def _figure(value: Interval | None) -> str:
-    """`0.9123 (0.900 to 0.930)`."""
-    if value is None or value.mean is None:
-        return "-"
-    ends = "" if value.low == value.high else between(value.low, value.high, 3)
-    return f"{value.mean:.4g} ({ends})" if ends else f"{value.mean:.4g}"
-
-
-def _levels(run: Run) -> list[str]:
-    """The worst attack at each level of knowledge, beside the references."""
-    verdict, changed = run.summary.verdict, ", of what the defense changes"
-    named = [(knowledge(one.attack, run.threats), one) for one in verdict.levels.values()]
-    named += [(knowledge(one.attack, run.threats) + changed, one) for one in verdict.on_changed.values()]
-    named += [(f"reference: {name}", one) for name, one in verdict.references.items()]
-    rows = [["knows", "worst attack", "reads", "the worst of all", "of", "own columns alone"]]
-    for knows, one in named:
-        ends, alone = between(one.low, one.high, 3) or "no interval", number(one.own_columns, 3)
-        where = (f"{one.message}s at " if one.message != NO_MESSAGE else "") + f"{one.party} {one.layer}"
-        rows.append([knows, one.attack, figure_text(one), ends, where, "-" if one.own_columns is None else alone])
-    return ["", *_lined_up(rows), "", *wrapped(_LEGEND)] if named else []
-
-
-def _lined_up(rows: Iterable[Sequence[str | None]]) -> list[str]:
-    return tabulate(rows, tablefmt="plain", disable_numparse=True, missingval="-").splitlines()
+        if "mean" in value and value["mean"] is not None:
+            ends = between(value["low"], value["high"], 3) if value["low"] != value["high"] else ""
+            return _text(value["mean"]) + f" ({ends})" * bool(ends)
+        return ", ".join(f"{key.replace('_', ' ')} {_text(one)}" for key, one in value.items() if one is not None)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

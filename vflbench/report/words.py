@@ -21,8 +21,8 @@ from vflbench.results.runs import AS_RECORDED, Run
 from vflbench.results.schema import (
     LEAST_TEST_ROWS,
     LEVELS,
+    OF_THE_TRUTH,
     Leak,
-    Power,
     Privacy,
     Promise,
     Reading,
@@ -62,15 +62,23 @@ MOST_ENTRIES = 3
 _DOTS = " ... "
 _OF_PARTIES = {"parties": "columns of", "party_files": "file of"}
 """Option of a data set -> what it holds for each party."""
-_COLUMN = "attribute_auc"
-_STRENGTH = ("entries_right", "recognised", "id_accuracy", "r2", "labels_right")
-"""By the first of these that it has, the strongest of an attack's answers is chosen."""
 _SHARES = {
-    "entries_right": "{} of the entries rebuilt",
-    "recognised": "{} of the pictures recognised",
-    "id_accuracy": "{} of the ids rebuilt",
-    "labels_right": "{} of the labels rebuilt",
+    "entries_right": "{} of the entries",
+    "recognised": "{} of the pictures recognisably",
+    "id_accuracy": "{} of the ids",
+    "attribute_auc": "{} of the order of pairs of rows",
+    "r2": "{} of the variance",
+    "labels_right": "{} of the labels",
+    "exact": "{} of the batches exactly",
+    "identified": "{} of the rows distinguishably from others of their class",
 }
+"""Figure of what was rebuilt -> how it is said. By the first of these that it has, the strongest answer is chosen."""
+_GUESSED = {
+    "entries_right": ("guess_entries_right", "matched_guess_right"),
+    "labels_right": ("guess_labels_right",),
+    "attribute_auc": ("attribute_guess",),
+}
+"""Such a figure -> what a guess reaches of it, where the answer itself says so."""
 
 
 # Numbers
@@ -134,13 +142,13 @@ def _learned(runs: Sequence[Run]) -> str:
 # The verdict
 
 
-def over_seeds(readings: Sequence[Reading | None]) -> Interval | None:
-    """The mean, from the lowest low end to the highest high end; no interval if any run has none. None without a reading."""
-    given = [one for one in readings if one]
-    lows, highs = [one.low for one in given if one.low is not None], [one.high for one in given if one.high is not None]
-    known = given and len(lows) == len(highs) == len(given)
-    ends = (min(lows), max(highs)) if known else (math.nan, math.nan)
-    return Interval(mean([one.value for one in given]), *ends) if given else None
+def over_seeds(readings: Sequence[Reading]) -> Interval:
+    """The mean, from the lowest low end to the highest high end; nan for ends if any run has no interval."""
+    lows, highs = (
+        [math.nan if end is None else end for end in ends] for ends in zip(*((r.low, r.high) for r in readings), strict=True)
+    )
+    known = not any(map(math.isnan, [*lows, *highs]))
+    return Interval(mean([one.value for one in readings]), *((min(lows), max(highs)) if known else (math.nan, math.nan)))
 
 
 def verdict(runs: Sequence[Run], *, named: bool = False) -> str:
@@ -153,19 +161,24 @@ def verdict(runs: Sequence[Run], *, named: bool = False) -> str:
     """
     if not runs:
         return ""
-    learned, read = _learned(runs), [(run, worst) for run in runs if (worst := run.summary.verdict.worst)]
-    several = f" (mean of {len(runs)} seeds)" * (len(runs) > 1)
-    if read:
-        figure = max((worst for _, worst in read), key=lambda one: strength(one.figure, one.value)).figure
-        over = over_seeds([_reading(run, worst, figure) for run, worst in read])
-        parts = [_reads(figure, read, over)] if over else []
-        if over and judged(figure, over.low, over.high) is Judgement.LEAK:
+    learned, worsts = _learned(runs), [worst for run in runs if (worst := run.summary.verdict.worst)]
+    if worsts:
+        figure = max(worsts, key=lambda one: strength(one.figure, one.value)).figure
+        read = [(run, worst) for run in runs if (worst := run.summary.verdict.worst) and worst.figure == figure]
+        over = over_seeds([worst for _, worst in read])
+        parts = [_reads(figure, read, over)]
+        if judged(figure, over.low, over.high) is Judgement.LEAK:
             parts += _other_messages(read, figure)
-        text = f"{'; '.join(parts if learned else [*parts, *_model(runs, figure)])}{several}."
+        value = mean([run.summary.test_accuracy if figure == "AMI" else run.summary.test_auc for run in runs])
+        if not (learned or math.isnan(value)):
+            right = f"classifies {share(value)} of new rows correctly" if figure == "AMI" else f"{number(value)} on new rows"
+            parts.append(f"the model itself {right}")
+        count, text, end = len(read), "; ".join(parts), "."
     else:
         texts = rebuilt(runs)
-        text = f"{' '.join(texts)}{several}" if texts else _nothing(runs[0])
+        count, text, end = len(runs) if texts else 1, " ".join(texts) or _nothing(runs[0]), ""
     who = "+".join(runs[0].summary.guarantees) if named else ""
+    text = f"{text}{f' (mean of {count} seeds)' * (count > 1)}{end}"
     return f"{learned}{f'With {who}: {text[:1].lower()}' if who else text[:1].upper()}{text[1:]}"
 
 
@@ -204,26 +217,15 @@ def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> 
 
 def _subject(read: Sequence[tuple[Run, Reading]]) -> str:
     """`gradients at the cut`: what the worst attack of each run reads; a place where it is the same cut in all."""
-    text = " and ".join(kind for kind, _ in Counter(f"{worst.message}s" for _, worst in read).most_common())
+    text = " and ".join(dict.fromkeys(f"{worst.message}s" for _, worst in read))
     places = {place(worst, run) for run, worst in read}
     at_the_cut = all(run.layers.crosses(worst.party, worst.layer) for run, worst in read)
     return f"{text} {places.pop()}" if len(places) == 1 and at_the_cut else text
 
 
 def _attacks(read: Sequence[tuple[Run, Reading]]) -> str:
-    """`norm on gradients at the cut and at layer f2`: the worst attack of each run, the most frequent first."""
-    places: dict[str, Counter[str]] = {}
-    for run, worst in read:
-        places.setdefault(f"{worst.attack} on {worst.message}s", Counter())[place(worst, run)] += 1
-    heads = sorted(places, key=lambda head: -places[head].total())
-    return " and ".join(f"{head} {' and '.join(name for name, _ in places[head].most_common())}" for head in heads)
-
-
-def _model(runs: Sequence[Run], figure: str) -> list[str]:
-    """What the model is worth on rows that it was not trained on; nothing where that is not known, as of most audits."""
-    value = mean([run.summary.test_accuracy if figure == "AMI" else run.summary.test_auc for run in runs])
-    right = f"classifies {share(value)} of new rows correctly" if figure == "AMI" else f"{number(value)} on new rows"
-    return [] if math.isnan(value) else [f"the model itself {right}"]
+    """`norm on gradients at the cut and spectral on embeddings at layer f2`: the worst attack of each run."""
+    return " and ".join(dict.fromkeys(f"{one.attack} on {one.message}s {place(one, run)}" for run, one in read))
 
 
 def _nothing(run: Run) -> str:
@@ -234,42 +236,17 @@ def _nothing(run: Run) -> str:
 
 
 def _other_messages(read: Sequence[tuple[Run, Reading]], figure: str) -> list[str]:
-    """What other kinds of messages give away to attacks that know no more than the worst one.
-
-    `embeddings of party a 64 % with 100 known labels`: the party where there are several. Of equal readings that of an
-    attack that knows less counts.
-    """
-    best: dict[str, list[tuple[float, Leak, Run]]] = {}
+    """`embeddings 64 %`: what other kinds of messages give away to attacks that know no more than the worst one."""
+    best: dict[str, list[float]] = {}
     for run, worst in read:
-        of_run: dict[str, tuple[float, int, Leak]] = {}
-        for leak in run.summary.leaks:
-            mine = leak_value(leak, figure), -_level(leak.attack, run), leak
-            if counts(leak, run) and mine[1] >= -_level(worst.attack, run) and not math.isnan(mine[0]):
-                of_run[leak.message] = max(mine, of_run.get(leak.message, mine), key=lambda one: one[:2])
-        for kind, (value, _, leak) in of_run.items():
-            best.setdefault(kind, []).append((value, leak, run))
-    made = []
-    for kind in [kind for kind in best if {worst.message for _, worst in read} != {kind}]:
-        value = mean([value for value, _, _ in best[kind]])
-        parties = dict.fromkeys(f"party {leak.party}" for _, leak, run in best[kind] if len(run.layers.cut) > 1)
-        knows = dict.fromkeys(known for _, leak, run in best[kind] if (known := _known_labels(leak.attack, run)))
-        whose, known = f" of {' and '.join(parties)}" * bool(parties), f" {' or '.join(knows)}" * bool(knows)
-        made.append(f"{kind}s{whose} {number(value) if figure == 'AMI' else share(value)}{known}")
-    return made
-
-
-def _level(attack: str, run: Run) -> int:
-    """The more an attack knows, the higher."""
-    level = level_of(attack, run.threats)
-    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
-
-
-def _reading(run: Run, worst: Reading, figure: str) -> Reading | None:
-    """The worst reading in terms of this figure, without an interval if the worst is in terms of another."""
-    values = [leak_value(leak, figure) for leak in run.summary.leaks if counts(leak, run)]
-    best = max((value for value in values if not math.isnan(value)), default=None)
-    other = None if best is None else Reading.model_validate({"figure": figure, "value": best})
-    return worst if worst.figure == figure else other
+        most = LEVELS.index(level_of(worst.attack, run.threats))
+        known = [leak for leak in run.summary.leaks if counts(leak, run)]
+        known = [leak for leak in known if LEVELS.index(level_of(leak.attack, run.threats)) <= most]
+        for kind in dict.fromkeys(leak.message for leak in known):
+            values = [value for leak in known if leak.message == kind and not math.isnan(value := leak_value(leak, figure))]
+            best.setdefault(kind, []).extend([max(values)] if values else [])
+    others = {kind: mean(values) for kind, values in best.items() if values and {one.message for _, one in read} != {kind}}
+    return [f"{kind}s {share(value)}" for kind, value in others.items()]
 
 
 def leak_value(leak: Leak, figure: str) -> float:
@@ -333,11 +310,9 @@ def line(summary: Summary) -> str:
         unknown = judged(worst.figure, worst.low, worst.high) is Judgement.UNKNOWN
         unsure = "; too few batches to judge" * unknown
         parts.append(f"leak {figure_text(worst)} ({worst.attack} at {where}{unsure})")
-    answers = [one for one in summary.reconstructions if one.message != NO_MESSAGE]
-    for figure, words in _SHARES.items():
-        if known := [(value, one.attack) for one in answers if (value := _means([one]).get(figure)) is not None]:
-            parts.append(f"{words.format(share(max(known)[0]))} ({max(known)[1]})")
-            break
+    answers = {one.attack: _means([one]) for one in summary.reconstructions if one.message != NO_MESSAGE}
+    if answers and (name := max(answers, key=lambda name: _strength(answers[name]))) and (shares := _shares(answers[name])):
+        parts.append(f"{shares[0]} rebuilt ({name})")
     return ", ".join(parts if reason else [*parts, f"test AUC {number(summary.test_auc, 3)}"])
 
 
@@ -347,100 +322,71 @@ def line(summary: Summary) -> str:
 def rebuilt(runs: Sequence[Run]) -> list[str]:
     """A sentence for each attack that rebuilt data from messages, on its strongest answer; means over the runs.
 
-    Each figure stands beside what a guess without messages reaches, and a guess is not called a leak.
+    Each figure stands beside the best guess without messages, and a guess is not called a leak.
     """
     answers: dict[tuple[str, ...], list[Rebuilt]] = {}
     for one in chain.from_iterable(run.summary.reconstructions for run in runs):
         answers.setdefault((one.attack, one.message, one.party, one.layer), []).append(one)
-    means, made = {key: _means(of) for key, of in answers.items()}, []
+    means = {key: _means(of) for key, of in answers.items()}
     crossing = {layer for run in runs for layer in run.layers.crossing}
-    for name in dict.fromkeys(key[0] for key in answers):
-        mine = [key for key, of in answers.items() if key[0] == name and key[1] != NO_MESSAGE and of[0].visible]
-        made += [_column(key, means[key], crossing) for key in mine if _COLUMN in means[key]]
-        if others := [key for key in mine if _COLUMN not in means[key]]:
-            best = max(others, key=lambda key: next((means[key][f] for f in _STRENGTH if f in means[key]), -math.inf))
-            if "entries_right" in means[best]:
-                made.append(_batch(best, means[best], crossing))
-            else:
-                made.append(_rows(best, means, [one.beats_every_guess for one in answers[best]], crossing))
-    return made
+    best: dict[tuple[str, str], tuple[str, ...]] = {}
+    for key in (key for key, of in answers.items() if key[1] != NO_MESSAGE and of[0].visible):
+        what = key[0], key[3] if "attribute_auc" in means[key] else ""
+        best[what] = max(best.get(what, key), key, key=lambda key: _strength(means[key]))
+    return [_rebuilt(key, means, answers[key], crossing) for key in best.values()]
 
 
 _Means = dict[str, float]
 
 
 def _means(answer: Sequence[Rebuilt]) -> _Means:
-    """Figure -> its mean over the runs, where it is known."""
+    """Figure -> its mean over the runs, where it is known. An AUC below 0.5 counts turned around."""
     names = dict.fromkeys(name for one in answer for name in one.figures)
     made = {name: mean([one.figures[name].mean for one in answer if name in one.figures]) for name in names}
+    if "attribute_auc" in made:
+        made["attribute_guess"] = made["attribute_auc"] - made.get("attribute_gain", math.nan)
+        made["attribute_auc"] = max(made["attribute_auc"], 1 - made["attribute_auc"])
     return {name: value for name, value in made.items() if not math.isnan(value)}
 
 
-def _gives(key: tuple[str, ...], crossing: Collection[str]) -> tuple[str, str]:
-    """(`Embeddings at the cut`, `party a`): what an answer was made of, and whose data it is about."""
-    _, message, party, layer = key
-    owner, _, reader = party.partition(" by ")
-    where = " at the cut" if layer in crossing and message != "update" else ""
-    by = f", read by party {reader}," if reader else ""
-    source = "The joint model's predictions" if message == "prediction" else f"{message.capitalize()}s{where}{by}"
-    return source, "all parties" if owner == "all" else f"party {owner}"
+def _strength(of: _Means) -> float:
+    return next((of[name] for name in _SHARES if name in of), -math.inf)
 
 
-def _batch(key: tuple[str, ...], of: _Means, crossing: Collection[str]) -> str:
-    """Of whole private batches."""
-    (source, whose), name, right, exact = _gives(key, crossing), key[0], of["entries_right"], of.get("exact", math.nan)
-    guess = of.get("matched_guess_right", of.get("guess_entries_right", math.nan))
-    shares = {"entries": (right, guess), "labels": (of.get("labels_right"), of.get("guess_labels_right", math.nan))}
-    what = " and ".join(
-        f"{share(value)} of the {things}{'' if math.isnan(by_guess) else f' (a guess {share(by_guess)})'}"
-        for things, (value, by_guess) in shares.items()
-        if value is not None
-    )
-    if right <= guess + _AS_A_GUESS and exact == 0:
-        return f"{source} don't give the private batches of {whose} away: {name} finds no batch, and guesses {what}."
-    if exact == 1:
-        return f"{source} give the private batches of {whose} away, exactly: {name} rebuilds {what}."
-    part = f"{share(exact)} of the batches exactly" if exact > 0 else "no batch exactly"
-    return f"{source} give parts of the private batches of {whose} away: {name} rebuilds {what}, {part}."
+def _shares(of: _Means, guesses: Mapping[str, _Means] | None = None) -> list[str]:
+    """`90 % of the entries (a guess 64 %)` for each figure that is a share. guesses: name -> its figures."""
+    made = []
+    for name, words in _SHARES.items():
+        by = [(of[guess], "a guess") for guess in _GUESSED.get(name, ()) if guess in of]
+        by += [(figures[name], guess.replace("_", " ")) for guess, figures in (guesses or {}).items() if name in figures]
+        beside = f" ({max(by)[1]} {share(max(by)[0])})" if by else ""
+        made += [words.format(share(max(of[name], 0.0))) + beside] if name in of else []
+    return made
 
 
-def _rows(
-    key: tuple[str, ...], means: dict[tuple[str, ...], _Means], beats: Sequence[bool | None], crossing: Collection[str]
+def _rebuilt(
+    key: tuple[str, ...], means: Mapping[tuple[str, ...], _Means], entries: Sequence[Rebuilt], crossing: Collection[str]
 ) -> str:
-    """Of rows or pictures, which are compared with guesses without a message."""
-    (source, whose), of = _gives(key, crossing), means[key]
-
-    def beside(figure: str, **guesses: str) -> str:
-        """` (a row by chance 10 %, the class mean 100 %)`. guesses: layer -> its name."""
-        by = {name: means.get((key[0], NO_MESSAGE, key[2], layer), {}).get(figure) for layer, name in guesses.items()}
-        known = ", ".join(f"{name} {share(value)}" for name, value in by.items() if value is not None)
-        return f" ({known})" if known else ""
-
-    shown, of_rows = [], {"random_row": "a row by chance", "class_mean": "the class mean"}
-    for figure, text in (("recognised", "pictures of which {} are recognised"), ("id_accuracy", "{} of the category ids")):
-        if figure in of:
-            shown.append(text.format(share(of[figure])) + beside(figure, **of_rows))
-    if not shown and "r2" in of:
-        shown.append(f"{share(of['r2'])} of their variance" if of["r2"] > 0 else "no better than by their mean")
-    if "identified" in of:
-        text = f"{share(of['identified'])} are distinguished from others of their class"
-        shown.append(text + beside("identified", chance="by chance"))
-    if not shown:
-        shown = [f"mse {of['mse']:.3g}" if "mse" in of else "nothing that could be measured"]
+    """On one answer of an attack."""
+    (attack, message, party, layer), of, beats = key, means[key], [one.beats_every_guess for one in entries]
+    owner, _, reader = party.partition(" by ")
+    source = "The joint model's predictions" if message == "prediction" else f"{message.capitalize()}s"
+    source += " at the cut" * (
+        layer in crossing and message not in ("update", "prediction")
+    ) + f", read by party {reader}," * bool(reader)
+    whose = "all parties" if owner == "all" else f"party {owner}"
     things = "pictures" if "recognised" in of or "ssim" in of else "columns"
-    gives = "give" if None in beats or all(beats) else "do not clearly give"
+    things = "private batches" if "entries_right" in of else f"column {layer}" if "attribute_auc" in of else things
+    guess = max((of[name] for name in _GUESSED["entries_right"] if name in of), default=math.nan)
+    is_guess = of.get("exact") == 0 and of["entries_right"] <= guess + _AS_A_GUESS
+    gives = "do not clearly give" if is_guess or not (None in beats or all(beats)) else "give"
     better = "" if None in beats else f"; {'not surely ' * (not all(beats))}better than every guess without messages"
-    return f"{source} {gives} the {things} of {whose} away: {key[0]} rebuilds {', '.join(shown)}{better}."
-
-
-def _column(key: tuple[str, ...], of: _Means, crossing: Collection[str]) -> str:
-    """An attack on a column that is no label."""
-    (source, whose), area = _gives(key, crossing), of[_COLUMN]
-    without = f"; without messages {number(area - of['attribute_gain'])}" if "attribute_gain" in of else ""
-    return (
-        f"{source} give {share(max(area, 1 - area))} of the pairs of column {key[3]} of {whose} away to "
-        f"{key[0]} (AUC {number(area)}; a coin 0.50{without})."
-    )
+    guesses = {
+        name[3]: m for name, m in means.items() if name[:3] == (attack, NO_MESSAGE, party) and name[3] not in OF_THE_TRUTH
+    }
+    shown = ", ".join(_shares(of, guesses) or [f"{name} {of[name]:.3g}" for name in ("mse",) if name in of])
+    shown = shown or "nothing that could be measured"
+    return f"{source} {gives} the {things} of {whose} away: {attack} rebuilds {shown}{better}."
 
 
 # What is promised
@@ -465,17 +411,15 @@ def exceeded(defense: str, promise: Promise, run: Run) -> str:
 def promises(run: Run) -> list[tuple[str, str, bool]]:
     """(name, text, whether it is an alarm): what each defense promises and whether a leak is above it, in a few words."""
     rows = _spent(run.summary.privacy) if run.summary.privacy else []
+    tested = {True: "; what it assumes was tested, and not refused", False: ", but a test refutes its assumption", None: ""}
     for name, promise in run.summary.guarantees.items():
         if promise is None or promise.bounds == LABEL_PRIVACY:
             continue
-        tested = "; what it assumes was tested, and not refused" * bool(promise.assumption_holds)
-        text = f"{name}: a leak AUC of at most {number(promise.leak_auc_all_messages, 3)}{tested}"
-        if promise.assumption_holds is False:
-            text = f"{name} promises nothing here: a test refutes its assumption"
         if promise.exceeded:
             rows.insert(0, ("ALARM", exceeded(name, promise, run), True))
         else:
-            rows.append(("promise", text, False))
+            most = f"a leak AUC of at most {number(promise.leak_auc_all_messages, 3)}"
+            rows.append(("promise", f"{name}: {most}{tested[promise.assumption_holds]}", False))
     return rows
 
 
@@ -494,9 +438,7 @@ def above_label_privacy(run: Run, worst: Reading) -> list[str]:
 
     Empty where the AUC does not look higher than the lowest such ceiling for all messages.
     """
-    given = [
-        (p.leak_auc_all_messages, name) for name, p in run.summary.guarantees.items() if p and p.bounds == LABEL_PRIVACY
-    ]
+    given = [(p.leak_auc_all_messages, n) for n, p in run.summary.guarantees.items() if p and p.bounds == LABEL_PRIVACY]
     height, name = min(((ceiling, name) for ceiling, name in given if ceiling is not None), default=(1.0, ""))
     if worst.figure != "AUC" or not round(worst.value or 0, 3) > round(height, 3):
         return []
@@ -509,17 +451,10 @@ def checked(privacy: Sequence[Privacy]) -> str:
         return "violated"
     if not any(one.canaries for one in privacy):
         return "not checked: no canaries (audit.canaries)"
-    least = [
-        min(same, key=lambda one: one.probability or 0) for same in zip(*(p.power for p in privacy if p.power), strict=False)
-    ]
-    caught = ", ".join(f"{one.times:g} times too weak with probability {_probability(one)}" for one in least)
+    powers = zip(*(p.power for p in privacy if p.power), strict=False)
+    least = [min(same, key=lambda one: one.probability or 0) for same in powers]
+    caught = ", ".join(f"{one.times:g} times too weak with probability {number(one.probability, 3)}" for one in least)
     return f"not violated, which does not verify it{f'; caught at best: {caught}' if caught else ''}"
-
-
-def _probability(power: Power) -> str:
-    """Of catching a promise that is too weak."""
-    value = power.probability or 0.0
-    return "below 0.001" if value < 0.001 else "above 0.999" if value > 0.999 else f"{value:.2g}"
 
 
 def not_run(run: Run) -> list[str]:
@@ -538,13 +473,14 @@ def not_run(run: Run) -> list[str]:
 
 def threshold(outcome: Outcome) -> str:
     """What a threshold of --fail-above came to: `FAIL: leak_auc_worst is 0.985, 0.385 above 0.6 (norm, ...); ...`."""
-    limit, gap, row = outcome.gate.threshold, abs(outcome.row.value - outcome.gate.threshold), outcome.row
-    digits = 3 if gap >= 0.0005 or gap == 0 else min(12, 1 - math.floor(math.log10(gap)))  # as many as show the gap
+    limit, row = outcome.gate.threshold, outcome.row
+    gap = abs(row.value - limit)
     is_cut = row.layer in outcome.crossing.get(row.party, ()) and row.layer != "cut"
     where = [row.attack, f"{row.message}s", f"{row.party} {row.layer}{', the cut' * is_cut}"]
     where += [f"epoch {row.epoch}"] if row.epoch != outcome.last_epoch else []
     start, beyond = {True: "PASS", False: "FAIL", None: "NOT JUDGED"}[outcome.passed], row.value > limit
-    value = f"{row.value:.{digits}f}, {gap:.{digits}f} {'above' if beyond else 'below'} {limit:g}"
+    by = f"{gap:.3f}" if gap >= 0.0005 or not gap else f"{gap:.2g}"
+    value = f"{row.value:.3f}, {by} {'above' if beyond else 'below'} {limit:g}"
     parts = [f"{start}: {outcome.gate.key} is {value} ({', '.join(where)})"]
     if math.isnan(row.ci_low) or math.isnan(row.ci_high):
         parts.append("from a single batch: no interval")
@@ -572,11 +508,9 @@ def defense_sentences(section: "Section") -> list[tuple[str, str]]:
     Of the settings of a defense the one that leaks least is named; without a defense the one that leaks most. Only of the
     settings that may be compared with the others, if the defense has any (`Section.front`).
     """
-    by_defense: dict[tuple[str, str], list[Setting]] = {}
-    for group in section.groups:
-        by_defense.setdefault((group.defense, group.adversary), []).append(group)
     made = []
-    for (defense, adversary), every in by_defense.items():
+    for (defense, adversary), of in section.settings.groupby(["defense", "adversary"], sort=False):
+        every = [one for one in section.groups if one.name in of.index]
         groups = [one for one in every if one.name in section.front.settings] or every
         groups = [one for one in groups if not math.isnan(worst_of(one))] or groups
         group = (max if defense == "none" else min)(groups, key=rank)
@@ -607,21 +541,16 @@ def remarks(section: "Section") -> list[str]:
     else:
         lines = rebuilt([run]) if run.summary.verdict.worst else []
         lines += [run.summary.observed_privacy.verdict] if run.is_audit and run.summary.observed_privacy else []
-        notes = [f"{note[:1].upper()}{note[1:]}." for note in run.manifest.notes]
-        lines += [*not_run(run), *notes] if run.is_audit else []
-    open_ones = [run for one in section.groups if one.undefended or one.runs[0].is_audit for run in one.runs]
+        lines += [*not_run(run), *(f"{note[:1].upper()}{note[1:]}." for note in run.manifest.notes)] if run.is_audit else []
+    open_ones = section.runs["run"][section.runs["undefended"] | section.runs["is_audit"]]
     worsts = [(run, worst) for run in open_ones if (worst := run.summary.verdict.worst)]
     leaking = [run for run, one in worsts if judged(one.figure, one.low, one.high) is Judgement.LEAK]
     if not leaking or any(is_lowered for _, is_lowered in lower):
         return lines
-    if all(run.is_audit for run in leaking):
-        return [
-            *lines,
-            "What to do next: messages that were recorded can't be defended afterwards. Train again with a defense, record "
-            f"and audit that training, and compare both audits on a page of vflbench report. {HOW_TO[:1].upper()}"
-            f"{HOW_TO[1:]} says which to try first: of a model that vflbench trains, defense=label_gdp.",
-        ]
-    return [*lines, f"What to do next: {HOW_TO} compares the defenses, and says which to try first."]
+    recorded = "messages that were recorded can't be defended afterwards. Train again with a defense, and audit that. "
+    recorded *= all(run.is_audit for run in leaking)
+    how_to = HOW_TO[:1].upper() + HOW_TO[1:] if recorded else HOW_TO
+    return [*lines, f"What to do next: {recorded}{how_to} compares the defenses, and says which to try first."]
 
 
 def _lowering(section: "Section") -> list[tuple[str, bool]]:
@@ -630,10 +559,11 @@ def _lowering(section: "Section") -> list[tuple[str, bool]]:
     The defenses that lower it with all else equal, that with the lowest reading first. Readings are of the worst attack at
     any layer that an attacker sees, means over seeds. A model that learned nothing does not count.
     """
-    data = {one.name: {run.manifest.data.fingerprint for run in one.runs} for one in section.groups}
-    worsts = {one.name: [run.summary.verdict.worst for run in one.runs] for one in section.groups}
-    groups = [one for one in section.groups if all(worst and worst.figure == "AUC" for worst in worsts[one.name])]
+    groups = [
+        one for one in section.groups if all(w and w.figure == "AUC" for w in (r.summary.verdict.worst for r in one.runs))
+    ]
     utility = {one.name: mean([run.summary.test_auc for run in one.runs]) for one in groups}
+    data = {one.name: {run.manifest.data.fingerprint for run in one.runs} for one in groups}
 
     def text(one: "Setting") -> str:
         return f"{one.name}: AUC {number(worst_of(one))} with test AUC {number(utility[one.name])}"
@@ -642,8 +572,8 @@ def _lowering(section: "Section") -> list[tuple[str, bool]]:
     for base in (one for one in groups if one.undefended):
         beside = [one for one in groups if not one.undefended and section.settings.baseline[one.name] == base.name]
         beside = [one for one in beside if data[one.name] == data[base.name]]
-        useful = [one for one in beside if not rank(one)[0] and not utility[one.name] < _USEFUL]
-        lower = sorted((one for one in useful if worst_of(one) < worst_of(base)), key=worst_of)
+        lower = [one for one in beside if worst_of(one) < worst_of(base) and not rank(one)[0]]
+        lower = sorted((one for one in lower if not utility[one.name] < _USEFUL), key=worst_of)
         first = f"What lowers it most, as measured here on the same data: {'; '.join(map(text, lower[:MOST_NAMED]))}"
         first = first if lower else "No defense that was measured here lowers it with a useful model"
         made += [(f"{first}. Without a defense, {text(base)}.", bool(lower))] if beside else []
