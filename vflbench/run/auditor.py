@@ -46,7 +46,7 @@ from vflbench.run.settings import Audit
 ASKED_ROWS = 20_000
 """Training rows about which an attack is asked at the end of an epoch, if it follows none of its own, at most."""
 AT_THE_END = " (epoch)"  # follows the name of an attack that answers about batches as well
-_KEPT = ("_is_met", "_met_rows", "_unasked", "_layers")  # by a checkpoint
+_KEPT = ("_is_met", "_met_rows", "_unasked", "_broken", "_layers")  # by a checkpoint
 _GROUPS = 5  # of rows that are asked about at the end of an epoch, at least, so that there is an interval
 
 
@@ -130,7 +130,8 @@ class Auditor:
         self._crossing = {party: tuple(cuts.get(party, ())) for party in audited.seats.get(Seat.NON_LABEL, ())}
         self.probes = audited.how.probe and any(self._crossing.values()) and bool(self.attackers)
         self._probe_rng = generators["probe"]
-        self._unasked: dict[tuple[str, str], str] = {}  # name and party of an attacker -> why it was not asked, or can't be
+        self._unasked: dict[tuple[str, str], str] = {}  # name and party of an attacker -> why it was not asked
+        self._broken: dict[tuple[str, str], str] = {}  # of a reference -> why it can't read own columns
         self._layers: dict[tuple[str, str], tuple[str, ...]] = {}  # of attackers with hints, in the last round
         self.audited: set[int] = set()
         self.quota, self._epoch, self._is_last = ASKED_ROWS, 0, True
@@ -259,10 +260,10 @@ class Auditor:
         if not attacker.on_columns:
             return attacker.ask(view, attends=attends)
         try:
-            return None if (attacker.name, attacker.party) in self._unasked else attacker.ask(view, attends=attends)
+            return None if (attacker.name, attacker.party) in self._broken else attacker.ask(view, attends=attends)
         except Exception as error:  # whatever a user's attack raises for layers of other names and widths
             why = f"it can't read own columns in place of messages: {type(error).__name__}: {error}"
-            self._unasked[attacker.name, attacker.party] = why
+            self._broken[attacker.name, attacker.party] = why
             return None
 
     @property
@@ -325,7 +326,8 @@ class Auditor:
         """Attack -> why none of its answers could be scored. found: in the epoch."""
         scored = {leak.attack for leak in found.leaks if leak.batches} | {one.attack for one in found.reconstructions}
         reasons = unanswered([one.name for one in self.attackers], scored)
-        return reasons | {name: why for (name, _), why in self._unasked.items() if name not in scored}
+        known = {**self._unasked, **self._broken}
+        return reasons | {name: why for (name, _), why in known.items() if name not in scored}
 
     def state(self) -> dict[str, Any]:
         """What attacks keep, in their order, what is kept of rows and attackers, figures of the epoch."""
