@@ -171,7 +171,7 @@ CAPS = {
     "vflbench/protocols": 1_989,
     "vflbench/report": 2_978,
     "vflbench/results": 1_630,
-    "vflbench/run": 3_630,
+    "vflbench/run": 3_598,
 }
 
 

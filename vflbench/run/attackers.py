@@ -240,10 +240,9 @@ def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng:
     except UserError as error:
         raise refused(f"it can't be read like the dataset: {error}") from error
     own = train.raw
-    if raw.numeric_names != own.numeric_names or raw.categorical_names != own.categorical_names:
-        other = sorted({*raw.names} ^ {*own.names})[:3]
-        which = f" ({', '.join(other)}, ... are in one alone)" if other else ", in another order"
-        raise refused(f"it must have the dataset's columns; it has {len(raw.names)}, the dataset {len(own.names)}{which}")
+    if (raw.numeric_names, raw.categorical_names) != (own.numeric_names, own.categorical_names):
+        sizes = f"it has {len(raw.names)}, the dataset {len(own.names)}"
+        raise refused(f"it must have the dataset's columns, in the same order; {sizes}")
     if raw.categorical_names:
         raise refused("the columns must be numeric: ids of categories are counted in each source by itself")
     if raw.classes > own.classes:
@@ -300,9 +299,8 @@ def attribute_target(attack: str, options: Any, train: Population) -> AttributeT
     name, party = next((column for column in others if wanted in (None, column[0])), (wanted, None))
     if name is None or party is None:
         problem = "the label party holds it itself; " if (wanted, LABEL_PARTY) in held else "there is no such column; "
-        listed = ", ".join(f"{name} ({party})" for name, party in others[:_LISTED])
-        more = f" and {len(others) - _LISTED} others" if len(others) > _LISTED else ""
-        raise UserError(f"{problem}others hold {listed}{more}", key=key, value=wanted)
+        listed = ", ".join(f"{name} ({party})" for name, party in others[:_LISTED]) + ", ..." * (len(others) > _LISTED)
+        raise UserError(f"{problem}others hold {listed}", key=key, value=wanted)
     features = sample.features[party]
     if name in features.columns.numeric:
         place = features.columns.numeric.index(name)
@@ -460,13 +458,14 @@ def unmet_attacks(
     reasons: dict[str, str] = {}
     for name, attack in attacks.items():
         seat = attack.threat.seat
+        nothing_left = labels_shared and attack.on_labels and seat is Seat.NON_LABEL
         reason = attack.unmet(offers(seat) | RUN_FACTS[seat], classes, where)
         if attack.threat.active and not cheating:
             reason = "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
-        elif labels_shared and attack.on_labels and seat is Seat.NON_LABEL:
-            reason = f"it infers labels, and every party holds the labels in {where}"
-        elif reason is not None and not offers(seat):
+        elif (reason is not None or nothing_left) and not offers(seat):
             reason = f"it attacks at {seat.place}, of whom there is nothing in {where}"
+        elif nothing_left:
+            reason = f"it infers labels, and every party holds the labels in {where}"
         if reason is not None:
             reasons[name] = reason
     return reasons

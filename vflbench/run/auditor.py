@@ -163,7 +163,8 @@ class Auditor:
         is_audited = round_.step in self.audited
         if not is_audited and not self._followers:
             return
-        ids, batch, tables = round_.ids, self._query(round_.ids), self._grader.tables
+        ids, tables = round_.ids, self._grader.tables
+        batch = self._query(ids, round_.epoch, round_.step)
         hinted = [one for one in self.attackers if one.needs_hints]
         self._layers |= {(one.name, one.party): round_.layers(one.party, one.threat.message) for one in hinted}
         hints = self._draw_hints(batch, [one for one in hinted if not one.attack.follows])
@@ -178,7 +179,7 @@ class Auditor:
         for attacker in self.attackers:
             attack, facts = attacker.attack, round_.facts.get(attacker.party, {})
             if attack.answers_batches() and is_audited and not attack.follows:
-                answered = self._ask(attacker, batch, facts, hints, (round_.epoch, round_.step))
+                answered = self._ask(attacker, batch, facts, hints)
                 for layer in self._layers[attacker.name, attacker.party] if answered is None else ():
                     tables.leaks.leave_out(attacker.key(layer))
             elif attack.follows or attack.attends or (is_audited and attack.collects):
@@ -196,10 +197,10 @@ class Auditor:
             parties = (self._of.seats.get(seat, ()) for seat in (Seat.NON_LABEL, Seat.LABEL))
             tables.measure(round_, batch.labels, batch.canary, *parties)
 
-    def _query(self, ids: Tensor, *, is_batch: bool = True) -> QueryRows:
+    def _query(self, ids: Tensor, epoch: int, step: int | None = None) -> QueryRows:
         canary = self.canaries.find(ids)[0]
         labels = self._of.rows.labels(ids) if len(ids) else ids
-        return QueryRows(ids, self.names.of(ids), labels, torch.zeros_like(canary), canary, is_batch)
+        return QueryRows(ids, self.names.of(ids), labels, torch.zeros_like(canary), canary, epoch, step)
 
     def _draw_hints(self, query: QueryRows, attackers: Sequence[Attacker]) -> Hints:
         """As many known positives as any of these attackers needs and as there are, and a known row of each class if any
@@ -214,16 +215,10 @@ class Auditor:
         return Hints(positives, classes)
 
     def _ask(
-        self,
-        attacker: Attacker,
-        query: QueryRows,
-        facts: Facts,
-        hints: Hints,
-        when: tuple[int, int | None],
-        groups: Sequence[Tensor] = (),
+        self, attacker: Attacker, query: QueryRows, facts: Facts, hints: Hints, groups: Sequence[Tensor] = ()
     ) -> set[str] | None:
         """Ask about a batch, or at the end of an epoch, and have it graded: in these groups of rows, if there are any.
-        Returns the layers that were scored; None if the attacker has too few hints to be asked. when: epoch and step.
+        Returns the layers that were scored; None if the attacker has too few hints to be asked.
         """
         given = attacker.hinted_rows(hints)
         if given is None:
@@ -234,7 +229,7 @@ class Auditor:
                 else "it needs a known row of each class in each batch, and no batch had one"
             )
             return None
-        view = attacker.view(*when, query.names.clone(), self._facts_of(attacker, facts), hints)
+        view = attacker.view(query.epoch, query.step, query.names.clone(), self._facts_of(attacker, facts), hints)
         answers = self._answers(attacker, view)
         known = self.known.among(query.ids, attacker.threat.known_rows)
         known[given.to(known.device)] = True
@@ -306,7 +301,7 @@ class Auditor:
         """
         everyone = torch.arange(len(ids), device=ids.device)
         groups = everyone.chunk(max(_GROUPS, len(ids) // self._of.group))
-        hinted, query, when = attackers[0].needs_hints, self._query(ids, is_batch=False), (self._epoch, None)
+        hinted, query = attackers[0].needs_hints, self._query(ids, self._epoch)
         layers: list[set[str]] = [set() for _ in attackers]
         unasked = 0
         for group in groups if hinted else [everyone]:
@@ -314,7 +309,7 @@ class Auditor:
             scored: set[str] | None = None
             for attacker, scored_layers in zip(attackers, layers, strict=True):
                 known = attacker.rows_of(facts, rows[group])
-                scored = self._ask(attacker, query.rows(group), known, hints, when, () if hinted else groups)
+                scored = self._ask(attacker, query.rows(group), known, hints, () if hinted else groups)
                 scored_layers |= scored or set()
             unasked += scored is None
         for scored_layers, attacker in zip(layers, attackers, strict=True):

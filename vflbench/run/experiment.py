@@ -144,7 +144,8 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
         if training is None or not math.isfinite(training.loss + training.penalty):
             loss = math.nan if training is None else training.loss + training.penalty
             raise NonFiniteError(f"the loss became {loss} at epoch {number}, step {step}")
-        epoch.add(training)
+        epoch.losses.append(training.loss)
+        epoch.penalties.append(training.penalty)
         meter.trained += 1
         with meter.audit("attacking a batch" if step in auditor.audited else "training"):
             auditor.see(round_)

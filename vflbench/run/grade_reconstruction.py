@@ -34,6 +34,11 @@ ALL, BY = "all", " by "
 _Graded = dict[str, tuple[Compared, tuple[Tensor, Tensor] | None]]
 """Party -> figures of its columns, and the true and the rebuilt ones, to look at."""
 
+Judges = tuple[Tensor, list[Recogniser]]
+"""Ids of the first half of the pool, and recognisers trained on the first and on the second half."""
+Pictures = tuple[VerticalTable, Tensor]
+"""Rows, and their pictures."""
+
 _DRAWS, _COPIES = 24, 8
 """Pictures that are made up, and held-out rows, among which the best draw is chosen."""
 _DIRECTIONS = 20
@@ -53,7 +58,7 @@ class ReconstructionGrader:
     def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
         self._seed, self._pool, self._known = seed, train.sample(ROWS), held_out.sample(ROWS)
         self._guesses = Guesses(self._known, seed)
-        self._trained: dict[tuple[str, ...], tuple[Tensor, list[Recogniser]]] = {}
+        self._trained: dict[tuple[str, ...], Judges] = {}
 
     def grade(
         self,
@@ -102,15 +107,14 @@ class ReconstructionGrader:
             table.add((attack, "none", f"{place}{by}", CHANCE, True), {"identified": chance.nanmean().item()})
 
     def _bench(self, rows: VerticalTable, parties: Sequence[str], rng: torch.Generator) -> PictureBench | TableBench:
-        pictures, pool = whole(rows.features, parties), whole(self._pool.features, parties)
-        if pictures is None or pool is None:
-            return TableBench(rows, self._pool, self._known, rng)
+        pool, truth, pictures = self._pool, whole(rows.features, parties), whole(self._pool.features, parties)
+        if truth is None or pictures is None:
+            return TableBench(rows, pool, self._known, rng)
         if (key := tuple(parties)) not in self._trained:
-            self._trained[key] = self._recognisers(pool)
-        return PictureBench(rows, pictures, self._pool, pool, *self._trained[key], rng)
+            self._trained[key] = self._recognisers(pictures)
+        return PictureBench((rows, truth), (pool, pictures), self._trained[key], rng)
 
-    def _recognisers(self, pictures: Tensor) -> tuple[Tensor, list[Recogniser]]:
-        """Ids of the first half of the pool, and recognisers trained on the first and on the second half."""
+    def _recognisers(self, pictures: Tensor) -> Judges:
         pool = self._pool
         order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(self._seed)).to(pool.ids.device)
         halves = order[: len(order) // 2], order[len(order) // 2 :]
@@ -162,27 +166,17 @@ class PictureBench:
     Beside the figures of `compare_pictures`, an answer gets `recognised`, the share whose class is recognised;
     `feature_distance`, how far apart a recogniser sees the rebuilt and the true picture; and `identified`, the share of
     pictures that are nearer by that distance to their own true picture than to others of the class (`metrics.line_up`).
-
-    truth: pictures of the rows. pictures: of the pool. first: ids of the half that the first recogniser has seen.
     """
 
-    def __init__(
-        self,
-        rows: VerticalTable,
-        truth: Tensor,
-        pool: VerticalTable,
-        pictures: Tensor,
-        first: Tensor,
-        recognisers: Sequence[Recogniser],
-        rng: torch.Generator,
-    ):
-        self._rows, self._truth, self._recognisers = rows, truth, recognisers
+    def __init__(self, truth: Pictures, of_pool: Pictures, judges: Judges, rng: torch.Generator):
+        (self._rows, self._truth), (first, self._recognisers) = truth, judges
+        (pool, pictures), rows, recognisers = of_pool, self._rows, self._recognisers
         is_first = torch.isin(pool.ids, first)
         unseen = torch.stack([~is_first, is_first])  # by each recogniser, of the pool
         judge_of = torch.isin(rows.ids, first).long()  # the first one judges rows that aren't in the first half
         self._line_up = LineUp((rows.ids, rows.labels), (pool.ids, pool.labels), rng, unseen[judge_of])
         self._places = [(judge_of == judge).nonzero()[:, 0] for judge in range(len(recognisers))]
-        self._true_features = self._features(truth)
+        self._true_features = self._features(self._truth)
         self._others = [
             recognisers[judge].features(pictures[places]) if len(places) else torch.empty(0)
             for judge, places in zip(judge_of.tolist(), self._line_up.others, strict=True)
@@ -375,19 +369,14 @@ class Guesses:
     def _from_own_columns(self, rows: VerticalTable, parties: Sequence[str], own: str) -> dict[str, Features]:
         """What a network that is fitted to held-out rows makes of the class and of the attacker's own columns."""
         key, blocks = (own, *parties), {p: self._held_out.features[p] for p in parties}
+
+        def fitted(h: Tensor, block: Features) -> Decoder:
+            rng = torch.Generator(h.device).manual_seed(self._seed)
+            return fit_decoder(h, block.numeric, block.categorical, rng, width=_WIDTH, steps=_STEPS)
+
         if key not in self._networks:
             h = self._known(self._held_out, own)
-            self._networks[key] = {
-                p: fit_decoder(
-                    h,
-                    block.numeric,
-                    block.categorical,
-                    torch.Generator(h.device).manual_seed(self._seed),
-                    width=_WIDTH,
-                    steps=_STEPS,
-                )
-                for p, block in blocks.items()
-            }
+            self._networks[key] = {p: fitted(h, block) for p, block in blocks.items()}
         h = self._known(rows, own)
         return {p: Features(blocks[p].columns, *network(h)) for p, network in self._networks[key].items()}
 

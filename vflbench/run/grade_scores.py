@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -44,8 +44,8 @@ Source = tuple[str, str, str]
 class QueryRows:
     """The rows that an attack was asked about, and what must not count.
 
-    ids, names, labels: (n,). known: (n,) bool, rows whose label the attacker was given. canary: (n,) bool. is_batch: whether
-    a whole batch was asked about, whose classes can be counted.
+    ids, names, labels: (n,). known: (n,) bool, rows whose label the attacker was given. canary: (n,) bool. epoch, step:
+    when; step is None at the end of an epoch, and of a whole batch, whose classes can be counted, else.
     """
 
     ids: Tensor
@@ -53,12 +53,13 @@ class QueryRows:
     labels: Tensor
     known: Tensor
     canary: Tensor
-    is_batch: bool = True
+    epoch: int
+    step: int | None
 
     def rows(self, indices: Tensor) -> "QueryRows":
         """These rows of it."""
-        ids, names, labels = self.ids[indices], self.names[indices], self.labels[indices]
-        return QueryRows(ids, names, labels, self.known[indices], self.canary[indices], self.is_batch)
+        parts: dict[str, Any] = {name: part[indices] for name, part in vars(self).items() if isinstance(part, Tensor)}
+        return replace(self, **parts)
 
     def parts(self, names: Tensor, attack: str, groups: Sequence[Tensor] = ()) -> Iterator[tuple[Any, "QueryRows"]]:
         """Of an answer about the rows with these names: places in the answer, and the rows, of each group of which it has
@@ -331,7 +332,7 @@ class Grader:
         """count_error: half the sum of |differences| of shares, the share of rows that are counted for a wrong class;
         counts_right: 1 if every count is exact; guess_count_error: of the shares among the training rows.
         """
-        if not query.is_batch:
+        if query.step is None:
             raise _wrong(attacker.name, "class counts are an answer about a batch, by Attack.batch")
         n, classes = len(query.labels), len(self.shares)
         true = torch.bincount(query.labels.cpu(), minlength=classes).double()

@@ -8,27 +8,14 @@ from typing import Any
 from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense, changes
 from vflbench.defenses.chain import Figures, claims_of
 from vflbench.metrics.canary_power import canaries_needed, power
-from vflbench.metrics.embedding_privacy import Sent
+from vflbench.metrics.embedding_privacy import EmbeddingRelease, Sent
 from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leak import Leak
 from vflbench.metrics.privacy import THE_LEAK, Ledger, Release, holds
 from vflbench.metrics.verdict import NO_MESSAGE, above, at_levels, worst
 from vflbench.results import schema
 from vflbench.results.gate import apart
-from vflbench.results.schema import (
-    LEVELS,
-    OWN_COLUMNS,
-    PROBE,
-    REFERENCE,
-    Noise,
-    Power,
-    Privacy,
-    Promise,
-    Reading,
-    Tried,
-    Verdict,
-    base_name,
-)
+from vflbench.results.schema import LEVELS, OWN_COLUMNS, PROBE, REFERENCE, Promise, Reading, base_name
 from vflbench.run.attackers import Canaries
 
 TOLERABLE = 0.55
@@ -127,7 +114,7 @@ def verdict(
     test_auc: float,
     changed: Collection[str],
     crossing: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> Verdict:
+) -> schema.Verdict:
     """The verdict part of summary.json.
 
     changed: kinds of messages that the defenses change (`messages_changed`). crossing: party -> layers that cross.
@@ -161,7 +148,7 @@ def verdict(
         return LEVELS.index(levels[leak.attack]), leak.layer not in crossing.get(leak.party, (leak.layer,))
 
     first = worst(sorted(at_levels(leaks, levels, *LEVELS), key=demand))
-    return Verdict(
+    return schema.Verdict(
         worst=None if first is None else Reading(**vars(first)),
         levels=at_all,
         on_changed=on_changed,
@@ -219,7 +206,7 @@ def _own_columns(leaks: Sequence[Leak], attack: str) -> float | None:
 
 def account(
     defenses: Mapping[str, Defense], exposure: Exposure, leaks: Sequence[Leak], canaries: Canaries
-) -> Privacy | None:
+) -> schema.Privacy | None:
     """The privacy part of summary.json; None where no label DP is guaranteed and there are no canaries.
 
     epsilon: the sum over releases, None if nothing is guaranteed, or no pure eps. mu: of Gaussian noise alone, else None.
@@ -251,7 +238,7 @@ def account(
     low, proven = None if best is None else bounds[best], "mu_low" if is_gaussian else "epsilon_low"
     claimed = ledger.epsilon if pure else None
     limit = ledger.mu if is_gaussian else claimed
-    return Privacy(
+    return schema.Privacy(
         epsilon=claimed,
         mu=ledger.mu,
         delta=DELTA,
@@ -262,11 +249,11 @@ def account(
         ],
         canaries=len(canaries),
         confidence=CONFIDENCE,
-        tried={name: Tried.model_validate({"guesses": tried[name].total, proven: bound}) for name, bound in bounds.items()},
+        tried={name: schema.Tried(guesses=tried[name].total, **{proven: bound}) for name, bound in bounds.items()},
         **dict.fromkeys(("epsilon_low", "epsilon_low_by", "mu_low", "mu_low_by")) | {proven: low, f"{proven}_by": best},
         violated=low is not None and limit is not None and low > limit,
         power=[
-            Power(
+            schema.Power(
                 times=times,
                 probability=power(limit, times, len(canaries), alpha, gaussian=is_gaussian),
                 wanted=POWER,
@@ -278,7 +265,7 @@ def account(
     )
 
 
-def failure(privacy: Privacy | None) -> str | None:
+def failure(privacy: schema.Privacy | None) -> str | None:
     """Why the run counts as failed; None if it does not."""
     if privacy is None or not privacy.violated:
         return None
@@ -291,7 +278,7 @@ def failure(privacy: Privacy | None) -> str | None:
     )
 
 
-def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> list[Noise]:
+def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> list[schema.Noise]:
     """The embedding_privacy part of summary.json: a row for each party, layer and defense that puts noise on embeddings.
 
     epsilon, delta: of one message about a row's embedding; None if nothing is claimed. reason: why not, or what is unusual.
@@ -300,20 +287,22 @@ def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> li
     deltas, from the distribution of the noise rather than from a theorem; None where no eps is enough, or where there is no
     such figure (`exact` is False).
     """
-    rows = []
-    for (party, layer), sent in claims.items():
-        for name, release in sent.releases:
-            messages, exact_after = release.messages(epochs, (MESSAGES_PER_EPOCH - 1) * epochs), release.exact_after
-            total = release.delta_after(messages)
-            after = {"epsilon_all": release.after(messages, total)}
-            if exact_after is not None:
-                after |= {"epsilon_exact": exact_after(1, release.delta), "epsilon_exact_all": exact_after(messages, total)}
-            eps = dict.fromkeys(("epsilon_exact", "epsilon_exact_all")) | {
-                which: value if math.isfinite(value) else None for which, value in after.items()
-            }
-            of_all = {"messages": messages, "delta_all": total, "exact": exact_after is not None, **eps}
-            rows.append(Noise(party=party, layer=layer, defense=name, width=sent.width, **vars(release) | of_all))
-    return rows
+    return [
+        schema.Noise(party=party, layer=layer, defense=name, width=sent.width, **vars(release) | _of_all(release, epochs))
+        for (party, layer), sent in claims.items()
+        for name, release in sent.releases
+    ]
+
+
+def _of_all(release: EmbeddingRelease, epochs: int) -> dict[str, Any]:
+    messages = release.messages(epochs, (MESSAGES_PER_EPOCH - 1) * epochs)
+    total = release.delta_after(messages)
+    after = {"epsilon_all": release.after(messages, total), "epsilon_exact": math.inf, "epsilon_exact_all": math.inf}
+    if release.exact_after is not None:
+        after["epsilon_exact"] = release.exact_after(1, release.delta)
+        after["epsilon_exact_all"] = release.exact_after(messages, total)
+    finite = {name: value if math.isfinite(value) else None for name, value in after.items()}
+    return {"messages": messages, "delta_all": total, "exact": release.exact_after is not None, **finite}
 
 
 def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:

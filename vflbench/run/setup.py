@@ -26,7 +26,6 @@ from vflbench.generators import Generators
 from vflbench.messages.channel import Channel, PartyError, at_once
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.round import Training
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Release
 from vflbench.models.base import CutModel
@@ -94,11 +93,6 @@ class Epoch:
     def step(self) -> int:
         """Batches that were trained on."""
         return len(self.losses)
-
-    def add(self, training: Training) -> None:
-        """One more batch was trained on."""
-        self.losses.append(training.loss)
-        self.penalties.append(training.penalty)
 
     def result(self, findings: Findings) -> EpochResult:
         """What training and the attacks came to; what the model is worth is still to be measured."""
