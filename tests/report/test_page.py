@@ -16,7 +16,7 @@ from vflbench.errors import UserError
 from vflbench.report.charts import library
 from vflbench.report.group import sections
 from vflbench.report.page import Wishes, _coded, alarms, without_bad_runs, write_report
-from vflbench.results.runs import read_runs, read_tree
+from vflbench.results.runs import Tree, read_runs, read_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = Wishes(formats=())
@@ -141,17 +141,17 @@ def test_a_leak_above_a_ceiling_is_an_alarm(tmp_path):
 
 @pytest.mark.parametrize("fails", [{1}, {0, 2}], ids=str)
 def test_a_run_that_cannot_be_shown_is_named_and_the_others_are_reported(tmp_path, fails):
-    runs = read_tree([sweep(tmp_path, seeds=1)]).runs
+    tree = read_tree([sweep(tmp_path, seeds=1)])
+    runs = tree.runs
 
     def make(members):
         if any(runs.index(run) in fails for run in members):
             raise ZeroDivisionError("no")
         return [len(members)]
 
-    made, kept, odd = without_bad_runs(runs, make)
-    assert made == [3 - len(fails)]
-    assert len(kept) == 3 - len(fails)
-    assert {one.reason for one in odd} == {"it can't be shown: ZeroDivisionError: no"}
+    assert without_bad_runs(tree, make) == [3 - len(fails)]
+    assert len(tree.runs) == 3 - len(fails)
+    assert {one.reason for one in tree.of_kind("unreadable")} == {"it can't be shown: ZeroDivisionError: no"}
 
 
 def test_what_the_user_asked_for_wrongly_is_raised():
@@ -159,7 +159,7 @@ def test_what_the_user_asked_for_wrongly_is_raised():
         raise UserError("no such thing", key="--x", value="y")
 
     with pytest.raises(UserError, match="no such thing"):
-        without_bad_runs([], make)
+        without_bad_runs(Tree([], []), make)
 
 
 def test_what_stands_between_backticks_is_code_and_the_rest_is_text():

@@ -8,9 +8,10 @@ name, so that no name of a run is ever computed with.
 import functools
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval
 from vflbench.report.group import LEAKS, Section, attack_on, flat, over_seeds, slugged
 from vflbench.report.tables import assumptions, ceiling, text_of
+from vflbench.report.tables import known_labels as known_labels_table
 from vflbench.report.words import in_words, within
 from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
-from vflbench.results.runs import Layers
+from vflbench.results.runs import Layers, Run
 from vflbench.results.schema import COLUMNS, PROBE, Leak, base_name
 
 Styles = Mapping[str, tuple[str, str]]
@@ -85,10 +87,7 @@ _LOWER_IS_BETTER = ("loss", "seconds", "bytes", "leak", "error", "rebuilt")
 _MOST_POINTS, _MOST_ENTRIES = 5_000, 30
 _DARK = 0.72  # from this part of a heat map's scale on white letters are easier to read
 _VEGA_LITE = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
-_OF_EVERY_OBJECT = (
-    *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"),
-    *("__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
-)
+_OF_EVERY_OBJECT = re.compile(r"__\w+__|constructor|[a-z]+([A-Z][a-z]*)+")
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,6 @@ def finished(
     alt_text: str,
     *,
     is_wide: bool = False,
-    wide: float = WIDTH,
     **meta: Any,
 ) -> Figure:
     """The figure of a chart. data: its named data sets. meta: what the page's script needs to know."""
@@ -127,7 +125,7 @@ def finished(
         name: json.loads(frame.to_json(orient="records", double_precision=8)) for name, frame in data.items()
     }
     spec |= {"description": described, "config": _CONFIG, "usermeta": meta}  # late: a chart copies all it has
-    spec["title"] = {"text": text(title), "limit": wide}
+    spec["title"] = {"text": text(title), "limit": spec.get("width") if isinstance(spec.get("width"), int) else WIDTH}
     return Figure(slug, title, note, described, spec, is_wide)
 
 
@@ -226,9 +224,7 @@ def _cleaned(points: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
 def _looks(points: pd.DataFrame, levels: pd.DataFrame, styles: Styles) -> dict[str, tuple[str, str, str]]:
     """Label -> colour, fill and symbol. What is hollow everywhere, or has no mark, is so in the legend."""
     looks = {}
-    for label, line, style in zip(levels.label, levels.line, levels["style"], strict=True):
-        looks[label] = (styles.get(style, (GREY, ""))[0], "transparent", _LINES[line][1])
-    for label, of in points.groupby("label", sort=False):
+    for label, of in pd.concat([levels.assign(mark=False, hollow=False), points]).groupby("label", sort=False):
         colour, mark = styles.get(of["style"].iloc[0], (GREY, "circle"))
         symbol = mark if of.mark.any() else _LINES[of.line.iloc[0]][1]
         looks[label] = (colour, colour if of.mark.any() and not of.hollow.all() else "transparent", symbol)
@@ -281,10 +277,11 @@ def names(channel: Any, title: str, order: Iterable[str]) -> Any:
 def text(value: Any, most: int = 300) -> str:
     """A text of others on one line, without characters that can't be printed.
 
-    Vega looks names up in objects, and finds there what every object of JavaScript has: such a name gets a space.
+    Vega looks names up in objects, and finds there what every object of JavaScript has, as `toString`: a name that looks
+    like one gets a space.
     """
     line = shown(value, most) or " "
-    return f"{line} " if line in _OF_EVERY_OBJECT else line
+    return f"{line} " if _OF_EVERY_OBJECT.fullmatch(line) else line
 
 
 def heat_map(
@@ -473,7 +470,7 @@ def layers(section: Section) -> Iterator[Figure]:
 def epochs(section: Section) -> Iterator[Figure]:
     """Utility per epoch, and the leak at the cut to the attack that is the worst in the last epoch."""
     runs, left_out = _some(section, section.runs)
-    rows = measurements(runs).rename(columns={"setting": "label", "epoch": "x"})
+    rows = measurements(replace(section, runs=runs)).rename(columns={"setting": "label", "epoch": "x"})
     metric = {"test_accuracy": "accuracy"}.get(section.x, "auc")
     leak = section.y if section.y in ("leak_accuracy", "leak_ami") else "leak_auc"
     utility = rows[(rows.split == "test") & (rows.metric == metric)]
@@ -492,7 +489,7 @@ def epochs(section: Section) -> Iterator[Figure]:
 
 def run_epochs(section: Section) -> Iterator[Figure]:
     """Of one run: test and train AUC, and each attack's leak at the layer and party where it is largest."""
-    rows, head = measurements(section.runs).rename(columns={"epoch": "x"}), section.leak_column
+    rows, head = measurements(section).rename(columns={"epoch": "x"}), section.leak_column
     if not rows.x.max() > 0:
         return
     utility = rows[(rows.metric == "auc") & rows.split.isin(["test", "train"])]
@@ -562,18 +559,16 @@ def run_layers(section: Section) -> Iterator[Figure]:
 
 def known_labels(section: Section) -> Iterator[Figure]:
     """What `completion` reads by the number of known labels: a colour per setting, a kind of line per message."""
-    nodes = [(name, node or {}) for run in section.runs.run for name, node in (run.config.get("attack") or {}).items()]
-    found = {name: node for name, node in nodes if str(node.get("_target_")).endswith(".Completion")}
-    leaks, left_out = _some(section, section.counted[section.counted.name.isin(list(found))])
-    leaks = leaks.assign(
-        more=[found[name].get("message", "embeddings") for name in leaks.name],
-        known=[found[name].get("known", 100) for name in leaks.name],
-    ).rename(columns={"setting": "label"})
-    if leaks.known.nunique() < 2:
+    table = known_labels_table(section)
+    if table is None:
         return
-    points = _largest(leaks.sort_values("known"), ["label", "more", "known"], "leak_two_sided")
-    lines = dict(zip(sorted(leaks.more.unique(), reverse=True), _LINES, strict=False))
-    points = points.assign(x=points.known.astype(str), line=points.more.map(lines), part=points.label + points.more)
+    points, left_out = _some(section, table.frame.drop(columns="train AUC"))
+    points = points.melt(["setting", "message"], var_name="x", value_name="y").dropna()
+    lines = dict(zip(sorted(points.message.unique(), reverse=True), _LINES, strict=False))
+    points = points.rename(columns={"setting": "label", "message": "more"})
+    points = points.assign(
+        x=points.x.str.removesuffix(" known"), line=points.more.map(lines), part=points.label + points.more
+    )
     points["hollow"] = points.line != "solid"
     axes = names(alt.X, "rows whose labels are known", points.x.unique()), numbers(alt.Y, "two-sided leak AUC of completion")
     said = ", ".join(f"{line} {message}" for message, line in lines.items())
@@ -582,16 +577,16 @@ def known_labels(section: Section) -> Iterator[Figure]:
     yield curves(points, section.styles, *axes, slug, title, note, levels=[COIN])
 
 
-def measurements(runs: pd.DataFrame) -> pd.DataFrame:
+def measurements(section: Section) -> pd.DataFrame:
     """The rows of the metrics.csv of runs, by the run's number. attack: with its message; cut: whether the layer crosses."""
-    lines: list[dict[str, Any]] = []
-    for number, setting, run in runs[["setting", "run"]].itertuples(name=None):
+
+    def of(run: Run) -> Iterator[dict[str, Any]]:
         with suppress(OSError, UserError):  # a run without curves is still a run
             for row in run.rows:
-                line = {"run": number, "setting": setting, "attack": attack_on(row.attack, row.message)}
-                line |= {"cut": run.layers.crosses(row.party, row.layer), "visible": row.visible is True}
-                lines.append(vars(row) | line)
-    return pd.DataFrame(lines, columns=["run", "setting", "cut", *COLUMNS]).set_index("run")
+                line = {"attack": attack_on(row.attack, row.message), "visible": row.visible is True}
+                yield vars(row) | line | {"cut": run.layers.crosses(row.party, row.layer)}
+
+    return section.lines(of, [*COLUMNS, "cut"])
 
 
 def _over_batches(leak: Leak, head: str) -> Interval | None:

@@ -290,7 +290,7 @@ def solver_seconds(section: Section, runs: pd.DataFrame) -> pd.DataFrame:
     their limit.
     """
     lines = section.rebuilt[(section.rebuilt.message == "update") & section.rebuilt.index.isin(runs.index)]
-    figures = ["solver_seconds", "ended", "matches", "unique"]
+    figures = ["solver_seconds", "ended"]
     values = lines.reindex(columns=[f"rebuilt.{name}" for name in figures]).set_axis(figures, axis=1)
     sizes = [lines.index.map(lambda place, key=key: runs.run[place].option(key)).rename(name) for name, key in _SIZE.items()]
     of_batches = [values.mul(lines.batches, axis=0), values.notna().mul(lines.batches, axis=0)]
@@ -298,11 +298,9 @@ def solver_seconds(section: Section, runs: pd.DataFrame) -> pd.DataFrame:
     return sums / counts
 
 
-def solvers(section: Section) -> Made:
-    """For each family of runs that differ in nothing but the size of a batch a table, a line per size, and a figure.
-
-    Of the batches of a size that match is known only where all searches ended. The figure has a part for the published
-    values and one for each attack: rows by columns, seconds on one logarithmic scale.
+def solvers(section: Section) -> Iterator[Figure]:
+    """For each family of runs that differ in nothing but the size of a batch: a part for the published values and one for
+    each attack, rows by columns, seconds on one logarithmic scale.
     """
     if section.experiment not in SOLVERS:
         return
@@ -310,23 +308,8 @@ def solvers(section: Section) -> Made:
     runs = section.runs.assign(family=section.runs.setting.map(options).map(lambda of: ", ".join(in_words(of))))
     families = list(runs.groupby(["family", "made_by"], sort=False))
     for place, ((name, _), of_family) in enumerate(families, 1):
-        end, seconds, published = f"_{place}" * (len(families) > 1), solver_seconds(section, of_family), published_seconds()
-        if seconds.empty:
-            continue
-        frame = published.solver_seconds.astype(object).fillna(published.mark).to_frame("published s")
-        for attack, of in seconds.groupby("attack", sort=False):
-            of = of.droplevel("attack")[["solver_seconds", "ended"]].set_axis([f"{attack} s", f"{attack}, ended"], axis=1)
-            frame = frame.join(of, how="outer")
-        fit = seconds[(seconds["ended"] == 1) & seconds["unique"].notna()].groupby([*_SIZE]).max()
-        frame = frame.join(pd.DataFrame({"batches that fit": fit["matches"], "with a twin": 1 - fit["unique"]}))
-        note = (
-            "Mean seconds of a search over the batches of a size, each batch with the same weight, and the share of "
-            "searches that ended within their limit. Published: on another machine, with another solver; * where the paper "
-            "gives no time, as several batches match. With a twin: the share of batches for which another batch matches."
-        )
-        title = f"Seconds to rebuild a batch{f': {name}' * bool(name)}"
-        yield _table(section, f"solvers{end}", title, frame.reset_index(), note)
-        known = pd.concat([published.reset_index().assign(attack="published", ended=1.0), seconds.reset_index()])
+        seconds, published = solver_seconds(section, of_family).reset_index(), published_seconds().reset_index()
+        known = pd.concat([published.assign(attack="published", ended=1.0), seconds])
         wide = known.set_index(["rows", "attack", "columns"]).solver_seconds.unstack(["attack", "columns"]).sort_index()
         parts = known.attack.unique(), sorted(known["columns"].unique())
         wide = wide.reindex(columns=pd.MultiIndex.from_product(parts))
@@ -337,11 +320,16 @@ def solvers(section: Section) -> Made:
             said = time if p.solver_seconds == p.solver_seconds else p.mark
             words[f"{p.rows} rows", (p.attack, f"{p.columns} columns")] = said
         if seconds.solver_seconds.notna().any():
-            note = "Seconds; > marks a size at which not every search ended, * one for which the paper gives no time."
+            note = (
+                "Mean seconds of a search over the batches of a size. > marks a size at which not every search ended within "
+                "its limit, * one for which the paper gives no time, as several batches match. Published: on another "
+                "machine, with another solver."
+            )
             times = known.solver_seconds[known.solver_seconds > 0]
             how = {"low": times.min(), "high": times.max(), "log": True}
-            title = "Seconds to rebuild a batch, by rows and columns"
-            yield heat_map(wide, f"{section.slug}_solvers{end}", title, note, words=words, **how)
+            slug = f"{section.slug}_solvers{f'_{place}' * (len(families) > 1)}"
+            title = f"Seconds to rebuild a batch, by rows and columns{f': {name}' * bool(name)}"
+            yield heat_map(wide, slug, title, note, words=words, **how)
 
 
 # When SplitGuard notices a label party that cheats, and how often it accuses an honest one

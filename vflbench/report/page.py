@@ -78,8 +78,8 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
         return [_part(section, experiments.get(section.experiment), odd) for section in wishes.sections(runs)]
 
     odd: list[Oddity] = []
-    parts, tree.runs, bad = without_bad_runs(tree.runs, parts_of)
-    tree.odd += [*bad, *odd]
+    parts = without_bad_runs(tree, parts_of)
+    tree.odd += odd
     others = _odd_tables(tree, folders)
     for table in (*(table for part in parts for table in part["tables"]), *others):
         for ending, text in (("csv", table.csv()), ("md", table.markdown()), ("tex", table.latex())):
@@ -91,28 +91,28 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
     return out / wishes.page
 
 
-_Made = Callable[[Sequence[Run]], list[dict[str, Any]]]
+Parts = list[dict[str, Any]]
 
 
-def without_bad_runs(runs: Sequence[Run], make: _Made) -> tuple[list[dict[str, Any]], list[Run], list[Oddity]]:
-    """What `make` returns for the runs, those that it could be made of, and why it could not be of the others.
+def without_bad_runs(tree: Tree, make: Callable[[Sequence[Run]], Parts]) -> Parts:
+    """What `make` returns for the runs of the tree; those that it can't be made of are moved to its odd ones.
 
     What a file may hold is checked when it is read; this keeps a run that can't be shown for another reason from ending the
     report. Raises UserError if `make` does: it is about what the user asked for.
     """
     try:
-        return make(runs), list(runs), []
+        return make(tree.runs)
     except UserError:
         raise
     except Exception:
-        wrong = {run.folder: reason for run in runs if (reason := _why_not(run, make))}
-        if not wrong:
+        bad = [Oddity("unreadable", run.folder, reason) for run in tree.runs if (reason := _why_not(run, make))]
+        if not bad:
             raise
-    kept = [run for run in runs if run.folder not in wrong]
-    return make(kept), kept, [Oddity("unreadable", folder, reason) for folder, reason in wrong.items()]
+    tree.set_aside(bad)
+    return make(tree.runs)
 
 
-def _why_not(run: Run, make: _Made) -> str:
+def _why_not(run: Run, make: Callable[[Sequence[Run]], Parts]) -> str:
     try:
         make([run])
     except UserError:

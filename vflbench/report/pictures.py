@@ -2,7 +2,6 @@
 
 import base64
 import io
-import itertools
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -37,8 +36,9 @@ RECOVERY = {
     "id_accuracy": "share of right ids",
 }
 """Figures -> their names on the axis: the first three that any run has are drawn by setting."""
-PICTURES, _BITS = "inversion_pictures", "bits sent per row, all parties together"
-MECHANISMS = ("uncompressed", "quantized", "quantized + unbiased noise", "quantized + biased noise")
+_BITS = "bits sent per row, all parties together"
+_SAID = {"mse": "MSE {:.3f}", "identified": "identified {:.0%}"}
+"""Figures -> what stands above the pictures of a setting."""
 MOST_FIGURES, MOST_SETTINGS = 8, 60
 _LOGARITHMIC, _LEAST = ("mse", "error_over_spread"), 1e-6
 _DRAWN = {"mean": "dotted", "class_mean": "dashdot", "random_row": "dashed", "chance": "dotted"}  # guesses with a line
@@ -49,8 +49,7 @@ _MOST_PAIRS, _MOST_ROWS, _MOST_PICTURES = 12, 40, 20
 def figures(section: Section, odd: list[Oddity]) -> list[Figure]:
     """What was rebuilt of a section, and how well. odd: takes the files that can't be read."""
     rebuilt = rebuilt_by(section)
-    made = (gains_figure(section, rebuilt), _of_one_data(section, rebuilt), picture_table(section, rebuilt))
-    return [*itertools.chain(*made), *rebuilt_figures(section, odd)]
+    return [*gains_figure(section, rebuilt), *_of_one_data(section, rebuilt), *rebuilt_figures(section, odd)]
 
 
 # How well
@@ -172,12 +171,15 @@ def _against(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figu
             which, title = f"{slug}_{figure}_{kind}{end}", f"Rebuilt data against {what}"
             yield curves(points.assign(line="none"), section.styles, *axes, which, title, note, levels=levels)
     firsts = section.runs[section.runs.setting.isin(answers.setting)].drop_duplicates("setting")[:24]
-    pairs = {p.setting: pair for p in firsts.itertuples() if (pair := _pictures_of(p.run, attack))}
+    pairs = {place: pair for place, run in firsts.run.items() if (pair := _pictures_of(run, attack))}
     if pairs:
-        true = next(iter(pairs.values()))[0]
-        lines = [("true", row_of(true)), *((name, row_of(answer)) for name, (_, answer) in pairs.items())]
-        said = f"True pictures, and below them the same as {attack} rebuilt them from {', '.join(pairs)}."
-        yield picture_figure([("", lines)], f"{slug}_pictures{end}", f"Rebuilt pictures: {attack}", "", said)
+        means, lines = answers.set_index("run"), [("true", row_of(next(iter(pairs.values()))[0]))]
+        for place, (_, answer) in pairs.items():
+            facts = [said.format(v) for name, said in _SAID.items() if name in means and (v := means[name][place]) == v]
+            lines.append((": ".join([firsts.setting[place], *filter(None, [", ".join(facts)])]), row_of(answer)))
+        said = f"True pictures, and below them the same as {attack} rebuilt them from {'; '.join(firsts.setting[[*pairs]])}."
+        title, note = f"Rebuilt pictures: {attack}", "Identified by chance: 5 %." * ("identified" in means)
+        yield picture_figure([("", lines)], f"{slug}_pictures{end}", title, note, said)
 
 
 def _guesses(rebuilt: pd.DataFrame, figure: str, least: float = -math.inf) -> list[Level]:
@@ -230,8 +232,10 @@ def rebuilt_figure(run: Run, slug: str, name: str) -> Figure | None:
 
 def _pictures_of(run: Run, attack: str) -> tuple[np.ndarray, np.ndarray] | None:
     """The true and the rebuilt pictures of a run, of whole pictures if there are any; None if there are none."""
-    pairs = [pair for name, pair in _pairs(run) if name.startswith(f"{attack}/") and pair[0].ndim > 2]
-    return pairs[-1] if pairs else None
+    with suppress(OSError, UserError):  # what can't be read is named where all rebuilt data are drawn
+        pairs = [pair for name, pair in _pairs(run) if name.startswith(f"{attack}/") and pair[0].ndim > 2]
+        return pairs[-1] if pairs else None
+    return None
 
 
 def _pairs(run: Run) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
@@ -249,41 +253,8 @@ def _pairs(run: Run) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
             yield key, (truth, answer)
 
 
-def picture_table(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
-    """The same pictures of the first seed: a part for each depth and number of levels, a line for each mechanism."""
-    runs = section.runs[section.runs.seed == section.runs.seed.min()]
-    options = {"depth": "model.bottom_layers", "levels": "defense.quantize.levels", "biased": "defense.binomial.biased"}
-    runs = runs.assign(**{name: [run.option(key) for run in runs.run] for name, key in options.items()})
-    if section.experiment != PICTURES or rebuilt.empty or not runs.levels.notna().any():
-        return
-    attack = strongest(rebuilt)
-    noise = runs.biased.map({True: MECHANISMS[3], False: MECHANISMS[2]}).fillna(MECHANISMS[1])
-    runs["mechanism"] = noise.where(runs.levels.notna(), MECHANISMS[0])
-    figures = rebuilt[(rebuilt.attack == attack) & (rebuilt.guess == "")].set_index("run")
-    pairs = {n: pair for n, run in runs.run.items() if (pair := _pictures_of(run, attack))}
-    if not pairs:
-        return
-    original = next(iter(pairs.values()))[0]
-    chosen = np.linspace(0, len(original) - 1, min(_ACROSS, len(original))).round().astype(int)
-    same = runs[[n in pairs and np.array_equal(pairs[n][0], original) for n in runs.index]]
-    blocks = []
-    for depth, levels in sorted(set(runs.dropna(subset="levels")[["depth", "levels"]].itertuples(index=False, name=None))):
-        of = same[(same.depth == depth) & ((same.levels == levels) | same.levels.isna())].drop_duplicates("mechanism")
-        lines = [("original", row_of(original[chosen]))]
-        for mechanism in MECHANISMS:
-            for n in of.index[of.mechanism == mechanism]:
-                said = f"{mechanism}: MSE {figures.mse[n]:.3f}, identified {figures.identified[n]:.0%}"
-                lines.append((said, row_of(pairs[n][1][chosen])))
-            if mechanism not in set(of.mechanism):
-                lines.append((f"{mechanism}: not run", None))
-        blocks.append((f"{depth} layers, {levels:g} levels", lines))
-    slug, title = f"{section.slug}_pictures_{slugged(attack)}", f"Pictures rebuilt by {attack.replace('_', ' ')}"
-    said = "For each depth and number of levels the true pictures and, below them, what was rebuilt of each."
-    yield picture_figure(blocks, slug, title, "Identified by chance: 5 %.", said)
-
-
-Lines = Sequence[tuple[str, Image.Image | None]]
-"""Names of lines and their pictures, twice as large as they are shown; None: nothing is shown."""
+Lines = Sequence[tuple[str, Image.Image]]
+"""Names of lines and their pictures, twice as large as they are shown."""
 
 
 def picture_figure(blocks: Sequence[tuple[str, Lines]], slug: str, title: str, note: str, alt_text: str) -> Figure:
@@ -294,15 +265,15 @@ def picture_figure(blocks: Sequence[tuple[str, Lines]], slug: str, title: str, n
     texts, images, y = [], [], 0.0
     for head, lines in blocks:
         left = 52 if all(len(name) <= 8 for name, _ in lines) else 0
-        for place, (name, image) in enumerate([(head, None), *lines]):
-            words = textwrap.wrap(text(name), _LETTERS)
-            wide, tall = (image.width / 2, image.height / 2) if image is not None else (0, 0)
-            is_beside = left > 0 and place > 0
-            texts.append({"y": y + is_beside * (tall - _LINE) / 2, "text": "\n".join(words), "soft": place > 0})
-            y += 0 if is_beside else _LINE * len(words)
-            if image is not None:
-                images.append({"x": left, "y": y, "wide": wide, "tall": tall, "url": data_url(image)})
-            y += tall + _GAP * (tall > 0)
+        titled = textwrap.wrap(text(head), _LETTERS)
+        texts.append({"y": y, "text": "\n".join(titled), "soft": False})
+        y += _LINE * len(titled)
+        for name, image in lines:
+            words, wide, tall = textwrap.wrap(text(name), _LETTERS), image.width / 2, image.height / 2
+            texts.append({"y": y + (tall - _LINE) / 2 * (left > 0), "text": "\n".join(words), "soft": True})
+            y += _LINE * len(words) * (left == 0)
+            images.append({"x": left, "y": y, "wide": wide, "tall": tall, "url": data_url(image)})
+            y += tall + _GAP
         y += 10
     x_axis = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, _WIDE], nice=False, zero=False))
     y_axis = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[y, 0], nice=False, zero=False))
@@ -318,16 +289,14 @@ def picture_figure(blocks: Sequence[tuple[str, Lines]], slug: str, title: str, n
     )
     chart = alt.layer(*layers, width=_WIDE, height=max(round(y), 1))
     data = {"pictures": pd.DataFrame(images), "texts": pd.DataFrame(texts)}
-    return finished(chart, data, slug, title, note, alt_text, wide=_WIDE)
+    return finished(chart, data, slug, title, note, alt_text)
 
 
-def row_of(pictures: np.ndarray) -> Image.Image | None:
-    """Up to ten pictures side by side, of white at 1 and black at 0; nan is grey. None if there are none.
+def row_of(pictures: np.ndarray) -> Image.Image:
+    """Up to ten pictures side by side, of white at 1 and black at 0; nan is grey.
 
     pictures: (n, height, width) or (n, height, width, channels).
     """
-    if not len(pictures):
-        return None
     tall = round(2 * _SIDE * pictures.shape[1] / pictures.shape[2])
     row = Image.new("RGBA", (2 * ((_SIDE + _GAP) * len(pictures[:_ACROSS]) - _GAP), tall))
     for place, picture in enumerate(pictures[:_ACROSS]):
