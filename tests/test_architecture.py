@@ -169,7 +169,7 @@ CAPS = {
     "vflbench/models": 1_263,
     "vflbench/numerics": 2_409,
     "vflbench/protocols": 1_989,
-    "vflbench/report": 2_931,
+    "vflbench/report": 2_893,
     "vflbench/results": 1_630,
     "vflbench/run": 3_598,
 }

@@ -256,7 +256,7 @@ def test_copies_are_the_files(chromium, tmp_path):
             assert list(csv.reader(io.StringIO(copied(shown, slug, "CSV")))) == full(
                 (folder / "tables" / f"{slug}.csv").read_text()
             )
-        for slug in ("runs_criteo_skipped", "runs_criteo_differences"):  # no column of these is empty
+        for slug in ("runs_criteo_skipped", "runs_criteo_cost"):  # no column of these is empty
             assert copied(shown, slug, "LaTeX") == (folder / "tables" / f"{slug}.tex").read_text()
             assert copied(shown, slug, "Markdown") in (folder / "tables" / f"{slug}.md").read_text()
 

@@ -528,15 +528,13 @@ def _weight(key: str) -> int:
 
 def _is_undefended(run: Run) -> bool:
     """Whether it has no defense, or only defenses that change nothing; of an audit nobody knows."""
-    return not run.is_audit and all(_is_neutral(*item) for item in (run.config.get("defense") or {}).items())
 
+    def is_neutral(name: str, options: Mapping[str, Any]) -> bool:
+        key, value = _NEUTRAL.get(name, ("", None))
+        asked = [options.get(other) for other in (key, "error_bound", "power")]
+        return name in _NEUTRAL and asked == [value, None, None]
 
-def _is_neutral(name: str, options: Mapping[str, Any] | None) -> bool:
-    options = options or {}
-    if name not in _NEUTRAL or options.get("error_bound") is not None or options.get("power") is not None:
-        return False
-    key, value = _NEUTRAL[name]
-    return isinstance(options.get(key), int | float) and options[key] == value
+    return not run.is_audit and all(is_neutral(name, of or {}) for name, of in (run.config.get("defense") or {}).items())
 
 
 def _rank(name: str) -> list[Any]:

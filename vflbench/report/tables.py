@@ -1,17 +1,16 @@
 """The tables of a section: data frames, which pandas prints, writes as CSV, Markdown and LaTeX, and puts on the page."""
 
-import difflib
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from vflbench.errors import UserError
+from vflbench.errors import UserError, nearest
 from vflbench.numerics.interval import Interval, interval_text
 from vflbench.report import words
 from vflbench.report.group import (
@@ -25,19 +24,17 @@ from vflbench.report.group import (
     options_key,
     over_seeds,
 )
-from vflbench.report.words import short
-from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
 from vflbench.results.runs import Run, apart, rounding
-from vflbench.results.schema import LEVELS, OWN_COLUMNS, PROBE, Reading
+from vflbench.results.schema import LEVELS, OWN_COLUMNS, PROBE, Privacy, Reading
 
 BETA, COIN, TOLERABLE = 0.5, 0.5, 0.55
 """The weight of the utility in DCS; the leak AUC of an attack that guesses; the leak that headline numbers allow."""
 _MOST_TEXT, _ON_PAGE, _WIDTH = 2_000, 400, 80  # letters of a cell; lines on the page; columns of a terminal
 _CHOSEN, _MOST_NAMED = ("dataset", "defense", "attack", "adversary"), 12
 _ENDS = ("low", "high")
-_SPENT = {"epsilon": "eps of a run", "mu": "mu of a run", "epsilon_at_delta": "eps at delta"}
-_PROVEN = {"epsilon_low": "eps proven by canaries", "mu_low": "mu proven by canaries"}
+_LEDGER = {"epsilon": "eps of a run", "mu": "mu of a run", "epsilon_at_delta": "eps at delta"}
+_LEDGER |= {"epsilon_low": "eps proven by canaries", "mu_low": "mu proven by canaries"}
 _FORMULA = re.compile(r"(?:^|(?<=[;\t]))(\s*)(?=[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
 """Where a spreadsheet takes what follows for a formula; after a semicolon too, which separates cells in many countries."""
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -156,10 +153,14 @@ def _markdown(text: Any) -> str:
 
 def tables(section: Section) -> list[Table]:
     """Those that have lines, the open ones first."""
-    compare: list[Callable[[Section], Table | None]] = [verdicts]
-    if not section.settings["is_audit"].all():  # audits have no utility to weigh a leak against
-        compare += [headlines, settings, honest]
-    compare += [differences, by_table, rebuilt_by_table, strongest, known_labels]
+    compare: list[Callable[[Section], Table | None]] = [
+        verdicts,
+        headlines,
+        settings,
+        rebuilt_by_table,
+        strongest,
+        known_labels,
+    ]
     details = (attacks, layers, reconstructions, guarantees, ledgers, figures, cost, links, without_result)
     made = [make(section) for make in (*compare, *details)]
     return [table for table in made if table is not None and len(table.frame)]
@@ -175,23 +176,34 @@ def table(section: Section, name: str, title: str, frame: Any, note: str = "", *
 
 def verdicts(section: Section) -> Table | None:
     """A line a setting: utility, the worst attack at each level of knowledge, and references."""
+    levels = dict(zip(LEVELS, ("without labels", "with known labels", "active"), strict=True))
 
-    def read(kind: str, name: str) -> pd.Series:
-        """Setting -> for each of its runs the reading of a level or reference."""
-        return pd.Series({one.name: [_reading(run, kind, name) for run in one.runs] for one in section.groups}, dtype=object)
+    def readings(run: Run) -> Iterator[dict[str, Any]]:
+        verdict = run.summary.verdict
+        for level, worst in verdict.levels.items():
+            yield {"of": f", {levels.get(level, level)}", "reading": worst}
+            if verdict.changed and (worst.message in verdict.changed or level in verdict.on_changed):
+                changed = verdict.on_changed.get(level, worst)
+                yield {"of": f" on changed messages, {levels.get(level, level)}", "reading": changed}
+        yield from ({"of": f"{name}, reference", "reading": one} for name, one in verdict.references.items())
+        yield from ({"of": "falls to", "reading": one} for one in [verdict.falls] if one)
 
-    frame = _facts(section, section.utility)
-    frame["falls to"] = pd.Series({one.name: _falls(one.runs) for one in section.groups}, dtype=object)
-    for level, knows in zip(LEVELS, ("without labels", "with known labels", "active"), strict=True):
-        differ = any(run.summary.verdict.on_changed.get(level) for run in section.runs["run"])
-        for kind, where in (("levels", ""), ("on_changed", " on changed messages"))[: 1 + differ]:
-            if (of_runs := read(kind, level)).map(any).any():
-                frame[f"worst attack{where}, {knows}"] = of_runs.map(_named)
-                frame[f"its leak AUC{where}, {knows}"] = of_runs.map(_over)
-    if len(frame.columns) == 4:
+    lines = section.lines(readings, ["of", "reading"])
+    frame, all_runs = _facts(section, section.utility), section.settings["seeds"]
+    given = lines.groupby(["of", "setting"])["reading"]
+    names, reads = given.agg(_named), given.apply(lambda of: words.over_seeds(list(of)))
+    falls, times = names.get("falls to", pd.Series(dtype=object)), given.size().get("falls to", pd.Series(dtype=int))
+    often = {name: f" ({n} of {all_runs[name]} runs)" if n < all_runs[name] else "" for name, n in times.items()}
+    frame["falls to"] = falls + pd.Series(often, dtype=object)
+    titles = [
+        f"{of}, {knows}" for knows in levels.values() for of in ("", " on changed messages") if f"{of}, {knows}" in reads
+    ]
+    if not titles:
         return None
-    for name in (PROBE, "own columns"):
-        frame[f"{name}, reference"] = read("references", name).map(_over)
+    for title in titles:
+        frame[f"worst attack{title}"], frame[f"its leak AUC{title}"] = names[title], reads[title]
+    for title in (f"{name}, reference" for name in (PROBE, "own columns")):
+        frame[title] = reads.get(title)
     note = (
         f"{words.WORST}; over several seeds the mean of each seed's worst, from the lowest low end to the highest high "
         "end. Changed messages: those that the defense changes, where a run's worst attack reads others. References are "
@@ -202,34 +214,15 @@ def verdicts(section: Section) -> Table | None:
     return table(section, "verdicts", "Verdict: the worst attack at each level of knowledge", frame, note, is_open=True)
 
 
-def _reading(run: Run, kind: str, name: str) -> Reading | None:
-    """On changed messages also the worst attack of all, where it reads such messages."""
-    verdict = run.summary.verdict
-    worst = verdict.levels.get(name)
-    is_changed = kind == "on_changed" and worst is not None and worst.message in verdict.changed
-    return getattr(verdict, kind).get(name) or (worst if is_changed else None)
-
-
-def _over(readings: Sequence[Reading | None]) -> Interval | None:
-    given = [one for one in readings if one is not None]
-    return words.over_seeds(given) if given else None
-
-
-def _named(readings: Sequence[Reading | None]) -> str | None:
+def _named(readings: Iterable[Reading]) -> str:
     """The attacks by their names, the most frequent first."""
-    given = [one for one in readings if one is not None]
-    names = [f"{one.attack} on {one.message}s" + (f" ({one.figure})" if one.figure != "AUC" else "") for one in given]
-    return ", ".join(name for name, _ in Counter(names).most_common()) or None
-
-
-def _falls(runs: Sequence[Run]) -> str | None:
-    falls = [run.summary.verdict.falls for run in runs if run.summary.verdict.falls]
-    return f"{_named(falls)}{f' ({len(falls)} of {len(runs)} runs)' * (len(falls) < len(runs))}" if falls else None
+    names = [f"{one.attack} on {one.message}s" + (f" ({one.figure})" if one.figure != "AUC" else "") for one in readings]
+    return ", ".join(name for name, _ in Counter(names).most_common())
 
 
 def headlines(section: Section) -> Table | None:
     """A line a defense, of the settings that may be compared."""
-    if section.leak != "leak_auc" or len(section.settings) < 2:
+    if section.leak != "leak_auc" or len(section.settings) < 2 or section.settings["is_audit"].all():
         return None
     cells = {"utility": section.over_seeds(section.utility), "leak": section.over_seeds("leak_auc"), "dcs": dcs(section)}
     frame = section.settings.loc[section.front.settings].assign(**cells)
@@ -260,8 +253,17 @@ def headlines(section: Section) -> Table | None:
 
 
 def settings(section: Section) -> Table:
-    """A line a setting."""
-    frame = _facts(section, section.x, section.y)
+    """A line a setting, beside the undefended run of the same seed and, with an adversary, beside its honest run.
+
+    Recordings of the same rows stand beside the one that leaks most.
+    """
+    frame, baselines, shown_names = (
+        _facts(section, section.x, section.y),
+        section.settings["baseline"],
+        [section.x, section.y],
+    )
+    if section.settings["is_audit"].all() and (leaks := frame[section.titled(section.y)].map(_mean)).notna().any():
+        baselines, shown_names = pd.Series(leaks.idxmax(), baselines.index), [section.y]
     frame["worst attack"] = _worst_attacks(section)
     frame["|leak AUC - 0.5|"] = section.over_seeds("leak_distance")
     for messages in ("one message", "all messages"):
@@ -271,12 +273,26 @@ def settings(section: Section) -> Table:
     frame[f"DCS (beta {BETA})"] = dcs(section)
     if left_out := section.front.left_out:
         frame["on the front"] = ["yes" if name in section.front.settings else left_out.get(name) for name in frame.index]
+    is_other = baselines.notna() & (baselines != baselines.index)
+    frame["beside"] = baselines.where(is_other)
+    for name in shown_names:
+        changes = section.changes(name, section.of_baseline(section.values(name), baselines))
+        frame[f"change of {section.titled(name)}"] = changes.where(is_other)
+    if (section.settings["adversary"] != "none").any():
+        honest = beside_honest(section)
+        for name in (section.x, section.y):
+            frame[f"{section.titled(name)}, honest"] = honest.over_seeds(name)
+            frame[f"change of {section.titled(name)} from honest"] = section.changes(name, honest.values(name))
+        frame["worst attack, honest"] = _worst_attacks(honest)
     note = (
-        f"Leaks {section.where}, of each run's worst attack. {_MEANS} A ceiling is what a defense promises for one run."
-        f"{assumptions(section.runs['run'])}"
+        f"Leaks {section.where}, of each run's worst attack. {_MEANS} A ceiling is what a defense promises for one run. "
+        "Change: setting minus the one beside it, mean over pairs of runs with the same seed. Beside it is the undefended "
+        "one with all other options equal (no defense, or one that changes nothing), of recordings that of the same rows "
+        f"that leaks most. Honest: the same run in which no party deviates.{assumptions(section.runs['run'])}"
     )
     is_open = len(section.settings) > 1 or verdicts(section) is None  # of a single setting the verdict says it
-    return table(section, "settings", "Settings", frame, note, is_open=is_open)
+    title = "Recordings of the same rows" if len(shown_names) == 1 else "Settings"
+    return table(section, "settings", title, frame, note, is_open=is_open)
 
 
 def ceiling(run: Run, key: str) -> float:
@@ -323,63 +339,18 @@ DCS = (
 )
 
 
-def honest(section: Section) -> Table | None:
-    """Settings with an adversary beside the honest runs that they keep."""
-    deviate = section.settings["adversary"][section.settings["adversary"] != "none"]
-    if deviate.empty:
-        return None
-    beside = beside_honest(section)
-    frame = pd.DataFrame({"setting": deviate.index, "adversary": deviate})
-    for name in (section.x, section.y):
-        title = section.titled(name)
-        frame[title] = section.over_seeds(name)
-        if name == section.y:
-            frame["worst attack"] = _worst_attacks(section)
-        frame[f"{title}, honest"] = beside.over_seeds(name)
-        frame[f"change of {title}"] = section.changes(name, beside.values(name))
-    frame["worst attack, honest"] = _worst_attacks(beside)
-    note = (
-        f"Leaks {section.where}. An adversary deviates from the protocol; the honest run has the same options and seed "
-        "without it. Change: run with the adversary minus honest run, mean (95 % t-interval over pairs)."
-    )
-    return table(section, "honest", "Adversaries beside honest runs", frame, note, is_open=True)
-
-
-def differences(section: Section) -> Table:
-    """Paired with the undefended run of the same seed; of audits with the recording that leaks most."""
-    audits, beside = section.settings["is_audit"].all(), section.settings["baseline"]
-    leaks, title = section.over_seeds(section.y), section.titled(section.y)
-    if audits and leaks.map(_mean).notna().any():
-        beside = pd.Series(leaks.map(_mean).idxmax(), beside.index)
-    frame = pd.DataFrame({"setting": beside.index, "beside": beside})
-    if audits:
-        frame[title], frame[f"{title}, beside"] = leaks, beside.map(leaks)
-    for name in [section.y] if audits else [section.x, section.y]:
-        change = section.changes(name, section.of_baseline(section.values(name), beside))
-        frame[f"change of {section.titled(name)}"], frame["pairs"] = change, change.map(lambda one: one.runs)
-    frame = frame[(beside != beside.index) & (frame["pairs"] > 0)]
-    if audits:
-        head, note = "Recordings of the same rows", "Each recording minus the one that leaks most, of the same rows."
-        return table(section, "differences", head, frame, note, is_open=True)
-    note = (
-        "Setting minus undefended run with the same seed and all other options equal: mean (95 % t-interval over pairs). "
-        "Undefended: no defense, or one that changes nothing (alpha_d = 0, sumKL = inf)."
-    )
-    return table(section, "differences", "Beside the undefended run with the same seed", frame, note, is_open=True)
-
-
 def strongest(section: Section) -> Table | None:
     """What the strongest attack of each level reads of each kind of message, where there are both of both."""
     seen = section.leaks[section.leaks["visible"] & section.leaks["leak_auc"].notna()]
     frame, messages = _facts(section, "test_auc", "train_auc"), ("gradient", "embedding")
+    reads = _largest(seen, ["level", "message", "setting", "name"])
+    best = reads.map(_mean).groupby(level=[0, 1, 2]).idxmax()
     for level, knows in zip(LEVELS[:2], ("no labels", "known labels"), strict=True):
         for message in messages:
-            of = _largest(seen[(seen["level"] == level) & (seen["message"] == message)], ["setting", "name"])
-            if of.empty:
+            if (level, message) not in best.index.droplevel(2):
                 return None
-            best = of.map(_mean).groupby(level=0).idxmax()
-            frame[f"{message}s, {knows}"] = of.reindex(best).droplevel(1)
-            frame[f"strongest on {message}s, {knows}"] = best.str[1]
+            of = best[level, message]
+            frame[f"{message}s, {knows}"], frame[f"strongest on {message}s, {knows}"] = of.map(reads), of.str[3]
     references = section.leaks[section.leaks["is_reference"]]
     for message in messages:
         of_probe = references[(references["name"] == PROBE) & (references["layer"] == f"{message}s")]
@@ -394,13 +365,12 @@ def known_labels(section: Section) -> Table | None:
     nodes = [(name, node or {}) for run in section.runs["run"] for name, node in (run.config.get("attack") or {}).items()]
     found = {name: node for name, node in nodes if str(node.get("_target_")).endswith(".Completion")}
     leaks = section.counted[section.counted["name"].isin(list(found))]
-    leaks = leaks.assign(
-        message=[found[name].get("message", "embeddings") for name in leaks["name"]],
-        known=[found[name].get("known", 100) for name in leaks["name"]],
-    )
+    options = [(found[name].get("message", "embeddings"), found[name].get("known", 100)) for name in leaks["name"]]
+    leaks[["message", "known"]] = pd.DataFrame(options, leaks.index, ["message", "known"])
+    leaks = leaks.sort_values("known")
     if leaks["known"].nunique() < 2:
         return None
-    frame = _largest(leaks.sort_values("known"), ["setting", "message", "known"], "leak_two_sided").unstack("known")
+    frame = _largest(leaks, ["setting", "message", "known"], "leak_two_sided").unstack("known")
     frame = frame.rename(columns=lambda known: f"{known} known").reset_index()
     frame.insert(2, "train AUC", frame["setting"].map(section.over_seeds("train_auc")))
     note = f"Two-sided leak AUC of completion {section.where}. {_MEANS}"
@@ -408,17 +378,6 @@ def known_labels(section: Section) -> Table | None:
 
 
 # Along options
-
-
-def by_table(section: Section) -> Table | None:
-    """A line for each value of the chosen options: utility, the worst leak, and each attack's."""
-    if not any(varies(section.runs["run"], key) for key in section.by):
-        return None
-    frame = along(section, section.utility, section.leak)
-    frame["worst attack"] = _worst_attacks(section)
-    frame = frame.join(_by_attack(section))
-    note = f"A line has the runs that differ in nothing but the seed. {_MEANS} Leaks {section.where}."
-    return table(section, "by", f"By {' and '.join(map(short, section.by))}", frame, note, is_open=True)
 
 
 def rebuilt_by_table(section: Section) -> Table | None:
@@ -443,7 +402,9 @@ def rebuilt_by_table(section: Section) -> Table | None:
         "runs in which the attack does better than each guess without messages; the table of reconstructions has their "
         "figures."
     )
-    return table(section, "rebuilt_by", f"Rebuilt, by {' and '.join(map(short, section.by))}", frame, note, is_open=True)
+    return table(
+        section, "rebuilt_by", f"Rebuilt, by {' and '.join(map(words.short, section.by))}", frame, note, is_open=True
+    )
 
 
 def along(section: Section, *names: str) -> pd.DataFrame:
@@ -459,11 +420,11 @@ def along(section: Section, *names: str) -> pd.DataFrame:
 
 def printed(section: Section) -> list[str]:
     """The tables along options in at most 80 columns: their first columns, means alone."""
-    made = [one for one in (by_table(section), rebuilt_by_table(section)) if one is not None]
+    made = [one for one in (attacks(section), rebuilt_by_table(section)) if one is not None and one.is_open]
     lines = [section.title] if made else []
     for one in made:
         frame = one.frame.iloc[:40, : len(section.by) + 5].map(lambda cell: text_of(getattr(cell, "mean", cell)))
-        frame = frame.rename(columns=lambda name: short(shown(name)).removesuffix(f" {section.where}"))
+        frame = frame.rename(columns=lambda name: words.short(shown(name)).removesuffix(f" {section.where}"))
         cut = frame.map(lambda text: text if len(text) <= 24 else f"{text[:21]}...")
         lines += cut.to_string(index=False, line_width=_WIDTH).splitlines()
         lines += [f"and {len(one.frame) - 40} more lines on the page"] if len(one.frame) > 40 else []
@@ -481,26 +442,21 @@ def resolved(runs: Sequence[Run], wanted: Sequence[str]) -> tuple[str, ...]:
     there = dict.fromkeys([*_CHOSEN, *leaves, *heads])
     vary = [key for key in there if wanted and any(varies(part, key) for part in parts)]
     named = [key for key in vary if key in _CHOSEN or (key in leaves and not key.endswith("_target_"))]
-    those = f"; these vary: {', '.join(named[:_MOST_NAMED])}{' and more' * (len(named) > _MOST_NAMED)}"
-    those = those if named else "; no option varies between runs of one data set and experiment"
+    those = f"; these vary: {', '.join(named[:_MOST_NAMED]) or 'none'}{' and more' * (len(named) > _MOST_NAMED)}"
     keys: list[str] = []
     for key in wanted:
-        meant = [key] if key in there else [name for name in vary if name.endswith(f".{key}")]
-        meant = meant or [name for name in there if name.endswith(f".{key}")]
-        near = difflib.get_close_matches(key, [*there, *map(short, there)], 1, 0.6)
-        problem = f"no run has this option{f'; did you mean {near[0]}?' if near else ''}{those}" if not meant else ""
-        if len(meant) > 1:
-            problem = f"it may be {' or '.join(meant[:_MOST_NAMED])}; write the whole key"
-        elif key == "seed":
-            problem = f"runs that differ in nothing but the seed are averaged; choose another option{those}"
-        if problem:
+        meant = [key] if key in there else [name for name in vary or there if name.endswith(f".{key}")]
+        if len(meant) != 1 or key == "seed":
+            problem = f"no run has this option{nearest(key, [*there, *map(words.short, there)])}{those}"
+            problem = f"it may be {' or '.join(meant[:_MOST_NAMED])}; write the whole key" if meant else problem
+            problem = (
+                f"runs that differ in nothing but the seed are averaged; choose another{those}" if key == "seed" else problem
+            )
             raise UserError(problem, key="--by", value=key)
         keys += meant
-    if runs and keys and not {*keys} & {*vary}:
-        values = dict.fromkeys(value_text(option_value(run, keys[0])) or "not there" for run in runs)
-        where = "all runs" if len(values) == 1 else "all runs of each data set and experiment, which share no table"
-        it_is = f"it is {next(iter(values))}" if len(values) == 1 else "it has one value"
-        raise UserError(f"{it_is} in {where}, so there is nothing to compare{those}", key="--by", value=",".join(keys))
+    if keys and not {*keys} & {*vary}:
+        problem = f"it has one value in the runs of each data set and experiment, so there is nothing to compare{those}"
+        raise UserError(problem, key="--by", value=",".join(keys))
     return tuple(dict.fromkeys(keys))
 
 
@@ -518,7 +474,7 @@ def option_value(run: Run, key: str) -> Any:
 
 def value_text(value: Any) -> str:
     """An option's value in a cell."""
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else in_short(value)
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else words.shown(value)
 
 
 def varies(runs: Iterable[Run], key: str) -> bool:
@@ -529,13 +485,15 @@ def varies(runs: Iterable[Run], key: str) -> bool:
 
 
 def attacks(section: Section) -> Table | None:
-    """Every attack's leak in every setting, where leaks are taken."""
-    made = _by_attack(section)
-    if made.empty:
+    """Every attack's leak in every setting, where leaks are taken; in the order of the chosen options, if there are any."""
+    made, by = _by_attack(section), [key for key in section.by if varies(section.runs["run"], key)]
+    if made.empty and not by:
         return None
-    frame, figure = _facts(section, section.utility).join(made), _figure(section)
+    frame, figure = along(section, section.utility, section.leak), _figure(section)
+    frame = frame.assign(**{"worst attack": _worst_attacks(section)}).join(made)
     note = f"{LEAKS[figure]} {section.where}. {_MEANS} Reference: the probe, and attacks on a party's own columns."
-    return table(section, "attacks", f"Every attack: {LEAKS[figure]}", frame, note)
+    title = f"By {' and '.join(map(words.short, section.by))}" if by else f"Every attack: {LEAKS[figure]}"
+    return table(section, "by" if by else "attacks", title, frame, note, is_open=bool(by))
 
 
 def layers(section: Section) -> Table | None:
@@ -567,52 +525,48 @@ def reconstructions(section: Section) -> Table | None:
 
 def guarantees(section: Section) -> Table:
     """What each defense of a setting promises, over its runs the weakest."""
-    lines, tested = [], {True: "tested: not refused", False: "tested: does not hold", None: "not tested"}
-    for setting, runs in section.runs.groupby("setting", sort=False)["run"]:
-        for defense in dict.fromkeys(name for run in runs for name in run.summary.guarantees):
-            given = [promise for run in runs if (promise := run.summary.guarantees.get(defense)) is not None]
-            line: dict[str, Any] = {"setting": setting, "defense": defense, "promises": "nothing"}
-            if given:
-                assumed = (f"{p.assumption} ({tested[p.assumption_holds]})" if p.assumption else "nothing" for p in given)
-                line |= {"promises": given[0].claim, "bounds": given[0].bounds or "the leak"}
-                line |= {"assumes": "; ".join(dict.fromkeys(assumed)), "messages a run": given[0].messages}
-                for key, title, pick in (("leak_auc", "leak AUC at most", max), ("error", "error at least", min)):
-                    for messages in ("one message", "all messages"):
-                        values = [getattr(one, f"{key}_{messages.replace(' ', '_')}") for one in given]
-                        line[f"{title}, {messages}"] = pick((v for v in values if v is not None), default=None)
-            lines.append(line)
+    weakest = {"claim": "first", "bounds": "first", "messages": "first", "assumption": "first", "assumption_holds": "min"}
+    weakest |= {"leak_auc_one_message": "max", "leak_auc_all_messages": "max", "error_one_message": "min"}
+    weakest |= {"error_all_messages": "min"}
+
+    def of(run: Run) -> Iterator[dict[str, Any]]:
+        for name, promise in run.summary.guarantees.items():
+            yield {"by": name} | (promise.model_dump(include={*weakest}) if promise else {"claim": "nothing"})
+
+    lines = section.lines(of, ["by", *weakest])
+    numbers = {name: float for name, pick in weakest.items() if pick != "first"}
+    frame = lines.astype(numbers).groupby(["setting", "by"], sort=False).agg(weakest).reset_index()
+    frame["assumption_holds"] = frame["assumption_holds"].map({1.0: True, 0.0: False})
+    frame = frame.rename(columns=lambda name: {"by": "defense"}.get(name, name.replace("_", " ")))
     note = (
         "A guarantee holds for one run. Somebody who sees several runs on the same rows, such as the seeds of a sweep, sees "
         "their releases together, for which no single guarantee holds."
     )
-    return table(section, "guarantees", "Guarantees", lines, note)
+    return table(section, "guarantees", "Guarantees", frame, note)
 
 
-def ledgers(section: Section) -> Table:
+def ledgers(section: Section) -> Table | None:
     """Label differential privacy: what the runs of each setting spent, and the lower bound that canaries prove."""
-    lines = []
-    for setting, runs in section.runs.groupby("setting", sort=False)["run"]:
-        privacy = [run.summary.privacy for run in runs if run.summary.privacy is not None]
-        if not privacy:
-            continue
-        of_runs = pd.DataFrame([one.model_dump() for one in privacy])[[*_SPENT, *_PROVEN]].astype(float)
-        spent = [
-            f"{f'{one.times} x {one.epsilon}' if one.mu is None else f'mu {one.mu}'} ({one.defense}, {one.mechanism})"
-            for one in privacy[0].releases
-        ]
-        line = {"setting": setting, "runs": len(privacy), "releases of a run": " + ".join(spent) or None}
-        line |= {title: of_runs[key].max() for key, title in _SPENT.items()}
-        line["delta"] = None if privacy[0].delta is None else f"{privacy[0].delta:g}"
-        line |= {title: of_runs[key].max() for key, title in _PROVEN.items()}
-        line["eps of all seeds together"] = of_runs["epsilon"].sum() or None
-        line["violated, and what is caught"] = words.checked(privacy)
-        lines.append(line)
+
+    def spent(privacy: Privacy) -> str:
+        amounts = [(one, f"{one.times} x {one.epsilon}" if one.mu is None else f"mu {one.mu}") for one in privacy.releases]
+        return " + ".join(f"{amount} ({one.defense}, {one.mechanism})" for one, amount in amounts)
+
+    lines = section.lines(lambda run: [{"one": one} | one.model_dump() for one in [run.summary.privacy] if one])
+    if lines.empty:
+        return None
+    of = lines.astype(dict.fromkeys(_LEDGER, float)).groupby("setting", sort=False)
+    frame = pd.DataFrame({"setting": of.size().index, "runs": of.size(), "releases of a run": of["one"].first().map(spent)})
+    frame = frame.join(of[list(_LEDGER)].max().rename(columns=_LEDGER))
+    frame["delta"] = of["delta"].first().map("{:g}".format, na_action="ignore")
+    frame["eps of all seeds together"] = of["epsilon"].sum(min_count=1)
+    frame["violated, and what is caught"] = of["one"].apply(lambda ones: words.checked(list(ones)))
     note = (
         "Pure eps of releases about the same label adds up: over the epochs in which the label is randomized anew, over "
         "defenses, and over runs that are seen together. A promise that is not violated is not verified: the last column "
         "says how probably the canaries of a run would catch one that is 1.5 or 2 times too weak, at best."
     )
-    return table(section, "ledger", "Label differential privacy", lines, note)
+    return table(section, "ledger", "Label differential privacy", frame, note)
 
 
 def figures(section: Section) -> Table | None:
@@ -654,9 +608,9 @@ def links(section: Section) -> Table | None:
 def without_result(section: Section) -> Table | None:
     """Attacks that did not run (skipped), and attacks none of whose answers could be scored."""
 
-    def of(run: Run) -> list[dict[str, str]]:
-        outcomes = {"skipped": run.skipped, "not scored": run.unscored}
-        return [{"attack": a, "outcome": o, "why": why} for o, reasons in outcomes.items() for a, why in reasons.items()]
+    def of(run: Run) -> Iterator[dict[str, str]]:
+        for outcome, reasons in (("skipped", run.skipped), ("not scored", run.unscored)):
+            yield from ({"attack": attack, "outcome": outcome, "why": why} for attack, why in reasons.items())
 
     lines = section.lines(of)
     if lines.empty:

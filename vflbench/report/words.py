@@ -384,8 +384,8 @@ def _rebuilt(
     guesses = {
         name[3]: m for name, m in means.items() if name[:3] == (attack, NO_MESSAGE, party) and name[3] not in OF_THE_TRUTH
     }
-    shown = ", ".join(_shares(of, guesses) or [f"{name} {of[name]:.3g}" for name in ("mse",) if name in of])
-    shown = shown or "nothing that could be measured"
+    measured = f"mse {of['mse']:.3g}" if "mse" in of else "nothing that could be measured"
+    shown = ", ".join(_shares(of, guesses)) or measured
     return f"{source} {gives} the {things} of {whose} away: {attack} rebuilds {shown}{better}."
 
 
