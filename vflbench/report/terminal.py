@@ -38,7 +38,7 @@ _MOST_NOTES = 3
 
 def finished(folder: Path) -> Run:
     """The finished run in a folder. Raises UserError for results of another version, or that can't be read."""
-    return Run(folder, read_config(folder), read_summary(folder), read_manifest(folder))
+    return Run(folder, {}, read_summary(folder), read_manifest(folder))
 
 
 def result_text(folder: Path, *, colour: bool = False, gates: Sequence[str] = (), page: Path | None = None) -> str:
@@ -99,8 +99,8 @@ def _rebuilding(run: Run) -> list[str]:
 
 def _of_plugins(run: Run, worst: Reading) -> list[str]:
     """`loudest on gradients at the cut, AUC 0.874`: where each attack of a plug-in reads most, but for the worst of all."""
-    made = []
-    for name, options in (run.config.get("attack") or {}).items():
+    made, config = [], run.config or (read_config(run.folder) if run.manifest.plugins else {})
+    for name, options in (config.get("attack") or {}).items():
         of = {words.leak_value(one, worst.figure): one for one in run.summary.leaks if one.attack == name and one.visible}
         value = max((value for value in of if value > 0), default=0.0)
         if value and name != worst.attack and not str((options or {}).get("_target_", _OURS)).startswith(_OURS):
