@@ -171,7 +171,7 @@ CAPS = {
     "vflbench/protocols": 1_989,
     "vflbench/report": 2_893,
     "vflbench/results": 1_630,
-    "vflbench/run": 3_598,
+    "vflbench/run": 3_586,
 }
 
 

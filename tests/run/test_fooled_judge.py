@@ -25,7 +25,7 @@ class Court:
             Grader(data.train, data.test, 5),
             data.train.all().rows(torch.arange(5, 1205, 20)),
         )
-        self.held_out = data.test.all()
+        self.train, self.held_out = data.train.all(), data.test.all()
         self.known, self.classes = self.held_out.features["a"].numeric, self.held_out.labels
 
     def of_class(self, k):
@@ -112,7 +112,7 @@ def test_the_answer_for_another_row_of_the_class_is_no_answer(court):
 @pytest.mark.slow
 def test_whoever_beats_the_error_of_every_guess_without_a_message_is_still_found_out(court):
     """A better estimate of the class mean, here from the training rows themselves, has less error than the guess."""
-    train = court.grader._train.all()
+    train = court.train
     better = torch.stack([train.features["a"].numeric[train.labels == k].mean(dim=0) for k in range(10)])
     found = court.judge(better[court.rows.labels])["f2"]
     assert found.beats_guesses["class_mean"].mean > 0

@@ -11,23 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Attack
+from vflbench.attacks.base import MESSAGE_FACTS, Answers, Attack
 from vflbench.data.base import Dataset
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows
 from vflbench.data.table import LABEL_PARTY, Features, RawTable
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import (
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Embeddings,
-    Gradients,
-    Known,
-    KnownColumn,
-    OwnColumns,
-    OwnModel,
-)
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, KnownColumn, OwnColumns, OwnModel
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.round import Facts
@@ -402,7 +392,7 @@ def columns_for_messages(
     read = attacker.attack.threat.knows
     held = {kind: fact for kind, fact in facts.items() if fact.message is None}
     if own := facts.get(OwnColumns):
-        held |= {kind: kind(layers(own)) for kind in (Embeddings, Gradients) if kind in read}
+        held |= {kind: kind(layers(own)) for kind in MESSAGE_FACTS.values() if kind in read}
     if OwnModel in read:
         held[OwnModel] = OwnModel(lambda ids: layers(columns(attacker.party, ids)))
     return held
@@ -419,12 +409,12 @@ def attackers_at(
     An attack on embeddings alone also scores the label party's own layers, which nobody sees.
     """
     for name, attack in attacks.items():
-        parties = [(party, True) for party in seats.get(attack.threat.seat, ())]
-        round_facts = attack.threat.knows - RUN_FACTS[attack.threat.seat]
-        if attack.threat.seat is Seat.NON_LABEL and round_facts == {Embeddings}:
+        seat, knows, active = attack.threat.seat, attack.threat.knows, attack.threat.active
+        parties = [(party, True) for party in seats.get(seat, ())]
+        if seat is Seat.NON_LABEL and knows - RUN_FACTS[seat] == {Embeddings}:
             parties += [(party, False) for party in seats.get(Seat.LABEL, ())]
         for party, visible in parties:
-            if party in cheating or not attack.threat.active:  # an active attack is of a party that cheats
+            if party in cheating or not active:  # an active attack is of a party that cheats
                 threat = replace(attack.threat, active=party in cheating)
                 yield Attacker(name, copy.deepcopy(attack), threat, party, rng_of(f"attack/{name}/{party}"), visible)
 

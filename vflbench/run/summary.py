@@ -18,7 +18,7 @@ from vflbench.messages.threat import Threat
 from vflbench.messages.wire import Route, Traffic
 from vflbench.metrics.exposure import Exposure
 from vflbench.metrics.leak import CLASS_FIGURES, Leak
-from vflbench.metrics.verdict import reading, strength
+from vflbench.metrics.verdict import reading, strength, worst
 from vflbench.numerics.interval import Interval, auc_interval
 from vflbench.results import schema
 from vflbench.results.schema import OWN_COLUMNS, PROBE, Figure, Link, MetricRow, Summary, Tree, level_of
@@ -77,16 +77,14 @@ class EpochResult:
         """`epoch 1 of 2: loss 0.5123, train AUC 0.833, test AUC 0.788, worst leak AUC 0.912 (norm), 3.2 s`."""
         parts = [f"loss {self.loss:.4f}", *(f"{split} AUC {self.utility[split]['auc']:.3f}" for split in ("train", "test"))]
         leaks = [leak for leak in self.found.leaks if leak.visible and leak.message != "none"]
-        readings = [reading(leak) for leak in leaks if leak.batches]
-        if readings:
-            worst = max(readings, key=lambda one: strength(one.figure, one.value))
-            parts.append(f"worst leak {worst.figure} {worst.value:.3f} ({worst.attack})")
+        if one := worst(leaks):
+            parts.append(f"worst leak {one.figure} {one.value:.3f} ({one.attack})")
         elif leaks:
             parts.append("worst leak undefined")
-        rebuilt = [one for one in self.found.reconstructions if one.visible and one.message != "none"]
-        for one in rebuilt[:1]:
-            first = next((name for name in _REBUILT if name in one.figures), next(iter(one.figures), ""))
-            parts += [f"{first.replace('_', ' ')} {one.figures[first].mean:.3g} ({one.attack})"] if first else []
+        rebuilt = [one for one in self.found.reconstructions if one.visible and one.message != "none" and one.figures]
+        for entry in rebuilt[:1]:
+            first = next(name for name in (*_REBUILT, *entry.figures) if name in entry.figures)
+            parts.append(f"{first.replace('_', ' ')} {entry.figures[first].mean:.3g} ({entry.attack})")
         return f"epoch {self.epoch + 1} of {epochs}: {', '.join(parts)}, {sum(self.seconds.values()):.1f} s"
 
 
