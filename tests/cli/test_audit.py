@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from warm_command import SMALL, command
@@ -118,6 +119,32 @@ def test_audits_of_recordings_of_the_same_rows_stand_in_one_table_with_their_dif
     noised = dict(zip(*lines[:2], strict=True))
     assert (noised["setting"], noised["beside"]) == ("noised", "recorded")
     assert float(noised["change of leak AUC"].split()[0]) < -0.3
+
+
+@pytest.mark.slow
+def test_the_same_rows_have_one_fingerprint_however_they_are_audited(place, tmp_path):
+    defended = ("defense=label_dp", "defense.label_dp.eps=0.1", "hydra.run.dir=defended")  # with canaries
+    assert command(*RUN[:-2], *defended, "attack=norm", cwd=tmp_path).returncode == 0
+    recording, labels = str(place / "live" / "recording"), str(place / "live" / "recording" / "labels.parquet")
+    table = pq.read_table(labels, columns=["id", "label"]).replace_schema_metadata()  # as another program writes it
+    pq.write_table(table, tmp_path / "exported.parquet")
+    lone = shutil.ignore_patterns("run.json")
+    shutil.copytree(tmp_path / "defended" / "recording", tmp_path / "others", ignore=lone)
+    ways = {
+        "plain": ("audit", recording, "attack=norm"),
+        "named": ("audit", recording, "attack=norm", "--labels", labels),
+        "exported": ("audit", recording, "attack=norm", "--labels", "exported.parquet"),
+        "canaries": ("audit", "defended/recording", "attack=norm"),
+        "others": ("audit", "others", "attack=norm", "audit.batches=4"),
+        "graded": ("grade", "scores", "defended/recording/labels.parquet"),
+    }
+    scored = command("audit", "others", "attack=norm", "--scores-only", "scores", "audit.batches=4", cwd=tmp_path)
+    assert scored.returncode == 0, scored.stderr
+    for name, words in ways.items():
+        done = command(*words, "--out", f"audits/{name}", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    facts = {name: json.loads((tmp_path / "audits" / name / "manifest.json").read_text())["data"] for name in ways}
+    assert len({one["fingerprint"] for one in facts.values()}) == 1, facts
 
 
 @pytest.mark.slow

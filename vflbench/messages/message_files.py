@@ -71,12 +71,12 @@ def _own_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return made
 
 
-def write_rows(path: Path, columns: Mapping[str, Tensor | np.ndarray | Sequence[Any]]) -> None:
-    """Write a Parquet table, as labels.parquet, whole or not at all. columns: name -> (n,) values."""
+def write_rows(path: Path, columns: Mapping[str, Tensor | np.ndarray | Sequence[Any]], rows: bytes = b"") -> None:
+    """Write a Parquet table, as labels.parquet, whole or not at all. columns: name -> (n,) values. rows: their digest."""
     import pyarrow as pa  # late: most runs write no table
     import pyarrow.parquet as pq
 
     arrays = {name: pa.array(v if isinstance(v, Sequence) else array_of(v)) for name, v in columns.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced(path) as temporary:
-        pq.write_table(pa.table(arrays), temporary, compression="zstd")
+        pq.write_table(pa.table(arrays, metadata={"rows": rows}), temporary, compression="zstd")

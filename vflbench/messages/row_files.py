@@ -18,11 +18,14 @@ MOST_VALUES = 10**9  # of features, which are held in memory
 
 @dataclass(frozen=True)
 class Labels:
-    """ids, labels: (n,) int64, in the order of the file. canary: (n,) bool, rows whose label is a coin."""
+    """ids, labels: (n,) int64, in the order of the file. canary: (n,) bool, rows whose label is a coin. rows: a
+    hexadecimal digest of the rows before there were coins, where the file has one.
+    """
 
     ids: np.ndarray
     labels: np.ndarray
     canary: np.ndarray
+    rows: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,14 @@ def read_labels(path: Path, classes: int, *, links: bool = True) -> Labels:
             names = _checked_names(file.schema_arrow.names, ("id", "label"))
             if file.metadata.num_rows > MOST_ROWS:
                 raise ValueError(f"it has {file.metadata.num_rows:,} rows, and {MOST_ROWS:,} are read at most")
-            wanted = ["id", "label", *(["canary"] if "canary" in names else [])]
-            parts = [_label_part(part, classes) for part in file.iter_batches(2**16, columns=wanted)]
+            rows = (file.schema_arrow.metadata or {}).get(b"rows", b"")[:32].hex()
+            columns = [name for name in names if name in ("id", "label", "canary")]
+            parts = [_label_part(part, classes) for part in file.iter_batches(2**16, columns=columns)]
         ids, labels, canary = (np.concatenate([part[i] for part in parts] or [np.zeros(0, t)]) for i, t in enumerate(_TYPES))
         _refuse_repeated(ids)
     except Exception as error:  # whatever pyarrow makes of a damaged file
         raise unreadable(path, error) from error
-    return Labels(ids, labels.astype(np.int64), canary)
+    return Labels(ids, labels.astype(np.int64), canary, rows)
 
 
 _TYPES = (np.int64, np.int16, np.bool_)

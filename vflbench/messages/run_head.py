@@ -25,7 +25,7 @@ class RunHead:
     """seed, batches, epochs, probe, dcor: of the run, as `audit.batches` and so on. steps: rounds of each epoch, recorded or
     not. recorded: steps of each epoch whose rounds are recorded, where not all are. cheating: parties with an adversary.
     threads: of torch, on which last bits depend. test_rows: of class 0 and of class 1, on which the model is tested; None
-    for more classes. data: the fingerprint of its data, canaries aside.
+    for more classes.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -40,7 +40,6 @@ class RunHead:
     recorded: Sequence[Sequence[Steps]] = field(default_factory=list)
     threads: Annotated[int, Field(ge=1, le=4096)] = 1
     test_rows: tuple[Rows, Rows] | None = None
-    data: Annotated[str, Field(max_length=200)] = ""
 
     @classmethod
     def read(cls, folder: Path) -> "RunHead | None":

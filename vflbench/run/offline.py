@@ -41,7 +41,7 @@ from vflbench.run.auditor import Audited, Auditor, unanswered
 from vflbench.run.grade_scores import Findings, Tables
 from vflbench.run.guarantees import verdict
 from vflbench.run.observed_privacy import ClaimCheck
-from vflbench.run.recording import EndOfEpoch, RecordedRows, RecordedSource
+from vflbench.run.recording import EndOfEpoch, RecordedRows, RecordedSource, fingerprint_of
 from vflbench.run.settings import Audit, tune, use_threads
 from vflbench.run.summary import finding_rows, quantities, tested, threats_of, what_attacks_read
 
@@ -491,7 +491,8 @@ def grade(folder: Path, labels: Path) -> AuditResult:
     UserError.
     """
     head = read_head(folder)
-    truth = RecordedRows(named_labels(labels, head.classes, "LABELS"), head.classes)
+    table = named_labels(labels, head.classes, "LABELS")
+    truth = RecordedRows(table, head.classes)
     tables = [LeakTable() for _ in range(head.epochs)]
     for rows in read_scores(folder):
         problem = ""
@@ -511,5 +512,5 @@ def grade(folder: Path, labels: Path) -> AuditResult:
         findings=findings,
         unscored=unanswered(head.attacks, scored),
         listed=len(truth),
-        fingerprint=truth.fingerprint,
+        fingerprint=fingerprint_of(table),
     )

@@ -122,7 +122,6 @@ class RoundRecorder:
             recorded=[] if self._complete else [*[before] * number, sorted(self._wanted)],
             threads=torch.get_num_threads(),
             test_rows=test_rows(self.data),
-            data=self.data.fingerprint,
         )
 
     def wants(self, step: int) -> frozenset[type[Fact]]:
@@ -199,9 +198,10 @@ class RoundRecorder:
         )
         write_manifest(self._folder, manifest)
         self._write_head()
-        ids = torch.cat([block.ids for block in train.blocks(None)])
+        ids, own = map(torch.cat, zip(*((block.ids, block.labels) for block in train.blocks(None)), strict=True))
         labels = torch.cat([self.rows.labels(some) for some in ids.split(BUFFER_ROWS)])
-        write_rows(self._folder / LABELS, {"id": ids, "label": labels, "canary": self.canaries.find(ids)[0]})
+        digest = bytes.fromhex(digest_of(ids.cpu().numpy(), own.cpu().numpy()))
+        write_rows(self._folder / LABELS, {"id": ids, "label": labels, "canary": self.canaries.find(ids)[0]}, digest)
         write_rows(self._folder / KNOWN, {"id": self.known.ids, "label": self.known.labels})
         if len(ids) > BUFFER_ROWS:  # of these, a sample is whole chunks of rows
             for wanted in {ASKED_ROWS, self.followed} - {0}:
@@ -251,6 +251,17 @@ class Table:
         return self._parts[0] if self._parts else (Rows(torch.empty(0, dtype=torch.int64)), {})
 
 
+def digest_of(ids: np.ndarray, labels: np.ndarray) -> str:
+    """SHA-256 over ids and labels, in the order of the ids."""
+    order = ids.argsort()
+    return hashlib.sha256(ids[order].tobytes() + labels[order].tobytes()).hexdigest()
+
+
+def fingerprint_of(table: Labels) -> str:
+    """The same for tables of the same rows, by whichever way they are audited: canaries count with their own labels."""
+    return table.rows or digest_of(table.ids, table.labels)
+
+
 class RecordedRows:
     """Training rows by id, as far as a recording has them. It serves as population and as lookup.
 
@@ -276,12 +287,6 @@ class RecordedRows:
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 over ids and labels, in the order of the ids."""
-        ids = self._rows.ids.sort().values
-        return hashlib.sha256(ids.numpy().tobytes() + self.labels(ids).numpy().tobytes()).hexdigest()
 
     def sample(self, wanted: int) -> VerticalTable:
         """Training rows, spread evenly, as a run chooses them."""
@@ -314,9 +319,7 @@ class RecordedSource:
 
     head: of vflbench's own run; None for others. seed: of generators. rows: by id. ids, first_ids: (m,) in rising order, of
     all rounds, and of the first epoch. repeat: whether a row comes in two epochs. batch_size: rows of a batch. own_columns:
-    party -> its columns, of files beside the messages. fingerprint: of the rows: the same where a row has the same id and
-    label; of vflbench's own run that of its data, as canaries have labels of their own. notes: lines that a user must not
-    miss.
+    party -> its columns, of files beside the messages. fingerprint: of the labels. notes: lines that a user must not miss.
     """
 
     def __init__(
@@ -341,8 +344,7 @@ class RecordedSource:
         table = self._labels(labels) if labelled else Labels(self.ids, self.ids, np.zeros(len(self.ids), bool))
         listed = _listed(recording.folder / SAMPLES) if head else {}
         self.rows = RecordedRows(table, manifest.classes, manifest.class_shares, listed, labelled=labelled)
-        of_run = head.data if head and labels is None else ""
-        self.fingerprint = hashlib.sha256(of_run.encode()).hexdigest() if of_run else self.rows.fingerprint
+        self.fingerprint = table.rows
         truth = self.rows.labels(torch.from_numpy(self.ids))  # raises where one is missing
         if labelled and len(truth.unique()) == 1:
             self.notes.append("all rows of these messages are of one class, so that no attack can be scored")
@@ -373,7 +375,7 @@ class RecordedSource:
         table = named_labels(path, classes, "--labels") if named else read_labels(path, classes, links=False)
         order = table.ids.argsort()
         kept = slice(None) if self.head else order[np.isin(table.ids[order], self.ids)]
-        return Labels(table.ids[kept], table.labels[kept], table.canary[kept])
+        return Labels(table.ids[kept], table.labels[kept], table.canary[kept], fingerprint_of(table))
 
     def _own_columns(self) -> dict[str, Table]:
         found: dict[str, Table] = {}
