@@ -159,7 +159,7 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 375,
     "vflbench/attacks": 7_805,
-    "vflbench/cli": 2_560,
+    "vflbench/cli": 2_527,
     "vflbench/data": 5_561,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 629,

@@ -147,12 +147,10 @@ def plan(recording: Path, words: Sequence[str], keys: Sequence[str], plugins: Se
     is_named = "attack" in keys
     every = [] if is_named else [f"attack=[{','.join(single_attacks([config_folder(), *plugins]))}]"]
     config = composed("audit", [*every, *words])
-    with open_dict(config):
+    with current_config(config), open_dict(config):
         config.recording, config.labels = str(recording), labels
-        if config.name is None:
-            config.name = f"audit_{slug(recording)}_{names('attack', config) if is_named else 'every'}"
-        run_name(config.name)
-    with current_config(config):
+        chosen = names("attack", config) if is_named else "every"
+        config.name = run_name(config.name or f"audit_{slug(recording)}_{chosen}")
         options = own_options(config)
         resolved = plain(options) | {"overwrite": False}
         must = None if is_named else {key.split(".")[1] for key in keys if key.startswith("attack.")}

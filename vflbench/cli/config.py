@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -339,26 +338,18 @@ def current_config(config: DictConfig) -> Iterator[None]:
 
 
 def names(group: str, _root_: DictConfig) -> str:
-    """`${names:attack}`: the names chosen in a keyed group, such as norm+spectral, or none; of a set, the set's name."""
-    chosen = list(_root_.get(group) or {})
-    joined = "+".join(chosen) or "none"
+    """`${names:attack}`: the names chosen in a keyed group, as norm+spectral, or none; of many, the name of their set."""
+    several = list(_root_.get(group) or {})
+    joined, choice = "+".join(several) or "none", chosen(group)
     if len(joined) <= _LONGEST:
         return joined
-    sets = (file.stem for file in sorted((config_folder() / group).glob("*.yaml")) if _keys(file, group) == chosen)
-    return next(sets, f"{chosen[0]}+{len(chosen) - 1}_others")
+    return choice if choice.isidentifier() else f"{several[0]}+{len(several) - 1}_others"
 
 
 def chosen(group: str) -> str:
     """`${chosen:dataset}`: what was chosen in a group, as part of a folder's name: mine/ctr is mine_ctr."""
     choice = str(HydraConfig.get().runtime.choices.get(group))
     return "".join(sign if sign.isalnum() or sign in "-.+" else "_" for sign in choice)
-
-
-@cache
-def _keys(file: Path, group: str) -> list[str]:
-    """The names of a config's entries. A set stands under the name of its group, beside options outside it."""
-    node: Any = OmegaConf.load(file)
-    return list(map(str, node.get(group, node)))
 
 
 def refuse_environment(*_: Any) -> str:

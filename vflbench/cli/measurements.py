@@ -1,6 +1,7 @@
 """`vflbench reproduce asynchronous_range` and `no_defense`: what is measured by itself."""
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,9 @@ examples:
 def asynchronous_range(arguments: Sequence[str]) -> None:
     """Print the table, line by line as it is measured."""
     options = _range_parser().parse_args(arguments)
-    shapes = [_shape(text) for text in options.shapes.split(",")]
+    if not re.fullmatch(r"([1-9]\d*x[1-9]\d*(,(?!$)|$))+", options.shapes):
+        raise UserError("rows x columns, as 8x10", key="--shapes", value=options.shapes)
+    shapes = [(int(rows), int(columns)) for rows, columns in re.findall(r"(\d+)x(\d+)", options.shapes)]
     if options.draws < 1:
         raise UserError("at least 1", key="--draws", value=options.draws)
     if options.rates:
@@ -50,11 +53,8 @@ def asynchronous_range(arguments: Sequence[str]) -> None:
 
 
 def _range_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="vflbench reproduce asynchronous_range",
-        description=_RANGE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    form = argparse.RawDescriptionHelpFormatter
+    parser = Words(prog="vflbench reproduce asynchronous_range", description=_RANGE, formatter_class=form)
     parser.add_argument("--shapes", default="4x10,8x10,8x20,11x20,16x32", help="rows x columns, separated by commas")
     parser.add_argument("--batches", default="2,3,5")
     parser.add_argument("--draws", type=int, default=10)
@@ -63,17 +63,9 @@ def _range_parser() -> argparse.ArgumentParser:
     parser.add_argument("--per-decade", type=int, default=6)
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--rates", default="", help="rates of the protocol, separated by commas: say what two batches reveal at these rates"
-    )
+    at_rates = "rates of the protocol, separated by commas: say what two batches reveal at these rates"
+    parser.add_argument("--rates", default="", help=at_rates)
     return parser
-
-
-def _shape(text: str) -> tuple[int, int]:
-    rows, _, columns = text.partition("x")
-    if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
-        raise UserError("rows x columns, as 8x10", key="--shapes", value=text)
-    return int(rows), int(columns)
 
 
 def _numbers(text: str, key: str, kind: type) -> list[Any]:
@@ -151,14 +143,10 @@ _Key = tuple[str, str, int | str]
 
 def no_defense(arguments: Sequence[str]) -> None:
     """Print the tables, and on stderr a line for each network that was trained."""
-    parser = Words(
-        prog="vflbench reproduce no_defense",
-        description=_NO_DEFENSE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "options", nargs="*", metavar="KEY=VALUE", help="options of vflbench train, as dataset=criteo epochs=2"
-    )
+    form = argparse.RawDescriptionHelpFormatter
+    parser = Words(prog="vflbench reproduce no_defense", description=_NO_DEFENSE, formatter_class=form)
+    of_train = "options of vflbench train, as dataset=criteo epochs=2"
+    parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help=of_train)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--draws", type=int, default=10, help="random draws of labelled rows, for each number of rows")
     parser.add_argument("--known", type=int, nargs="+", default=list(KNOWN))

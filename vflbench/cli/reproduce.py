@@ -24,7 +24,6 @@ SPENT = 0.7
 """The share of the budget for the expected costs; the rest is for starting, drawing and errors of the estimate."""
 START = 0.1  # minutes until a sweep's first run begins
 _CLICKS = ("criteo", "avazu")
-_WITHOUT_FILES = "synthetic"
 _LIST = "vflbench list experiments"
 
 
@@ -45,10 +44,7 @@ class Plan:
     @property
     def default_dataset(self) -> str:
         """That of experiments that name none: the given one, else Criteo if its file is there, else synthetic rows."""
-        if self.dataset:
-            return self.dataset
-        is_there = self.data is not None and (self.data / "criteo").is_dir()
-        return "criteo" if is_there else _WITHOUT_FILES
+        return self.dataset or ("criteo" if self.data and (self.data / "criteo").is_dir() else "synthetic")
 
 
 def chosen_experiments(names: Sequence[str] | None, others: Sequence[str] = ()) -> list[PublishedExperiment]:
@@ -115,12 +111,11 @@ def overrides(experiment: PublishedExperiment, plan: Plan) -> list[str]:
 
 def data_file(folder: Path) -> Path:
     """The file called train.*, or else the largest."""
-    files = sorted(
-        (f for f in folder.glob("*") if f.is_file()), key=lambda f: (not f.name.startswith("train."), -f.stat().st_size)
-    )
-    if not files:
+    files = filter(Path.is_file, folder.glob("*"))
+    found = max(files, key=lambda file: (file.name.startswith("train."), file.stat().st_size), default=None)
+    if found is None:
         raise UserError("there is no file for this data set", key="--data", value=folder)
-    return files[0].resolve()
+    return found.resolve()
 
 
 PATIENCE = 60.0  # seconds that a stopped sweep has to save its state
@@ -261,26 +256,18 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "words", nargs="*", metavar="NAME | KEY=VALUE", help="names of experiments, and options for all of them, as epochs=1"
-    )
+    named = "names of experiments, and options for all of them, as epochs=1"
+    data = "a folder with a subfolder for each data set; by default only embedded data"
+    dataset = "data set of experiments that name none; by default criteo if DATA has it, else synthetic"
+    out, jobs = Path("outputs/reproduced"), max(1, min(4, os.cpu_count() or 1))
+    parser.add_argument("words", nargs="*", metavar="NAME | KEY=VALUE", help=named)
     parser.add_argument("--all", action="store_true", dest="everything", help="every experiment")
-    parser.add_argument(
-        "--data", type=Path, help="a folder with a subfolder for each data set; by default only embedded data"
-    )
-    parser.add_argument(
-        "--dataset", help="data set of experiments that name none; by default criteo if DATA has it, else synthetic"
-    )
+    parser.add_argument("--data", type=Path, help=data)
+    parser.add_argument("--dataset", help=dataset)
     parser.add_argument("--budget", default="1h", help="time for all experiments, as 90m or 2h; by default 1h")
     parser.add_argument("--scale", type=float, help="share of the rows; by default the share that fits the budget")
-    jobs = max(1, min(4, os.cpu_count() or 1))
     parser.add_argument("--jobs", type=int, default=jobs, help="number of experiments at once")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("outputs/reproduced"),
-        help="the folder for all results; by default outputs/reproduced",
-    )
+    parser.add_argument("--out", type=Path, default=out, help=f"the folder for all results; by default {out}")
     return parser
 
 

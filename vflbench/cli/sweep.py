@@ -229,9 +229,7 @@ class Sweep:
 
     def _line(self, job: Job, outcome: JobOutcome, place: str) -> str:
         if outcome.status is Status.FAILED:
-            alike = next((other for other in self.failed if other is not job and _reason(other) == outcome.reason), None)
-            why = f"for the same reason as {self.distinct_overrides(alike)}" if alike else outcome.reason
-            return f"failed: {self.distinct_overrides(job)}: {why}"
+            return f"failed: {self.distinct_overrides(job)}: {outcome.reason}"
         from vflbench.cli.train import outcome_line
 
         which = f"; {self.distinct_overrides(job)}" if len(self.jobs) > 1 else ""

@@ -44,12 +44,11 @@ def read_labels(path: Path, classes: int, *, links: bool = True) -> Labels:
     """
     try:
         with open_parquet(path, links=links) as file:
-            names = _checked_names(file.schema_arrow.names, ("id", "label"))
+            columns = set(_checked_names(file.schema_arrow.names, ("id", "label"))) & {"id", "label", "canary"}
             if file.metadata.num_rows > MOST_ROWS:
                 raise ValueError(f"it has {file.metadata.num_rows:,} rows, and {MOST_ROWS:,} are read at most")
             rows = (file.schema_arrow.metadata or {}).get(b"rows", b"")[:32].hex()
-            columns = [name for name in names if name in ("id", "label", "canary")]
-            parts = [_label_part(part, classes) for part in file.iter_batches(2**16, columns=columns)]
+            parts = [_label_part(part, classes) for part in file.iter_batches(2**16, columns=sorted(columns))]
         ids, labels, canary = (np.concatenate([part[i] for part in parts] or [np.zeros(0, t)]) for i, t in enumerate(_TYPES))
         _refuse_repeated(ids)
     except Exception as error:  # whatever pyarrow makes of a damaged file

@@ -41,7 +41,7 @@ from vflbench.run.auditor import Audited, Auditor, unanswered
 from vflbench.run.grade_scores import Findings, Tables
 from vflbench.run.guarantees import verdict
 from vflbench.run.observed_privacy import ClaimCheck
-from vflbench.run.recording import EndOfEpoch, RecordedRows, RecordedSource, fingerprint_of
+from vflbench.run.recording import EndOfEpoch, RecordedRows, RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads
 from vflbench.run.summary import finding_rows, quantities, tested, threats_of, what_attacks_read
 
@@ -156,7 +156,7 @@ def audit(
         findings=findings,
         unscored=failed | auditor.unscored(findings[-1]),
         listed=len(source.rows),
-        fingerprint=source.fingerprint,
+        fingerprint=source.rows.fingerprint,
         claims={"label_dp": asdict(promised)} if promised else {},
         observed=observed,
         test_rows=source.head.test_rows if source.head else None,
@@ -491,8 +491,7 @@ def grade(folder: Path, labels: Path) -> AuditResult:
     UserError.
     """
     head = read_head(folder)
-    table = named_labels(labels, head.classes, "LABELS")
-    truth = RecordedRows(table, head.classes)
+    truth = RecordedRows(named_labels(labels, head.classes, "LABELS"), head.classes)
     tables = [LeakTable() for _ in range(head.epochs)]
     for rows in read_scores(folder):
         problem = ""
@@ -512,5 +511,5 @@ def grade(folder: Path, labels: Path) -> AuditResult:
         findings=findings,
         unscored=unanswered(head.attacks, scored),
         listed=len(truth),
-        fingerprint=fingerprint_of(table),
+        fingerprint=truth.fingerprint,
     )

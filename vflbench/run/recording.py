@@ -257,16 +257,12 @@ def digest_of(ids: np.ndarray, labels: np.ndarray) -> str:
     return hashlib.sha256(ids[order].tobytes() + labels[order].tobytes()).hexdigest()
 
 
-def fingerprint_of(table: Labels) -> str:
-    """The same for tables of the same rows, by whichever way they are audited: canaries count with their own labels."""
-    return table.rows or digest_of(table.ids, table.labels)
-
-
 class RecordedRows:
     """Training rows by id, as far as a recording has them. It serves as population and as lookup.
 
     table: their labels. shares: of the classes, where they are recorded; else those of the rows. listed: samples that the
     recorded run drew, by how many rows it asked for. labelled: False for a table that has ids in place of labels.
+    fingerprint: the same for the same rows, however they are audited: canaries count with their own labels.
     """
 
     def __init__(
@@ -281,6 +277,7 @@ class RecordedRows:
         self.device, self.classes, self._listed = torch.device("cpu"), classes, listed or {}
         self._rows = Rows(torch.from_numpy(table.ids), torch.from_numpy(table.labels))
         self.canary_ids = torch.from_numpy(table.ids[table.canary])
+        self.fingerprint = table.rows or digest_of(table.ids, table.labels)
         counts = torch.bincount(self._rows.labels if labelled else torch.arange(classes), minlength=classes).double()
         self.class_ratios = tuple((counts / counts.sum()).tolist() if shares is None else shares)
         self.known_columns: dict[str, Table] = {}
@@ -319,7 +316,7 @@ class RecordedSource:
 
     head: of vflbench's own run; None for others. seed: of generators. rows: by id. ids, first_ids: (m,) in rising order, of
     all rounds, and of the first epoch. repeat: whether a row comes in two epochs. batch_size: rows of a batch. own_columns:
-    party -> its columns, of files beside the messages. fingerprint: of the labels. notes: lines that a user must not miss.
+    party -> its columns, of files beside the messages. notes: lines that a user must not miss.
     """
 
     def __init__(
@@ -344,7 +341,6 @@ class RecordedSource:
         table = self._labels(labels) if labelled else Labels(self.ids, self.ids, np.zeros(len(self.ids), bool))
         listed = _listed(recording.folder / SAMPLES) if head else {}
         self.rows = RecordedRows(table, manifest.classes, manifest.class_shares, listed, labelled=labelled)
-        self.fingerprint = table.rows
         truth = self.rows.labels(torch.from_numpy(self.ids))  # raises where one is missing
         if labelled and len(truth.unique()) == 1:
             self.notes.append("all rows of these messages are of one class, so that no attack can be scored")
@@ -375,7 +371,9 @@ class RecordedSource:
         table = named_labels(path, classes, "--labels") if named else read_labels(path, classes, links=False)
         order = table.ids.argsort()
         kept = slice(None) if self.head else order[np.isin(table.ids[order], self.ids)]
-        return Labels(table.ids[kept], table.labels[kept], table.canary[kept], fingerprint_of(table))
+        return Labels(
+            table.ids[kept], table.labels[kept], table.canary[kept], table.rows or digest_of(table.ids, table.labels)
+        )
 
     def _own_columns(self) -> dict[str, Table]:
         found: dict[str, Table] = {}
@@ -446,8 +444,8 @@ class RecordedSource:
                 self.notes.append(f"{KNOWN} has {int(kept.sum())} rows of the first epoch, and an attack would know {most}")
             return Rows(torch.from_numpy(known.ids[kept]), torch.from_numpy(known.labels[kept]))
         labels = self.rows.labels(torch.from_numpy(self.first_ids)).numpy()
-        table = Labels(self.first_ids, labels, np.zeros(len(labels), np.bool_))
-        rows = RecordedRows(table, self.rows.classes, labelled=self.labelled)
+        canary = np.zeros(len(labels), np.bool_)
+        rows = RecordedRows(Labels(self.first_ids, labels, canary), self.rows.classes, labelled=self.labelled)
         most = max(most, USUALLY_KNOWN) if most and self.labelled else 0
         return draw_known(rows, most, generators["known rows"], canaries)
 
