@@ -189,7 +189,7 @@ def test_a_run_whose_ceiling_is_exceeded_says_so_in_red_and_in_its_manifest(tmp_
     lines = final_table(tmp_path / "run").splitlines()
     assert any(line.startswith("ALARM    remainder, without labels, reads AUC ") for line in lines)
     assert any(line.startswith("defense  marvell falls to remainder (AUC ") for line in lines)
-    assert ["without", "labels", "remainder"] in [line.split()[:3] for line in lines]
+    assert ["messages", "only", "remainder"] in [line.split()[:3] for line in lines]
     coloured = result_text(tmp_path / "run", colour=True)
     assert "\033[1;31mdefense  marvell falls to remainder (AUC " in coloured
     assert "\033[1;31mALARM    remainder, without labels" in coloured
