@@ -10,8 +10,7 @@ from vflbench.run.no_defense import Read, head, labelled
 
 
 def read_of(values, labels, tests):
-    count = len(labels)
-    return Read({"embeddings": values}, torch.arange(count), labels, tests, torch.zeros(count), 0.5)
+    return Read({"embeddings": values}, labels, tests, {}, 0.5)
 
 
 def test_labelled_rows_are_training_rows_of_both_classes(rng):

@@ -53,7 +53,7 @@ from vflbench.run.offline import (
     recording_source,
     write_scores,
 )
-from vflbench.run.provenance import described, origin_of, provenance
+from vflbench.run.provenance import origin_of, provenance
 from vflbench.run.recording import NEEDS_SHARES
 from vflbench.run.summary import finding_rows
 
@@ -239,7 +239,7 @@ def audit_and_report(
 def compute(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult], folder: Path, *, overwrite: bool) -> None:
     """Audit and write everything; summary.json last. state: of what is audited."""
     known = provenance(seed=made.wanted.seed or 0, overrides=made.overrides, choices=made.choices, identity=made.origin)
-    manifest = {**known, "source": state, "kind": KIND, "plugins": described(())}
+    manifest = {**known, "source": state, "kind": KIND}
     text = yaml.safe_dump(made.config, sort_keys=False)
     recorder = Recorder(folder, text, manifest, quiet=True, overwrite=overwrite)
     recorder.bar, recorder.loggers = False, Loggers(made.loggers, made.config)

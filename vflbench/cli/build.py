@@ -30,7 +30,7 @@ from vflbench.results.recorder import Recorder
 from vflbench.results.runs import Run
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import Experiment, run
-from vflbench.run.provenance import described, provenance
+from vflbench.run.provenance import provenance
 
 SINGLE = {"dataset": Dataset, "model": CutModel, "protocol": Protocol, "engine": Engine, "optimizer": Optimizer}
 """Groups of which one is chosen: its options stand directly under the group's name."""
@@ -75,8 +75,12 @@ def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: 
     """Train and attack. A run that began and then fails leaves error.txt."""
     resolved, settings = dict(started.resolved), experiment.settings
     manifest = provenance(
-        seed=settings.seed, overrides=started.overrides, choices=started.choices, identity=started.origin
-    ) | {"plugins": described(tuple(map(Path, started.plugins)))}
+        seed=settings.seed,
+        overrides=started.overrides,
+        choices=started.choices,
+        identity=started.origin,
+        folders=[*map(Path, started.plugins)],
+    )
     quiet = in_sweep or not sys.stdout.isatty()
     recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
     recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(resolved), resolved)

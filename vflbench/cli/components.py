@@ -24,7 +24,7 @@ from vflbench.cli.config import COMPONENTS, leaves, plain, run_name
 from vflbench.errors import UserError
 from vflbench.options import allowed
 from vflbench.results.loggers import Logger
-from vflbench.run.provenance import in_use
+from vflbench.run.provenance import plugins
 
 if TYPE_CHECKING:
     from vflbench.data.base import Dataset
@@ -127,7 +127,7 @@ def locate(path: Any, key: str, base: type) -> type:
         return UserError(f"there is no such class{detail}; {_PLACES}", key=key, value=path)
 
     def is_ours(file: str) -> bool:
-        return any(_resolved(Path(file)).is_relative_to(_resolved(folder)) for folder in (*in_use(), _OURS))
+        return any(_resolved(Path(file)).is_relative_to(_resolved(folder)) for folder in (*plugins(), _OURS))
 
     def lies_in(spec: ModuleSpec) -> bool:  # a folder of modules, with any part
         return any(

@@ -8,9 +8,11 @@ import hashlib
 import importlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any
 from vflbench import __version__
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.results.folder import CONFIG, LOCK, MANIFEST, METRICS, essential, read_manifest
+from vflbench.results.folder import LOCK, essential, is_begun, read_manifest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MOST_PLUGIN_FILES, MOST_PLUGIN_BYTES = 2_000, 256 << 20
@@ -52,12 +54,14 @@ def origin_of(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[s
     Not in it are versions of other packages, the device, threads and the machine, which decide no more than rounding and
     stand in the manifest; nor what a plug-in reads or imports from elsewhere.
     """
-    used = in_use(folders)
-    uses_plugins = any(_top(text) in _module_names(folder) for text in _texts_in(essential(config)) for folder in used)
+    used = plugins(folders).values()
+    modules = {re.split("[/.]", name)[0] for files in used for name in files}
+    named = (re.match(r"(\w+)[.:]", text) for _, text in _texts(essential(config)))
+    uses_plugins = any(name and name[1] in modules for name in named)
     return {
         "vflbench": __version__,
         "code": code_hash(),
-        "plugins": [plugin_files(folder) for folder in used] if uses_plugins else [],
+        "plugins": [*used] if uses_plugins else [],
         "data": data_files(config),
     }
 
@@ -91,22 +95,13 @@ def import_from(folders: Sequence[Path]) -> None:
         sys.dont_write_bytecode = True  # a compiled file stands for any source of its size and second
 
 
-def in_use(folders: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """All folders whose modules this process can import, in the order in which it looks in them, and then `folders`.
+def plugins(folders: Sequence[Path] = ()) -> dict[Path, dict[str, str]]:
+    """All folders whose modules this process can import, in the order in which it looks in them, and then `folders`: path
+    within the folder -> SHA-256 of the file, as it was when this process began to import from it.
 
     A run counts all of them: a module of one may import what lies in another.
     """
-    return tuple(dict.fromkeys([*_in_use, *map(Path.resolve, folders)]))
-
-
-def plugin_files(folder: Path) -> dict[str, str]:
-    """Path within the folder -> SHA-256 of the file, as it was when this process began to import from it."""
-    return dict(_in_use.get(folder) or _read_folder(folder))
-
-
-def described(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """For the manifest: [{"folder": "/home/a/mine", "files": {"attack/loud.yaml": "9f86d0...", "loud.py": "60303a..."}}]."""
-    return [{"folder": str(folder), "files": plugin_files(folder)} for folder in in_use(folders)]
+    return _in_use | {folder: _read_folder(folder) for folder in map(Path.resolve, folders) if folder not in _in_use}
 
 
 def _read_folder(folder: Path) -> dict[str, str]:
@@ -115,7 +110,7 @@ def _read_folder(folder: Path) -> dict[str, str]:
     total = 0
     for place, folders, files in os.walk(folder, followlinks=True):
         here = Path(place)
-        if here != folder and (_is_run(here) or any(_is_run(here / name) for name in folders)):
+        if here != folder and any(is_begun(one) or (one / LOCK).exists() for one in (here, *map(here.joinpath, folders))):
             folders[:] = []
             continue
         folders[:] = sorted(name for name in folders if _counts(name))
@@ -131,22 +126,8 @@ def _read_folder(folder: Path) -> dict[str, str]:
     return found
 
 
-def _is_run(folder: Path) -> bool:
-    return all((folder / name).exists() for name in (CONFIG, MANIFEST, METRICS)) or (folder / LOCK).exists()
-
-
 def _counts(name: str) -> bool:
     return not (name.startswith((".", "#")) or name.endswith("~") or name == "__pycache__")
-
-
-def _module_names(folder: Path) -> set[str]:
-    return {name.partition("/")[0].partition(".")[0] for name in plugin_files(folder)}
-
-
-def _top(text: str) -> str | None:
-    """The first part of MODULE.NAME or MODULE:NAME."""
-    parts = text.replace(":", ".").split(".")
-    return parts[0] if len(parts) > 1 else None
 
 
 def data_files(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -154,51 +135,41 @@ def data_files(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
     Every option that names a file counts, whatever it is called; a folder or a pattern where _PATH_OPTIONS says so.
     """
-    config = essential(config)
-    found = {key: files for key, words in _options(config) if (files := _files_of(key, words))}
-    dataset = config.get("dataset") or {}
-    folders = _DEFAULT_FOLDERS.get(str(dataset.get("_target_")).rpartition(".")[2], ())
-    if folders and not dataset.get("path"):
-        data = Path(os.environ.get("VFLBENCH_DATA", "data"))
-        found["dataset.path"] = _files_of("dataset.path", [str(data / name) for name in folders])
+    texts, dataset = [*_texts(essential(config))], config.get("dataset") or {}
+    if not dataset.get("path"):
+        kind, data = str(dataset.get("_target_")).rpartition(".")[2], Path(os.environ.get("VFLBENCH_DATA", "data"))
+        texts += [("dataset.path", str(data / name)) for name in _DEFAULT_FOLDERS.get(kind, ())]
+    found: dict[str, list[tuple[str, Path]]] = {}
+    for key, text in texts:
+        found.setdefault(key, []).extend(_files_of(key, text))
     return {key: _summed(files) for key, files in sorted(found.items()) if files}
 
 
-def _options(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[str]]]:
-    """(dotted key, its text or texts) of every option that is a text or a list of texts."""
-    for name, child in node.items():
-        key = f"{prefix}{name}"
-        if isinstance(child, Mapping):
-            yield from _options(child, f"{key}.")
-        elif isinstance(child, list | tuple):
-            yield key, [text for text in child if isinstance(text, str)]
-            yield from _options({str(n): one for n, one in enumerate(child) if isinstance(one, Mapping)}, f"{key}.")
-        elif isinstance(child, str):
-            yield key, [child]
+def _texts(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """(dotted key, text) of every option that is a text, or of each of a list of them."""
+    if isinstance(node, str):
+        yield key, node
+    elif isinstance(node, Mapping):
+        for name, child in node.items():
+            yield from _texts(child, f"{key}.{name}" if key else str(name))
+    elif isinstance(node, list | tuple):
+        for child in node:
+            yield from _texts(child, key)
 
 
-def _texts_in(config: Mapping[str, Any]) -> Iterator[str]:
-    return (text for _, texts in _options(config) for text in texts)
-
-
-def _files_of(key: str, words: Sequence[str]) -> list[tuple[str, Path]]:
+def _files_of(key: str, text: str) -> Iterator[tuple[str, Path]]:
     """(name by which it counts, file) of the files that an option names."""
     names_places = key.rpartition(".")[2].rpartition("_")[2] in _PATH_OPTIONS or key.startswith("dataset.party_files.")
-    found: list[tuple[str, Path]] = []
-    for word in (word for word in words if word and "\0" not in word and len(word) < 4096):
-        path = Path(os.path.expanduser(word))
-        if names_places and not path.exists() and glob.has_magic(word):
-            paths = sorted(map(Path, glob.glob(str(path), recursive=True)))
-        else:
-            paths = [path] if names_places or "." in word or os.sep in word else []
-        for one in paths:
-            if one.is_file():
-                found.append((one.name, one))
-            elif names_places and one.is_dir():
-                inside = sorted(file for file in one.rglob("*") if file.is_file())
-                parts = ((file.relative_to(one), file) for file in inside)
-                found += [(name.as_posix(), file) for name, file in parts if not any(p[0] == "." for p in name.parts)]
-    return found
+    place = os.path.expanduser(text)
+    is_pattern = names_places and glob.has_magic(text) and not os.path.exists(place)
+    for one in map(Path, sorted(glob.glob(place, recursive=True)) if is_pattern else [place] if text else []):
+        if os.path.isfile(one) and (names_places or "." in text or os.sep in text):
+            yield one.name, one
+        elif names_places and os.path.isdir(one):
+            for file in sorted(file for file in one.rglob("*") if file.is_file()):
+                name = file.relative_to(one)
+                if not any(part[0] == "." for part in name.parts):
+                    yield name.as_posix(), file
 
 
 def _summed(files: Sequence[tuple[str, Path]]) -> dict[str, Any]:
@@ -230,9 +201,16 @@ def _sha256(file: Path) -> str:
 
 
 def provenance(
-    *, seed: int, overrides: Sequence[str], choices: Mapping[str, Any], identity: Mapping[str, Any]
+    *,
+    seed: int,
+    overrides: Sequence[str],
+    choices: Mapping[str, Any],
+    identity: Mapping[str, Any],
+    folders: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """The part of manifest.json that is known before any data is loaded. identity: as `origin_of` returns it."""
+    """The part of manifest.json that is known before any data is loaded. identity: as `origin_of` returns it. folders: of
+    plug-ins, of which the manifest says [{"folder": "/home/a/mine", "files": {"attack/loud.yaml": "9f86d0...", ...}}].
+    """
     return {
         "vflbench": __version__,
         "git_commit": git_commit(),
@@ -243,6 +221,7 @@ def provenance(
         "overrides": list(overrides),
         "choices": {group: choice for group, choice in choices.items() if not group.startswith("hydra/")},
         "identity": dict(identity),
+        "plugins": [{"folder": str(folder), "files": files} for folder, files in plugins(folders).items()],
     }
 
 
@@ -253,29 +232,23 @@ def rounding_notices(folder: Path, device: str | None = None) -> list[str]:
     numbers differ as well. device: that of a run now; None where it isn't known.
     """
     manifest = read_manifest(folder)
-    then: dict[str, Any] = dict(manifest.versions)
-    now: dict[str, Any] = {name: _version(name) for name in then}
-    if device is not None and manifest.device:
-        then, now = then | {"device": manifest.device}, now | {"device": device}
-    changed = [f"{name} {then[name]} (now {now[name]})" for name in then if then[name] != now[name]]
+    pairs = [(name, then, _version(name)) for name, then in manifest.versions.items()]
+    pairs += [("device", manifest.device, device)] if device and manifest.device else []
+    changed = [f"{name} {then} (now {now})" for name, then, now in pairs if then != now]
     return [f"note: this run was made with {', '.join(changed)}"] if changed else []
 
 
 def git_commit() -> str | None:
     """Commit of the checkout that this package runs from, with `+changes` if it was edited; None outside a checkout."""
-    if not (PACKAGE.parent / ".git").exists():
-        return None
     described = ("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes")
     command = ["git", "-C", os.fspath(PACKAGE), *described]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # nosec B603  # git, no shell
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+    with suppress(OSError, subprocess.SubprocessError):
+        if (PACKAGE.parent / ".git").exists():
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()  # nosec B603
+    return None
 
 
 def _version(package: str) -> str | None:
-    try:
+    with suppress(PackageNotFoundError):
         return version(package)
-    except PackageNotFoundError:
-        return None
+    return None
