@@ -41,7 +41,7 @@ from vflbench.run.auditor import Audited, Auditor, unanswered
 from vflbench.run.grade_scores import Findings, Tables
 from vflbench.run.guarantees import verdict
 from vflbench.run.observed_privacy import ClaimCheck
-from vflbench.run.recording import EndOfEpoch, RecordedRows, RecordedSource
+from vflbench.run.recording import RecordedRows, RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads
 from vflbench.run.summary import finding_rows, quantities, tested, threats_of, what_attacks_read
 
@@ -138,8 +138,9 @@ def audit(
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings], dict[str, Any]]:
         check = ClaimCheck(source, promised, len(source.recording.epochs)) if promised else None
         tables = partial(Tables, listener=check.hear) if check else Tables
-        auditor = auditor_of(source, some, seed=seed, batches=batches, epochs=epochs, probe=probe, tables=tables)
-        return auditor, list(findings_of(source, auditor, check.see if check else None)), check.outcome() if check else {}
+        asked: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": probe}
+        made = attack(source, some, check.see if check else None, tables=tables, **asked)
+        return *made, check.outcome() if check else {}
 
     skipped = source.skipped(attacks)
     (auditor, findings, observed), failed = _attacked(source, attacks, skipped, once)
@@ -192,17 +193,24 @@ def _attacked(
         torch.set_num_threads(before)
 
 
-def auditor_of(
+def attack(
     source: RecordedSource,
     attacks: Mapping[str, Attack],
+    also: Callable[[Round], None] | None = None,
     *,
     seed: int | None = None,
     batches: Batches | None = None,
     epochs: Epochs | None = None,
     probe: bool | None = None,
     **options: Any,
-) -> Auditor:
-    """The auditor of a run, over a recording. Options as of `audit` and `Audited`."""
+) -> tuple[Auditor, list[Findings]]:
+    """The auditor of a run, over a recording, and what each epoch comes to. Options as of `audit` and `Audited`. also: sees
+    each round too.
+
+    What parties' networks make of rows at the end of an epoch is what was recorded then, or else what was last sent of a
+    row. Of the sent, only rows that are asked about are kept: those that are followed or known, and the first `quota` of an
+    audited batch.
+    """
     recording, rows = source.recording, source.rows
     head = source.head or RunHead(batches="all")
     generators = Generators(source.seed if seed is None else seed)
@@ -227,36 +235,34 @@ def auditor_of(
         known=source.known(attacks, generators, canaries),
         **{"references": OwnColumns in offered, **options},
     )
-    return Auditor(audited, generators)
-
-
-def findings_of(source: RecordedSource, auditor: Auditor, also: Callable[[Round], None] | None = None) -> Iterator[Findings]:
-    """What each epoch comes to. also: sees each round too."""
-    recording, head, epochs = source.recording, source.head, source.recording.epochs
-    end = EndOfEpoch(source, wants=bool({OwnModel, OwnColumns} & auditor.wants_at_the_end))
-    numbers = sorted(epochs) if head is None else range(len(head.steps))
-    seen = 0
+    auditor, findings = Auditor(audited, generators), []
+    asks_models = bool({OwnModel, OwnColumns} & auditor.wants_at_the_end)
+    numbers, seen = range(len(head.steps)) if source.head else sorted(recording.epochs), 0
     for number, epoch in enumerate(numbers):
-        there, last = epochs.get(epoch, []), number + 1 == len(numbers)
-        if head is None:
-            auditor.begin_epoch(number, len(there), last=last, chosen=there)
-        else:
+        there, last = recording.epochs.get(epoch, []), number + 1 == len(numbers)
+        if source.head:
             _require(recording, head, epoch, there)
-            auditor.begin_epoch(number, head.steps[epoch], last=last)
+        steps, chosen = (head.steps[epoch], None) if source.head else (len(there), there)
+        auditor.begin_epoch(number, steps, last=last, chosen=chosen)
         seen += len(auditor.audited.intersection(there))
-        end.begin_epoch(epoch)
+        end = recording.end_of_epoch(epoch) if asks_models else None
         for recorded in recording.rounds(epoch):
             round_ = source.with_columns(recorded)
-            if end.wants:
+            if asks_models:
                 followed, _, known = auditor.parts_at_the_end
-                end.meet(round_, torch.cat([followed, known]), auditor.quota if round_.step in auditor.audited else 0)
+                kept = torch.isin(round_.ids, torch.cat([followed, known]))
+                kept[: auditor.quota if round_.step in auditor.audited else 0] = True
+                rows.keep(recorded, kept if end is None else kept & ~torch.isin(round_.ids, end.ids))
             if also is not None:
                 also(round_)
             auditor.see(round_)
-        yield auditor.end_epoch(end.facts(epoch, auditor.rows_at_the_end, auditor.wants_at_the_end))
+        if end is not None:
+            rows.keep(end, torch.ones_like(end.ids, dtype=torch.bool))
+        findings.append(auditor.end_epoch(rows.facts(auditor.rows_at_the_end)))
     if not seen:
         problem = f"none of the rounds that {RUN} names is there to be attacked"
         raise UserError(problem, key="recording", value=recording.folder)
+    return auditor, findings
 
 
 def _require(recording: RecordedMessages, head: RunHead, epoch: int, there: Sequence[int]) -> None:
@@ -463,19 +469,18 @@ def write_scores(
     out.mkdir(parents=True, exist_ok=True)
     asked: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": False, "references": False}
 
-    def once(some: Mapping[str, Attack]) -> tuple[Auditor, int]:
+    def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings]]:
         with ScoreWriter(out) as writer:
             number = count()
-            auditor = auditor_of(source, some, **asked, tables=lambda: Tables(leaks=ScoreTable(writer, next(number))))
-            return auditor, sum(1 for _ in findings_of(source, auditor))
+            return attack(source, some, **asked, tables=lambda: Tables(leaks=ScoreTable(writer, next(number))))
 
-    (auditor, made), failed = _attacked(source, attacks, skipped, once)
+    (auditor, findings), failed = _attacked(source, attacks, skipped, once)
     skipped |= failed
     manifest = source.recording.manifest
     head = ScoresHead(
         **_about(source, seed, auditor, attacks) | {"class_shares": manifest.class_shares},
         classes=manifest.classes,
-        epochs=made,
+        epochs=len(findings),
         skipped=skipped,
         attacks=[name for name in attacks if name not in skipped],
         rows=len(source.rows),

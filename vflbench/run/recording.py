@@ -109,14 +109,12 @@ class RoundRecorder:
         elif self._manifest is None and (self._folder / MANIFEST).is_file():
             self._manifest = read_manifest(self._folder)  # of the same run, which was stopped and goes on
         how = self.settings.audit
+        asked = {name: getattr(how, name) for name in ("batches", "epochs", "probe", "dcor")}
         self._wanted = set(range(steps)) if self._complete else set(audited)
         before = [] if how.epochs == "last" else sorted(self._wanted)
         self._head = RunHead(
             seed=self.settings.seed,
-            batches=how.batches,
-            epochs=how.epochs,
-            probe=how.probe,
-            dcor=how.dcor,
+            **asked,
             cheating=tuple(self.cheating),
             steps=[steps] * (number + 1),
             recorded=[] if self._complete else [*[before] * number, sorted(self._wanted)],
@@ -159,8 +157,8 @@ class RoundRecorder:
     def note_model(self, utility: Mapping[str, Mapping[str, float]]) -> None:
         """What the model is worth now, for comparison. utility: split -> metric -> value."""
         if self._manifest is not None:
-            areas = {f"{split}_auc": float(of["auc"]) for split, of in utility.items() if "auc" in of}
-            self._manifest = replace(self._manifest, model={name: area for name, area in areas.items() if 0 <= area <= 1})
+            areas = {f"{split}_auc": of["auc"] for split, of in utility.items() if 0 <= of["auc"] <= 1}  # no nan
+            self._manifest = replace(self._manifest, model=areas)
             with self._writing():
                 write_manifest(self._folder, self._manifest)
 
@@ -280,6 +278,7 @@ class RecordedRows:
         self.fingerprint = table.rows or digest_of(table.ids, table.labels)
         counts = torch.bincount(self._rows.labels if labelled else torch.arange(classes), minlength=classes).double()
         self.class_ratios = tuple((counts / counts.sum()).tolist() if shares is None else shares)
+        self.known_layers: dict[str, Table] = {}
         self.known_columns: dict[str, Table] = {}
 
     def __len__(self) -> int:
@@ -307,6 +306,25 @@ class RecordedRows:
 
     def rows(self, ids: Tensor) -> VerticalTable:
         raise Unavailable("a recording has no columns of all parties")
+
+    def keep(self, round_: Round, kept: Tensor) -> None:
+        """Know from now on what parties have of these rows of a round. kept: (n,) bool."""
+        for party, of_party in round_.facts.items():
+            embeddings, columns = of_party.get(Embeddings), of_party.get(OwnColumns)
+            if isinstance(embeddings, Embeddings) and embeddings.layers:
+                values = {layer: h[kept] for layer, h in embeddings.layers.items()}
+                self.known_layers.setdefault(party, Table()).put(round_.ids[kept], values)
+            if isinstance(columns, OwnColumns):
+                self.known_columns.setdefault(party, Table()).put(round_.ids[kept], vars(columns.rows(kept)))
+
+    def facts(self, ids: Tensor) -> dict[str, dict[type[Fact], Fact]]:
+        """Party -> its model, which knows the layers of rows that are kept, and its columns of the rows `ids`."""
+        facts: dict[str, dict[type[Fact], Fact]] = {}
+        for party, table in self.known_layers.items():
+            facts[party] = {OwnModel: OwnModel(table.of)}
+            if party in self.known_columns:
+                facts[party][OwnColumns] = OwnColumns(**self.known_columns[party].filled(ids))
+        return facts
 
 
 class RecordedSource:
@@ -345,6 +363,7 @@ class RecordedSource:
         if labelled and len(truth.unique()) == 1:
             self.notes.append("all rows of these messages are of one class, so that no attack can be scored")
         self.own_columns = self._own_columns()
+        self.rows.known_columns |= self.own_columns
 
     def _read_ids(self) -> None:
         epochs, visits = self.recording.epochs, 1.0
@@ -448,51 +467,6 @@ class RecordedSource:
         rows = RecordedRows(Labels(self.first_ids, labels, canary), self.rows.classes, labelled=self.labelled)
         most = max(most, USUALLY_KNOWN) if most and self.labelled else 0
         return draw_known(rows, most, generators["known rows"], canaries)
-
-
-class EndOfEpoch:
-    """What parties' networks make of rows at the end of an epoch: as recorded, or else what was last sent for a row.
-
-    Of the sent, only rows that are asked about are kept: `wanted` of every batch, and the first `quota` rows of it. wants:
-    whether anything is asked at the end.
-    """
-
-    def __init__(self, source: RecordedSource, *, wants: bool):
-        self._source, self.wants = source, wants
-        self._layers: dict[str, Table] = {}
-        self._there = torch.empty(0, dtype=torch.int64)
-
-    def begin_epoch(self, epoch: int) -> None:
-        self._there = self._source.recording.ids_at_the_end(epoch) if self.wants else self._there
-
-    def meet(self, round_: Round, wanted: Tensor, quota: int) -> None:
-        """A recorded round. wanted: ids of rows that are asked about whenever they are met."""
-        kept = torch.isin(round_.ids, wanted)
-        kept[:quota] = True
-        self._put(round_, kept & ~torch.isin(round_.ids, self._there))
-
-    def facts(self, epoch: int, ids: Tensor, wants: Collection[type[Fact]]) -> dict[str, dict[type[Fact], Fact]]:
-        """Party -> its model, which knows the layers of rows, and its columns of the rows `ids`."""
-        end = self._source.recording.end_of_epoch(epoch) if self.wants else None
-        if end is not None:
-            self._put(end, torch.ones_like(end.ids, dtype=torch.bool))
-        columns = self._source.rows.known_columns
-        columns |= self._source.own_columns
-        facts: dict[str, dict[type[Fact], Fact]] = {}
-        for party, table in self._layers.items():
-            facts[party] = {OwnModel: OwnModel(table.of)}
-            if OwnColumns in wants and party in columns:
-                facts[party][OwnColumns] = OwnColumns(**columns[party].filled(ids))
-        return facts
-
-    def _put(self, round_: Round, kept: Tensor) -> None:
-        for party, of_party in round_.facts.items():
-            embeddings, columns = of_party.get(Embeddings), of_party.get(OwnColumns)
-            if isinstance(embeddings, Embeddings) and embeddings.layers:
-                values = {layer: h[kept] for layer, h in embeddings.layers.items()}
-                self._layers.setdefault(party, Table()).put(round_.ids[kept], values)
-            if isinstance(columns, OwnColumns):
-                self._source.rows.known_columns.setdefault(party, Table()).put(round_.ids[kept], vars(columns.rows(kept)))
 
 
 def _notes(recording: RecordedMessages) -> list[str]:
