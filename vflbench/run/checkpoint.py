@@ -75,7 +75,7 @@ class Checkpoint:
             if damaged is not None:
                 raise ValueError(f"it is damaged (at {damaged})")
             state = torch.load(self.path, weights_only=True, mmap=True)
-        except (UnusableCheckpointError, PermissionError, MemoryError, torch.OutOfMemoryError):
+        except (PermissionError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # whatever a file that is no zip, or no plain one, does to its readers
             raise UnusableCheckpointError(f"{self.path.name} can't be read: {in_a_line(error, 200)}") from error
@@ -93,14 +93,9 @@ def not_plain(value: Any, name: str = "") -> str | None:
     """`name: type` of the first thing that is no tensor, number, string, list or dict of them; None if all are."""
     if type(value) in _PLAIN or isinstance(value, Tensor):
         return None
-    if type(value) in (dict, OrderedDict):
-        parts = value.items()
-    elif type(value) in (list, tuple):
-        parts = enumerate(value)
-    else:
+    if type(value) not in (dict, OrderedDict, list, tuple):
         return f"{name}: {type(value).__name__}"
-    for key, part in parts:
-        problem = not_plain(part, f"{name}.{key}" if name else str(key)) or not_plain(key, f"a key of {name}")
-        if problem is not None:
-            return problem
-    return None
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    named = ((f"{name}.{key}" if name else str(key), key, part) for key, part in parts)
+    problems = (not_plain(part, place) or not_plain(key, f"a key of {name}") for place, key, part in named)
+    return next(filter(None, problems), None)

@@ -15,7 +15,7 @@ class Interrupted(KeyboardInterrupt):
     """A run stopped because a signal asked it to. exit_code: 130 after Ctrl-C, 143 after SIGTERM."""
 
     def __init__(self, message: str, exit_code: int):
-        super().__init__(message, exit_code)
+        super().__init__(message, exit_code)  # as it is sent to another process
         self.message, self.exit_code = message, exit_code
 
     def __str__(self) -> str:

@@ -51,8 +51,8 @@ SCORES_HEAD = "scores.json"
 
 T = TypeVar("T")
 _UNSAID: dict[str, Any] = {"guarantees": {}, "claims_refused": {}, "embedding_privacy": [], "figures": [], "facts": {}}
-_UNSAID |= {"privacy": None, "failed": None}
-"""Parts of a summary of which messages say nothing."""
+_UNSAID |= dict.fromkeys(("privacy", "failed", "test_auc", "train_auc"))
+"""Parts of a summary of which messages say nothing, or not always."""
 Batches = int | Literal["all", "auto"]
 Epochs = Literal["all", "last"]
 
@@ -311,19 +311,17 @@ def audit_summary(result: AuditResult, seconds: float) -> Summary:
     """With the keys of a run's summary; what messages don't say of the model is None. seconds: that the audit took."""
     last = result.last
     levels = {leak.attack: schema.level_of(leak.attack, result.threats) for leak in last.leaks}
-    model: dict[str, Any] = {"test_auc": None, "train_auc": None, **result.model}
-    if "test_auc" in result.model:
-        model |= tested(result.model["test_auc"], result.test_rows)
+    test_auc = result.model.get("test_auc", math.nan)
+    interval = {} if math.isnan(test_auc) else tested(test_auc, result.test_rows)
     return Summary(
         epochs=len(result.findings),
-        **model,
         **what_attacks_read(last),
-        verdict=verdict(last.leaks, levels, {}, result.model.get("test_auc", math.nan), (), result.cut_layers),
+        verdict=verdict(last.leaks, levels, {}, test_auc, (), result.cut_layers),
         skipped=result.skipped,
         unscored=result.unscored,
         observed_privacy=Observed(**result.observed) if result.observed else None,
         seconds=round(seconds, 3),
-        **_UNSAID,
+        **_UNSAID | dict(result.model) | interval,
     )
 
 
@@ -447,17 +445,17 @@ def write_scores(
     attacks: Mapping[str, Attack],
     out: Path,
     *,
-    seed: int | None = None,
-    batches: Batches | None = None,
-    epochs: Epochs | None = None,
     shares: Sequence[float] | None = None,
+    seed: int | None = None,
+    **asked: Any,
 ) -> ScoresHead:
     """Attack recorded messages without any labels, and write in which order attacks put the rows into the folder `out`.
 
     Nothing in it but ids, names of layers and attacks, and ranks comes from the messages: of each batch, or group of rows,
     the order in which an attack puts them, which is all that grades depend on. Orders along many directions tell
     most of an embedding. Attacks that are given labels run if known.parquet has some; references are left out, as are
-    reconstructions and class counts. shares: of the classes, in place of those in manifest.json. Raises UserError.
+    reconstructions and class counts. shares: of the classes, in place of those in manifest.json. asked: batches, epochs as
+    of `audit`. Raises UserError.
     """
     if (out / SCORES).exists() or (out / SCORES_HEAD).exists():
         raise UserError("it holds scores already; name another folder, or delete this one", key="--scores-only", value=out)
@@ -467,7 +465,7 @@ def write_scores(
         reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason(skipped).items())
         raise UserError(f"no attack can run on this recording without labels ({reasons})", key="--scores-only", value=out)
     out.mkdir(parents=True, exist_ok=True)
-    asked: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": False, "references": False}
+    asked |= {"seed": seed, "probe": False, "references": False}
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings]]:
         with ScoreWriter(out) as writer:
