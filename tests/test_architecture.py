@@ -159,7 +159,7 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 375,
     "vflbench/attacks": 7_805,
-    "vflbench/cli": 2_527,
+    "vflbench/cli": 2_526,
     "vflbench/data": 5_561,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 629,
@@ -171,7 +171,7 @@ CAPS = {
     "vflbench/protocols": 1_989,
     "vflbench/report": 2_893,
     "vflbench/results": 1_630,
-    "vflbench/run": 3_586,
+    "vflbench/run": 3_529,
 }
 
 

@@ -238,7 +238,7 @@ def audit_and_report(
 
 def compute(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult], folder: Path, *, overwrite: bool) -> None:
     """Audit and write everything; summary.json last. state: of what is audited."""
-    known = provenance(seed=made.wanted.seed or 0, overrides=made.overrides, choices=made.choices, identity=made.origin)
+    known = provenance(made.wanted.seed or 0, made.overrides, made.choices, made.origin)
     manifest = {**known, "source": state, "kind": KIND}
     text = yaml.safe_dump(made.config, sort_keys=False)
     recorder = Recorder(folder, text, manifest, quiet=True, overwrite=overwrite)

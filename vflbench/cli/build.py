@@ -74,13 +74,8 @@ class Started:
 def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
     """Train and attack. A run that began and then fails leaves error.txt."""
     resolved, settings = dict(started.resolved), experiment.settings
-    manifest = provenance(
-        seed=settings.seed,
-        overrides=started.overrides,
-        choices=started.choices,
-        identity=started.origin,
-        folders=[*map(Path, started.plugins)],
-    )
+    plugins = [Path(folder) for folder in started.plugins]
+    manifest = provenance(settings.seed, started.overrides, started.choices, started.origin, plugins)
     quiet = in_sweep or not sys.stdout.isatty()
     recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
     recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(resolved), resolved)

@@ -201,7 +201,6 @@ def _sha256(file: Path) -> str:
 
 
 def provenance(
-    *,
     seed: int,
     overrides: Sequence[str],
     choices: Mapping[str, Any],

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vflbench import __version__
 from vflbench.attacks.base import Attack
-from vflbench.data.rows import BUFFER_ROWS, AlignedRows, TrainTest, evenly_spaced
+from vflbench.data.rows import BUFFER_ROWS, TrainTest, evenly_spaced
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
@@ -58,7 +58,7 @@ from vflbench.metrics.privacy import Release
 from vflbench.plain_files import is_there
 from vflbench.protocols.base import Protocol, Session
 from vflbench.run.attackers import USUALLY_KNOWN, Canaries, Rows, draw_known, unmet_attacks
-from vflbench.run.auditor import ASKED_ROWS
+from vflbench.run.auditor import ASKED_ROWS, Audited, Auditor
 from vflbench.run.settings import Settings
 from vflbench.run.summary import test_rows
 
@@ -74,8 +74,8 @@ _MOST_SAMPLES = 10  # files; a run writes two
 
 @dataclass
 class RoundRecorder:
-    """Writes the rounds that `record` names into a recording. known: rows whose labels attackers know. cheating: parties
-    with an adversary. release: the label privacy that is promised, if any. followed: rows that attacks follow, at most.
+    """Writes the rounds that `record` names into a recording. audited, auditor: of the run. release: the label privacy that
+    is promised, if any.
     """
 
     settings: Settings
@@ -83,13 +83,9 @@ class RoundRecorder:
     protocol: Protocol
     session: Session
     data: TrainTest
-    rows: AlignedRows
-    canaries: Canaries
-    batch_size: int
-    known: Rows
-    cheating: Collection[str] = ()
-    release: Release | None = None
-    followed: int = 0
+    audited: Audited
+    auditor: Auditor
+    release: Release | None
 
     def __post_init__(self) -> None:
         self._folder, self._complete = self.folder / ROUNDS, self.settings.record == "messages"
@@ -115,7 +111,7 @@ class RoundRecorder:
         self._head = RunHead(
             seed=self.settings.seed,
             **asked,
-            cheating=tuple(self.cheating),
+            cheating=tuple(self.audited.cheating),
             steps=[steps] * (number + 1),
             recorded=[] if self._complete else [*[before] * number, sorted(self._wanted)],
             threads=torch.get_num_threads(),
@@ -150,7 +146,7 @@ class RoundRecorder:
             for party, of_party in facts.items() if len(ids) and self._wanted else ():
                 model = of_party.get(OwnModel)
                 if isinstance(model, OwnModel):
-                    columns = self.rows.features(party, ids)
+                    columns = self.audited.rows.features(party, ids)
                     made = (Embeddings(model.embed(ids)), OwnColumns(columns.numeric, columns.categorical))
                     self._write(party, (epoch + 1) * _PER_EPOCH - 1, ids, made, epoch=epoch, step=0, phase="end")
 
@@ -189,7 +185,7 @@ class RoundRecorder:
             producer=f"vflbench train, version {__version__}",
             labels=LABEL_PARTY,
             class_shares=list(train.class_ratios),
-            batch_size=self.batch_size,
+            batch_size=self.audited.group,
             complete=self._complete,
             claims=Claims(LabelDpClaim(self.release.epsilon, self.release.fresh) if self.release else None),
             rules=updates.rules if updates else None,
@@ -197,12 +193,14 @@ class RoundRecorder:
         write_manifest(self._folder, manifest)
         self._write_head()
         ids, own = map(torch.cat, zip(*((block.ids, block.labels) for block in train.blocks(None)), strict=True))
-        labels = torch.cat([self.rows.labels(some) for some in ids.split(BUFFER_ROWS)])
+        labels = torch.cat([self.audited.rows.labels(some) for some in ids.split(BUFFER_ROWS)])
         digest = bytes.fromhex(digest_of(ids.cpu().numpy(), own.cpu().numpy()))
-        write_rows(self._folder / LABELS, {"id": ids, "label": labels, "canary": self.canaries.find(ids)[0]}, digest)
-        write_rows(self._folder / KNOWN, {"id": self.known.ids, "label": self.known.labels})
+        columns = {"id": ids, "label": labels, "canary": self.audited.canaries.find(ids)[0]}
+        write_rows(self._folder / LABELS, columns, digest)
+        write_rows(self._folder / KNOWN, {"id": self.auditor.known.ids, "label": self.auditor.known.labels})
         if len(ids) > BUFFER_ROWS:  # of these, a sample is whole chunks of rows
-            for wanted in {ASKED_ROWS, self.followed} - {0}:
+            followed = max((one.attack.follows for one in self.auditor.attackers), default=0)
+            for wanted in {ASKED_ROWS, followed} - {0}:
                 write_rows(self._folder / SAMPLES / f"{wanted}.parquet", {"id": train.sample(wanted).ids})
         return manifest
 

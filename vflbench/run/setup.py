@@ -210,29 +210,25 @@ def seat(
         )
     )
     skipped = _skipped(chosen, session, classes, cheating)
-    auditor = Auditor(
-        Audited(
-            attacks={name: attack for name, attack in chosen.attacks.items() if name not in skipped},
-            seats=session.seats(),
-            train=train,
-            rows=rows,
-            canaries=canaries,
-            group=batch_size,
-            how=replace(settings.audit, probe=settings.audit.probe and not protocol.labels_shared),
-            held_out=data.test,
-            auxiliary=others,
-            cut_layers=session.cut_layers(),
-            cheating=cheating,
-            references=OwnColumns in protocol.offers(Seat.NON_LABEL),
-            keeps_rows=records and Seat.NON_LABEL in session.seats(),
-        ),
-        generators,
+    audited = Audited(
+        attacks={name: attack for name, attack in chosen.attacks.items() if name not in skipped},
+        seats=session.seats(),
+        train=train,
+        rows=rows,
+        canaries=canaries,
+        group=batch_size,
+        how=replace(settings.audit, probe=settings.audit.probe and not protocol.labels_shared),
+        held_out=data.test,
+        auxiliary=others,
+        cut_layers=session.cut_layers(),
+        cheating=cheating,
+        references=OwnColumns in protocol.offers(Seat.NON_LABEL),
+        keeps_rows=records and Seat.NON_LABEL in session.seats(),
     )
-    followed = max((one.attack.follows for one in auditor.attackers), default=0)
+    auditor = Auditor(audited, generators)
     releases = [guarantee.release for guarantee in claims.of.values() if guarantee and guarantee.release]
     release = releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None  # pure label DP
-    made = (settings, folder, protocol, session, data, rows, canaries, batch_size, auditor.known, cheating)
-    rounds = RoundRecorder(*made, release, followed) if records else None
+    rounds = RoundRecorder(settings, folder, protocol, session, data, audited, auditor, release) if records else None
     notes = [*([FOR_MANY_CLASSES] if chosen is not experiment else []), *data.notes, *protocol.notes(batch_size)]
     if (remote := ", ".join(session.remote())) and records:
         problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
