@@ -170,7 +170,7 @@ CAPS = {
     "vflbench/numerics": 2_409,
     "vflbench/protocols": 1_989,
     "vflbench/report": 2_893,
-    "vflbench/results": 1_630,
+    "vflbench/results": 1_469,
     "vflbench/run": 3_529,
 }
 

@@ -117,7 +117,7 @@ def test_an_edited_plug_in_is_refused_in_a_fixed_folder(copied):
     result = again(cwd, f"hydra.run.dir={run}")
     assert result.returncode == 1
     assert f"hydra.run.dir={run}" in result.stderr
-    assert "made with other plug-ins (loud.py)" in result.stderr
+    assert "differs in plug-ins (loud.py)" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
 

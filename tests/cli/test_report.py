@@ -58,7 +58,7 @@ def test_a_recording_is_no_run_and_the_command_that_reads_it_is_named(here, caps
     report(["w", "--figures", "none"])
     assert capsys.readouterr().out.splitlines()[:2] == [
         "1 run taken; left out: 1 recording",
-        "  w/recorded (recording, for vflbench audit)",
+        "  w/recorded (recording)",
     ]
     assert "recorded messages, which vflbench audit reads" in (here / "w" / "report" / "report.html").read_text()
 

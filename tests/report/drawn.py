@@ -5,14 +5,14 @@ from xml.etree import ElementTree
 
 from vflbench.report.charts import svg
 from vflbench.report.group import sections
-from vflbench.results.runs import read_runs
+from vflbench.results.runs import read_tree
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
 def section_of(folder, **how):
     """The only section of the runs in that folder."""
-    (section,) = sections(read_runs([folder]), **how)
+    (section,) = sections(read_tree([folder]).runs, **how)
     return section
 
 

@@ -7,11 +7,11 @@ from outputs_tree import leak, marvell, sweep, write_run
 
 from vflbench.errors import UserError
 from vflbench.report.group import data_parts, sections
-from vflbench.results.runs import read_runs
+from vflbench.results.runs import read_tree
 
 
 def section_of(root, **wishes):
-    (section,) = sections(read_runs([root]), **wishes)
+    (section,) = sections(read_tree([root]).runs, **wishes)
     return section
 
 
@@ -64,20 +64,21 @@ def test_settings_of_the_same_seed_and_other_rows_are_not_compared(tmp_path):
 
 
 def test_a_table_of_ones_own_is_named_by_its_file(tmp_path):
-    for name, dataset, path in (("a", "csv", "x/my.csv"), ("b", "csv", "x/shop.csv"), ("c", "criteo", "x/day_0.gz")):
-        write_run(tmp_path / name, dataset=dataset, facts={"data": {"path": path, "file_sha256": name * 64}})
-    assert [data for _, data, _ in data_parts(read_runs([tmp_path]))] == ["criteo", "my.csv", "shop.csv"]
-    write_run(tmp_path / "d", dataset="criteo", facts={"data": {"path": "x/day_1.gz", "file_sha256": "d" * 64}})
-    names = [data for _, data, _ in data_parts(read_runs([tmp_path]))]
+    named = (("a", "csv", "x/my.csv"), ("b", "csv", "x/shop.csv"), ("c", "criteo", "x/day_0.gz"))
+    for seed, (name, dataset, path) in enumerate(named):
+        write_run(tmp_path / name, seed=seed, dataset=dataset, facts={"data": {"path": path, "file_sha256": name * 64}})
+    assert [data for _, data, _ in data_parts(read_tree([tmp_path]).runs)] == ["criteo", "my.csv", "shop.csv"]
+    write_run(tmp_path / "d", seed=3, dataset="criteo", facts={"data": {"path": "x/day_1.gz", "file_sha256": "d" * 64}})
+    names = [data for _, data, _ in data_parts(read_tree([tmp_path]).runs)]
     assert names == ["criteo, day_0.gz", "criteo, day_1.gz", "my.csv", "shop.csv"]
-    titles = [section.slug for section in sections(read_runs([tmp_path]))]
+    titles = [section.slug for section in sections(read_tree([tmp_path]).runs)]
     assert titles == ["runs_criteo_day_0_gz", "runs_criteo_day_1_gz", "runs_my_csv", "runs_shop_csv"]
 
 
 def test_a_defense_has_one_colour_in_all_sections_and_its_settings_a_shape_each(tmp_path):
     sweep(tmp_path, seeds=1)
-    write_run(tmp_path / "other", dataset="avazu", **marvell(0.04))
-    first, second = sections(read_runs([tmp_path]))
+    write_run(tmp_path / "other", seed=1, dataset="avazu", **marvell(0.04))
+    first, second = sections(read_tree([tmp_path]).runs)
     assert first.styles == second.styles
     looks = {name: first.styles[name] for name in ("none", "marvell, sumkl 0.04", "marvell, sumkl 0.16")}
     assert len(set(looks.values())) == 3

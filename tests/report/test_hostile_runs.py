@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_trusted_makes_one_line_each(tmp_path):
         bad = write_run(tmp_path / case)
         (bad / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         odd = read_run(bad)
-        assert odd.kind in ("unreadable", "half-written"), case
+        assert odd.kind in ("unreadable", "unfinished"), case
         assert odd.reason.startswith(f"{name} can't be read: "), case
         assert odd.reason.isprintable(), case
         assert len(odd.reason) < 400, case

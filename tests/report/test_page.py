@@ -16,7 +16,7 @@ from vflbench.errors import UserError
 from vflbench.report.charts import library
 from vflbench.report.group import sections
 from vflbench.report.page import Wishes, _coded, alarms, without_bad_runs, write_report
-from vflbench.results.runs import Tree, read_runs, read_tree
+from vflbench.results.runs import Tree, read_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = Wishes(formats=())
@@ -108,7 +108,7 @@ def origin(*, code="c" * 64, plugin=None, data="d" * 64, **manifest):
     ("second", "in_words"),
     [
         (origin(code="e" * 64), "vflbench's code"),
-        (origin(data="e" * 64), "data"),
+        (origin(data="e" * 64), "data (dataset.path)"),
         (origin(plugin="1"), "plug-ins (loudest.py)"),
         (origin(device="cuda:0"), "device"),
     ],
@@ -117,7 +117,7 @@ def origin(*, code="c" * 64, plugin=None, data="d" * 64, **manifest):
 def test_whatever_decides_numbers_keeps_runs_apart_and_is_named(tmp_path, second, in_words):
     for seed, (facts, auc) in enumerate(((origin(), 0.7), (second, 0.9))):
         write_run(tmp_path / f"run{seed}", seed=seed, test_auc=auc, facts=facts)
-    (section,) = sections(read_runs([tmp_path]))
+    (section,) = sections(read_tree([tmp_path]).runs)
     assert sorted(value.mean for value in section.over_seeds("test_auc")) == [0.7, 0.9]
     assert alarms(section) == [(f"none: its runs are in 2 rows, not averaged, as they differ in {in_words}.", False)]
 
@@ -125,7 +125,7 @@ def test_whatever_decides_numbers_keeps_runs_apart_and_is_named(tmp_path, second
 def test_one_origin_is_one_row_also_where_packages_differ_which_is_said(tmp_path):
     for seed, version in enumerate(("2.6", "2.7")):
         write_run(tmp_path / version, seed=seed, facts=origin(versions={"torch": version}))
-    (section,) = sections(read_runs([tmp_path]))
+    (section,) = sections(read_tree([tmp_path]).runs)
     assert alarms(section) == [("none: averaged over torch 2.6 and 2.7, which may round differently.", False)]
 
 

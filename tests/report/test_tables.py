@@ -11,7 +11,7 @@ from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval, OverRuns
 from vflbench.report.group import sections
 from vflbench.report.tables import Table, attacks, csv_text, printed, resolved, tables, text_of
-from vflbench.results.runs import read_runs
+from vflbench.results.runs import read_tree
 
 ATTACKS = {
     "direct": {"level": "messages only", "knows": ["gradients"]},
@@ -22,7 +22,7 @@ ATTACKS = {
 
 def made(root, by=(), **wishes):
     """Name -> table of the only section."""
-    runs = read_runs([root])
+    runs = read_tree([root]).runs
     (section,) = sections(runs, by=resolved(runs, by), **wishes)
     return {table.slug.removeprefix(f"{section.slug}_"): table for table in tables(section)}
 
@@ -171,7 +171,8 @@ def test_details_of_other_kinds_of_runs(tmp_path):
             test_accuracy=0.8,
             leaks=[leak("kmeans", "f2", None, message="embedding") | classes],
             reconstructions=[recovered | {"figures": {"hamming": interval(0.1 + 0.1 * seed)}, "beats_every_guess": True}],
-            facts={"skipped": {"norm": "it tells 2 classes apart"}, "unscored": {"averaging": "too few rows"}},
+            skipped={"norm": "it tells 2 classes apart"},
+            unscored={"averaging": "too few rows"},
             figures=[{"party": "a", "layer": "f2", "message": "gradient", "figure": "clipped_share", "value": 0.25}],
             links=sent,
             privacy=privacy,
@@ -188,7 +189,7 @@ def test_details_of_other_kinds_of_runs(tmp_path):
 
 
 def test_a_line_for_each_value_of_an_option_and_nothing_but_seeds_averaged_in_it(tmp_path):
-    runs = read_runs([sweep(tmp_path)])
+    runs = read_tree([sweep(tmp_path)]).runs
     (section,) = sections(runs, by=resolved(runs, ["sumkl"]))
     table = attacks(section)
     head = [list(row)[:6] for row in table.texts.map(lambda text: text.split(" (")[0]).to_numpy()]
@@ -221,7 +222,7 @@ def test_values_of_any_type_stand_in_order(tmp_path):
 )
 def test_a_key_that_compares_nothing_is_refused_with_those_that_do(tmp_path, key, problem):
     with pytest.raises(UserError) as caught:
-        resolved(read_runs([sweep(tmp_path, seeds=1)]), [key])
+        resolved(read_tree([sweep(tmp_path, seeds=1)]).runs, [key])
     assert str(caught.value).startswith(f"--by={key}: ")
     assert problem in str(caught.value)
     assert "defense.marvell.sumkl" in str(caught.value)
@@ -232,7 +233,7 @@ def test_a_short_key_that_means_several_options_is_refused(tmp_path):
         write_run(tmp_path / f"l{eps}", defense={"label_dp": {"eps": eps}})
         write_run(tmp_path / f"a{eps}", defense={"alibi": {"eps": eps}})
     with pytest.raises(UserError, match=r"it may be defense\.\w+\.eps or defense\.\w+\.eps; write the whole key"):
-        resolved(read_runs([tmp_path]), ["eps"])
+        resolved(read_tree([tmp_path]).runs, ["eps"])
 
 
 HOSTILE = r"<script>alert(1)</script> & \input{x} 50% $a_b^c$ #1 ~{} `x` [a](b) *b* |c"

@@ -299,7 +299,7 @@ def test_the_table_has_every_leak_once_and_the_reason_for_each_attack_without_a_
     leaks = [leak(name, f"f{layer}", 0.5 + 0.04 * layer) for name in ("norm", "mine") for layer in range(1, 30)]
     hidden = leak("norm", "h1", 1.0, visible=False)
     reasons = {"skipped": {"hints": "no labels", "direct": "no labels"}, "unscored": {"averaging": "no positives"}}
-    text = final_table(write_run(tmp_path / "run", leaks=[*leaks, hidden], test_auc=None, facts=reasons))
+    text = final_table(write_run(tmp_path / "run", leaks=[*leaks, hidden], test_auc=None, **reasons))
     rows = [line.split() for line in text.splitlines() if line.split()[:1] in (["norm"], ["mine"])]
     assert [(row[0], row[3]) for row in rows] == [(one["attack"], one["layer"]) for one in [*leaks, hidden]]
     assert [row[-1] for row in rows].count("hidden") == 1

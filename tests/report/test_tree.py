@@ -37,9 +37,9 @@ def test_everything_is_reported_with_its_reason(tmp_path):
     reasons = {(odd.kind, odd.path.name): odd.reason for odd in tree.odd}
     assert reasons["failed", "failed"] == "dataset.path=nowhere: there is no such file"
     assert "promise" in reasons["failed", "broken promise"]
-    assert "no summary.json" in reasons["half-written", "stopped"]
+    assert "no summary.json" in reasons["unfinished", "stopped"]
     assert "can't be read" in reasons["unreadable", "torn"]
-    assert "no config.yaml" in reasons["half-written", "headless"]
+    assert "no config.yaml" in reasons["unfinished", "headless"]
     assert "config.yaml can't be read: it holds no options" in reasons["unreadable", "listed"]
     assert "counted once" in reasons["repeated", "none0"]
     assert {name for kind, name in reasons if kind == "foreign"} == {"notes.txt", "cat.png"}

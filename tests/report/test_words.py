@@ -149,11 +149,11 @@ SENTENCES = {
     ),
     "no attack": ({}, "No attack on messages was chosen, so this run says nothing about what they give away."),
     "a failed attack": (
-        {"facts": {"skipped": {"norm": "no gradients"}}},
+        {"skipped": {"norm": "no gradients"}},
         "No attack on messages could be scored, so this run says nothing about what they give away.",
     ),
     "an attack without a score": (
-        {"facts": {"kind": "audit", "unscored": {"norm": "one class"}}},
+        {"facts": {"kind": "audit"}, "unscored": {"norm": "one class"}},
         "No attack on messages could be scored, so this audit says nothing about what they give away.",
     ),
     "a model that learned nothing is said first": (

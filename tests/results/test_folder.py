@@ -17,20 +17,20 @@ from vflbench.results.folder import Earlier, alone_in, look, other_versions
 
 def test_a_run_of_the_same_options_is_recognised_as_far_as_it_came(tmp_path):
     config = {"seed": 0, "log_every": 10}
-    assert look(tmp_path, config) is Earlier.NOTHING
+    assert look(tmp_path, config, {}) is Earlier.NOTHING
     (tmp_path / "config.yaml").write_text(json.dumps(config))
-    assert look(tmp_path, config) is Earlier.NOTHING
+    assert look(tmp_path, config, {}) is Earlier.NOTHING
     (tmp_path / "metrics.csv").write_text("")
-    assert look(tmp_path, {"seed": 0, "log_every": 20, "overwrite": False}) is Earlier.BEGUN
+    assert look(tmp_path, {"seed": 0, "log_every": 20, "overwrite": False}, {}) is Earlier.BEGUN
     (tmp_path / "summary.json").write_text("{}")
-    assert look(tmp_path, config) is Earlier.FINISHED
+    assert look(tmp_path, config, {}) is Earlier.FINISHED
 
 
 def test_a_run_of_other_options_is_refused_naming_the_first_few(tmp_path):
     (tmp_path / "metrics.csv").write_text("")
     (tmp_path / "config.yaml").write_text("{a: 1, b: 1, c: 1, d: 1, e: 1, f: 1}")
     with pytest.raises(UserError, match=r"a: 1 -> 2; b: 1 -> 2; c: 1 -> 2; d: 1 -> 2 and 2 more") as refused:
-        look(tmp_path, dict.fromkeys("abcdef", 2))
+        look(tmp_path, dict.fromkeys("abcdef", 2), {})
     assert "overwrite=true" in str(refused.value)
 
 
@@ -39,7 +39,7 @@ def test_options_are_read_back_as_they_were_written(tmp_path):
     config = {"texts": texts, "numbers": [0.1, 1e-5, 1e20, -0.0, 3], "other": [None, True, float("inf")], "map": {"1": {}}}
     (tmp_path / "metrics.csv").write_text("")
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
-    assert look(tmp_path, config) is Earlier.BEGUN
+    assert look(tmp_path, config, {}) is Earlier.BEGUN
 
 
 def origin(code="c1", tools="bb", data="dd"):
@@ -54,9 +54,9 @@ def test_a_run_of_other_code_plug_ins_or_data_is_refused_naming_what_differs(tmp
     (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "identity": origin()}))
     assert look(tmp_path, config, origin()) is Earlier.BEGUN
     for other, words in (
-        (origin(tools="cc"), r"made with other plug-ins \(tools.py\)"),
-        (origin(code="c2"), "made by another version of vflbench's code"),
-        (origin(data="ee"), "made with another content of the file in dataset.path"),
+        (origin(tools="cc"), r"differs in plug-ins \(tools.py\)"),
+        (origin(code="c2"), "differs in vflbench's code"),
+        (origin(data="ee"), r"differs in data \(dataset.path\)"),
     ):
         with pytest.raises(UserError, match=rf"hydra.run.dir=.*{words}.*overwrite=true"):
             look(tmp_path, config, other)
@@ -73,7 +73,7 @@ def test_a_finished_run_of_another_version_beside_it_is_named(tmp_path):
         (folder / "manifest.json").write_text(json.dumps({"format": 1, "identity": made}))
         (folder / "summary.json").write_text("{}")
     (line,) = other_versions(tmp_path / "run_seed0_44444444", config, origin())
-    assert "33333333 holds a run of these options made by another version of vflbench's code" in line
+    assert "33333333 holds a run of these options that differs in vflbench's code" in line
     assert other_versions(tmp_path / "fixed", config, origin()) == []
 
 
@@ -83,7 +83,7 @@ def test_results_without_a_config_are_not_taken_for_ours(tmp_path):
         if content is not None:
             (tmp_path / "config.yaml").write_bytes(content)
         with pytest.raises(UserError, match="without a config.yaml that can be read"):
-            look(tmp_path, {"seed": 0})
+            look(tmp_path, {"seed": 0}, {})
 
 
 def test_one_at_a_time_and_a_dead_process_holds_nothing(tmp_path):

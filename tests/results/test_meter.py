@@ -29,7 +29,7 @@ def train(meter, clock, *, batches=10, audited=(0, 5), audit=4.0, end=10.0):
 
 
 def test_the_time_left_is_that_of_the_batches_to_come_at_the_mean_of_those_so_far(clock):
-    meter = Meter(shown=False)
+    meter = Meter()
     clock[0] = 100.0
     assert meter.line() == "reading the data, 01:40 so far"
     meter.epoch(0, 3, batches=30)
@@ -40,12 +40,12 @@ def test_the_time_left_is_that_of_the_batches_to_come_at_the_mean_of_those_so_fa
     meter.epoch(1, 3, batches=20)
     assert meter.line() == "epoch 2/3: training, 00:28 so far, about 00:56 of training left"
     assert meter.audit_seconds == 0
-    meter.doing("measuring the model")
+    meter.doing = "measuring the model"
     assert meter.line().startswith("epoch 2/3: measuring the model, ")
 
 
 def test_an_epoch_that_was_resumed_counts_what_it_has_left(clock):
-    meter = Meter(shown=False)
+    meter = Meter()
     meter.epoch(4, 5, batches=2)
     train(meter, clock, batches=1, audited=(), end=2.0)
     assert meter.line() == "epoch 5/5: training, 00:03 so far, about 00:03 of training left"

@@ -46,7 +46,7 @@ def test_a_new_run_deletes_what_an_earlier_one_left_and_nothing_else(tmp_path):
     first.write([MetricRow(0, "train", metric="loss", value=1.0)])
     first.log("a line")
     first.finish(Summary())
-    for name in ("checkpoint.pt", "leak_per_layer.png", "mine.txt"):
+    for name in ("checkpoint.pt", "table.txt", "mine.txt"):
         (tmp_path / name).write_text("")
     second = Recorder(tmp_path, "second: 2\n", {}, overwrite=True)
     second.begin()

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflbench.results.folder import read_metrics
 from vflbench.results.gate import readings
 from vflbench.results.recorder import write_rows
+from vflbench.results.runs import read_metrics
 from vflbench.results.schema import HEADER, MetricRow
 
 NUMBERS = st.floats() | st.integers(-(2**53), 2**53)

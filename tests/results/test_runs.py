@@ -8,16 +8,16 @@ from outputs_tree import write_adversarial_run, write_run
 
 from vflbench.report.charts import merged_order
 from vflbench.results.folder import finished_folders
-from vflbench.results.runs import Oddity, Run, entries, layers_of, read_run, read_runs
+from vflbench.results.runs import Oddity, Run, entries, layers_of, read_run, read_tree
 from vflbench.results.schema import FORMAT, Manifest, Summary
 
 
 def test_facts_are_read_from_the_manifest(tmp_path):
-    write_run(tmp_path / "new", facts={"skipped": {"hints": "no label"}, "unscored": {"cosine": "too few rows"}})
+    write_run(tmp_path / "new", skipped={"hints": "no label"}, unscored={"cosine": "too few rows"})
     new = read_run(tmp_path / "new")
-    assert new.threats["norm"].knows == ["gradients"]
-    assert (new.skipped, new.unscored) == ({"hints": "no label"}, {"cosine": "too few rows"})
-    assert new.quantities == ["test_auc", "leak_auc"]
+    assert new.manifest.threats["norm"].knows == ["gradients"]
+    assert (new.summary.skipped, new.summary.unscored) == ({"hints": "no label"}, {"cosine": "too few rows"})
+    assert new.manifest.quantities == ["test_auc", "leak_auc"]
     assert new.layers.crosses("a", "f2")
     assert [row.metric for row in new.rows[:2]] == ["auc", "leak_auc_two_sided"]
 
@@ -31,7 +31,7 @@ def test_facts_of_a_wrong_shape_make_no_run(tmp_path, name, wrong):
 
 def test_an_adversary_keeps_the_honest_run_beside_it_which_is_not_counted(tmp_path):
     folder = write_adversarial_run(tmp_path / "run")
-    (run,) = read_runs([tmp_path])
+    (run,) = read_tree([tmp_path]).runs
     assert (run.adversary, run.summary.test_auc, run.honest.summary.test_auc) == ("scaled", 0.7, 0.76)
     assert finished_folders(tmp_path) == [folder]
     (folder / "honest" / "summary.json").write_text("{")
@@ -45,14 +45,14 @@ def test_a_run_that_is_still_at_its_honest_run_is_half_written(tmp_path):
     (tmp_path / "run" / ".lock").write_text("")
     (odd,) = entries([tmp_path])
     assert isinstance(odd, Oddity)
-    assert (odd.kind, odd.path.name) == ("half-written", "run")
+    assert (odd.kind, odd.path.name) == ("unfinished", "run")
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "\x00", None])
 def test_a_manifest_that_cannot_be_read_makes_no_run(tmp_path, content):
     file = write_run(tmp_path / "run") / "manifest.json"
     file.unlink() if content is None else file.write_text(content)
-    assert read_run(tmp_path / "run").kind == ("half-written" if content is None else "unreadable")
+    assert read_run(tmp_path / "run").kind == ("unfinished" if content is None else "unreadable")
 
 
 @pytest.mark.parametrize("version", [0, FORMAT + 1, None, "1.0"])
@@ -88,7 +88,7 @@ def test_a_config_alone_beside_runs_hides_none_of_them(tmp_path):
     (tmp_path / "theirs" / "config.yaml").write_text((tmp_path / "theirs" / "run" / "config.yaml").read_text())
     found = list(entries([tmp_path]))
     assert [entry.folder.name for entry in found if isinstance(entry, Run)] == ["run"]
-    assert [(entry.kind, entry.path.name) for entry in found if isinstance(entry, Oddity)] == [("half-written", "theirs")]
+    assert [(entry.kind, entry.path.name) for entry in found if isinstance(entry, Oddity)] == [("unfinished", "theirs")]
 
 
 def test_recorded_layers_come_first_and_then_what_else_was_measured():
@@ -98,7 +98,6 @@ def test_recorded_layers_come_first_and_then_what_else_was_measured():
     )
     layers = layers_of(manifest, [("a", "conv"), ("a", "last_seen")])
     assert layers.order == ("conv", "narrow", "wide", "f1", "head", "last_seen")
-    assert layers.bottom == ("conv", "narrow", "wide", "f1")
     crossing = {(p, name) for p in ("a", "b", "label") for name in layers.order if layers.crosses(p, name)}
     assert crossing >= {("a", "narrow"), ("a", "wide"), ("b", "f1")}
     assert crossing.isdisjoint({("a", "f1"), ("b", "narrow"), ("a", "conv"), ("a", "last_seen")})

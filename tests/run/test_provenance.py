@@ -229,18 +229,15 @@ def test_an_edited_plug_in_edited_data_and_changed_code_make_other_runs_and_the_
         replace(tmp_path / "mine" / name, text)
         said = " ".join(command(*RUN, cwd=tmp_path).stdout.split())
         assert "finished before" not in said
-        assert f"holds a run of these options made with other plug-ins ({name}), so it is computed anew" in said
+        assert f"holds a run of these options that differs in plug-ins ({name}), so it is computed anew" in said
         newest = max(finished_folders(tmp_path), key=lambda folder: (folder / "summary.json").stat().st_mtime_ns)
         assert area(newest) == pytest.approx(area(first) if number else 1 - area(first)), name
     manifest = json.loads((newest / "manifest.json").read_text())
-    for identity, words in (
-        (manifest["identity"] | {"code": "0" * 64}, "made by another version of vflbench's code"),
-        (manifest["identity"] | {"vflbench": "0.0.9"}, "made by vflbench 0.0.9, and this is"),
-    ):
-        (newest / "manifest.json").write_text(json.dumps(manifest | {"identity": identity}))
-        result = command(*RUN, f"hydra.run.dir={newest}", cwd=tmp_path)
-        assert (result.returncode, len(result.stderr.strip().splitlines())) == (1, 1)
-        assert words in result.stderr
+    identity = manifest["identity"] | {"code": "0" * 64}
+    (newest / "manifest.json").write_text(json.dumps(manifest | {"identity": identity}))
+    result = command(*RUN, f"hydra.run.dir={newest}", cwd=tmp_path)
+    assert (result.returncode, len(result.stderr.strip().splitlines())) == (1, 1)
+    assert "differs in vflbench's code" in result.stderr
     (newest / "manifest.json").write_text(json.dumps(manifest | {"versions": manifest["versions"] | {"torch": "1.0"}}))
     assert "note: this run was made with torch 1.0 (now " in command(*RUN, cwd=tmp_path).stdout
 
@@ -260,8 +257,8 @@ def test_another_content_of_a_data_file_is_another_run_and_another_time_is_not(t
     result = command(*words, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     said = " ".join(result.stdout.split())
-    assert f"{first} holds a run of these options made with another content of the file in dataset.path" in said
+    assert f"{first} holds a run of these options that differs in data (dataset.path)" in said
     assert len(finished_folders(tmp_path)) == 2
     fixed = command(*words, f"hydra.run.dir={first}", cwd=tmp_path)
     assert fixed.returncode == 1
-    assert "made with another content of the file in dataset.path" in fixed.stderr
+    assert "differs in data (dataset.path)" in fixed.stderr

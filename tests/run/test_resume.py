@@ -388,9 +388,9 @@ def test_another_device_is_not_gone_on_with(tmp_path):
 def test_other_versions_are_reported_and_gone_on_with(tmp_path, whole, capsys):
     stopped(tmp_path, crash, EPOCH + 5, CrashError)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "vflbench": "0.0.1"}))
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "versions": {"torch": "0.0.1"}}))
     run_in(tmp_path, **parts())
-    assert "its numbers may differ: vflbench 0.0.1 then, None now" in printed(capsys)
+    assert "its numbers may differ: torch 0.0.1 then, None now" in printed(capsys)
     assert results(tmp_path) == whole
 
 

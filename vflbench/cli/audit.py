@@ -31,13 +31,13 @@ from vflbench.results.folder import (
     digest,
     look,
     read_manifest,
-    read_metrics,
     read_summary,
     remove_if_empty,
 )
 from vflbench.results.gate import Gate, judge
 from vflbench.results.loggers import Logger, Loggers
 from vflbench.results.recorder import Recorder
+from vflbench.results.runs import read_metrics
 from vflbench.results.terminal import path_text, wrapped
 from vflbench.run.offline import (
     KIND,

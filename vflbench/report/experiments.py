@@ -353,8 +353,8 @@ def alarms(section: Section) -> Made:
             continue
         options = defense["split_guard"] or {}
         window, used = options.get("window") or 10, options.get("policy") or "average"
-        cheating = [scores for run in group.runs if run.adversaries and (scores := _scores(run, ""))]
-        honest = [scores for run in group.runs if (scores := _scores(run, HONEST if run.adversaries else ""))]
+        cheating = [scores for run in group.runs if run.manifest.adversary and (scores := _scores(run, ""))]
+        honest = [scores for run in group.runs if (scores := _scores(run, HONEST if run.manifest.adversary else ""))]
         for policy in POLICIES if cheating or honest else ():
             for threshold in [(step + 0.5) / 25 for step in range(25)]:
                 batches, accused = (

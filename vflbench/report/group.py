@@ -21,7 +21,7 @@ from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import over_runs
 from vflbench.report.words import in_words, within
 from vflbench.results.folder import digest, essential
-from vflbench.results.runs import Run, made_by, may_be_compared, names_of
+from vflbench.results.runs import Run, may_be_compared, names_of
 from vflbench.results.schema import REFERENCE, level_of
 
 LEAKS = {
@@ -156,7 +156,7 @@ class Section:
         for one in self.groups:
             run, same = one.runs[0], [other for other in open_ones if keys[other.name] == keys[one.name]]
             same = [other for other in same if may_be_compared(run, other.runs[0])]
-            same.sort(key=lambda other: made_by(other.runs[0]) != made_by(run))
+            same.sort(key=lambda other: other.runs[0].made_by != run.made_by)
             baselines.append(one.name if one.undefended else next((other.name for other in same), None))
         return frame.assign(baseline=baselines)
 
@@ -346,7 +346,7 @@ def _line(run: Run, name: str) -> dict[str, Any]:
         "seed": run.seed,
         "is_audit": run.is_audit,
         "undefended": _is_undefended(run),
-        "made_by": made_by(run),
+        "made_by": run.made_by,
         "learned": run.summary.learned is not False and (auc is None or auc > 0.5),
         **numbers,
         **{f"bytes_sent.{kind}": count for kind, count in sent.items()},
@@ -363,7 +363,7 @@ def _leaks(run: Run) -> Iterator[dict[str, Any]]:
     for one in run.summary.leaks:
         line = {key: getattr(one, key) for key in _OF_LEAKS[:5]}
         line |= {"attack": attack_on(one.attack, one.message), "name": one.attack}
-        line |= {"level": level_of(one.attack, run.threats), "at_cut": run.layers.crosses(one.party, one.layer)}
+        line |= {"level": level_of(one.attack, run.manifest.threats), "at_cut": run.layers.crosses(one.party, one.layer)}
         figures = {"raw": one.raw, "two_sided": one.two_sided, "oriented": one.oriented, "net": one.net, **one.classes}
         yield line | {f"leak_{name}": figure.mean for name, figure in figures.items()} | {"leak_coin": one.coin}
 
@@ -408,7 +408,7 @@ def _read(run: Run) -> _Read:
     attacks = {
         a: json.dumps(o, sort_keys=True, default=str)
         for a, o in (run.config.get("attack") or {}).items()
-        if a not in run.skipped
+        if a not in run.summary.skipped
     }
     data = run.manifest.data
     return _Read(run.seed, f"{data.fingerprint} {data.train_rows}", run.summary.epochs, attacks)
@@ -481,7 +481,7 @@ def options_key(config: Mapping[str, Any], without: Collection[str]) -> str:
 
 def _names(runs: Sequence[Run]) -> list[str]:
     """For each run the name of its setting: its defenses, what distinguishes it, and what of its origin does."""
-    keys = [(options_key(run.config, ("seed",)), made_by(run), run.dataset if run.is_audit else "") for run in runs]
+    keys = [(options_key(run.config, ("seed",)), run.made_by, run.dataset if run.is_audit else "") for run in runs]
     firsts = dict(zip(keys, runs, strict=True))
     options = dict(zip(firsts, _distinguishing(list(firsts.values())), strict=True))
     names: dict[Hashable, str] = {}

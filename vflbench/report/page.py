@@ -26,7 +26,7 @@ from vflbench.results.runs import Oddity, Run, Tree, read_tree
 _MOST_TEXT = 4_000  # characters of a sentence
 _KINDS = {
     "failed": "Failed runs",
-    "half-written": "Half-written runs",
+    "unfinished": "Half-written runs",
     "unreadable": "Runs that can't be read",
     "repeated": "Runs that are there twice",
     "recording": "Recorded messages",
@@ -220,10 +220,10 @@ def threats(section: Section) -> list[tuple[str, str]]:
     """
     found, runs = [], list(section.runs["run"])
     for run in runs:
-        ran = {name: threat for name, threat in run.threats.items() if name not in run.skipped}
+        ran = {name: threat for name, threat in run.manifest.threats.items() if name not in run.summary.skipped}
         found += [(name, " ".join(dict.fromkeys(filter(None, (one.text, one.does))))) for name, one in ran.items()]
-    for name, adversary in ((name, one) for run in runs for name, one in run.adversaries.items()):
-        those = [run for run in runs if name in run.adversaries]
+    for name, adversary in ((name, one) for run in runs for name, one in run.manifest.adversary.items()):
+        those = [run for run in runs if name in run.manifest.adversary]
         beside = sum(run.honest is not None for run in those)
         count = f"Runs with this adversary: {len(those)} of {len(runs)}; {beside} with an honest run beside it."
         text = f"Party {adversary.party or '?'} deviates from the protocol. {adversary.text} {count}"

@@ -24,8 +24,8 @@ from vflbench.report.group import (
     options_key,
     over_seeds,
 )
-from vflbench.results.folder import shown
-from vflbench.results.runs import Run, apart, rounding
+from vflbench.results.folder import differing, shown
+from vflbench.results.runs import Run, rounding
 from vflbench.results.schema import LEVELS, OWN_COLUMNS, PROBE, Privacy, Reading
 
 BETA, COIN, TOLERABLE = 0.5, 0.5, 0.55
@@ -609,7 +609,7 @@ def without_result(section: Section) -> Table | None:
     """Attacks that did not run (skipped), and attacks none of whose answers could be scored."""
 
     def of(run: Run) -> Iterator[dict[str, str]]:
-        for outcome, reasons in (("skipped", run.skipped), ("not scored", run.unscored)):
+        for outcome, reasons in (("skipped", run.summary.skipped), ("not scored", run.summary.unscored)):
             yield from ({"attack": attack, "outcome": outcome, "why": why} for attack, why in reasons.items())
 
     lines = section.lines(of)
@@ -632,7 +632,7 @@ def not_averaged(section: Section) -> list[str]:
         alike.setdefault(options_key(one.runs[0].config, ("seed",)), []).append(one)
     lines = [
         f"{of[0].defense}: its runs are in {len(of)} rows, not averaged, as they differ in "
-        f"{apart([one.runs[0] for one in of])}."
+        f"{differing(*(one.runs[0].origin for one in of))}."
         for of in alike.values()
         if len(of) > 1
     ]

@@ -63,8 +63,8 @@ def result_text(folder: Path, *, colour: bool = False, gates: Sequence[str] = ()
 def _rows(run: Run) -> Iterator[tuple[str, str, bool]]:
     """(name, text, whether it is an alarm) of what may be said, the most important first."""
     summary, worst, defenses = run.summary, run.summary.verdict.worst, "+".join(run.summary.guarantees)
-    if run.failed:
-        yield "FAILED", run.failed, True
+    if run.summary.failed:
+        yield "FAILED", run.summary.failed, True
     if falls := summary.verdict.falls:
         yield "defense", f"{defenses or AS_RECORDED} falls to {falls.attack} ({figure_text(falls)}): {falls.because}", True
     yield from words.promises(run)
@@ -73,7 +73,7 @@ def _rows(run: Run) -> Iterator[tuple[str, str, bool]]:
         given = {"attack": [words.attack(run, worst)], "ceiling": words.above_label_privacy(run, worst)}
         given |= {"rebuilt": words.rebuilt([run]), "own": _of_plugins(run, worst)}
     stronger = "the strongest known attacks" if defenses else "stronger attacks; defense=label_gdp: noise on labels"
-    usual = {*run.threats} - {PROBE} == _USUAL and not run.is_audit and not run.adversaries
+    usual = {*run.manifest.threats} - {PROBE} == _USUAL and not run.is_audit and not run.manifest.adversary
     last = {"audited" if run.is_audit else "model": [_model(run)]}
     more = {"try": [f"attack=strongest: {stronger}"] * usual}
     for name, texts in (given | (more | last if defenses else last | more)).items():
@@ -83,7 +83,7 @@ def _rows(run: Run) -> Iterator[tuple[str, str, bool]]:
         yield "privacy", observed.verdict, observed.outcome == "against"
     for note in run.manifest.notes if run.is_audit else ():
         yield "note", note, False
-    if missing := {**run.skipped, **run.unscored}:
+    if missing := {**run.summary.skipped, **run.summary.unscored}:
         yield "not run", f"{len(missing)} attack{'s' * (len(missing) > 1)} ({TABLE} says why): {', '.join(missing)}", False
 
 
@@ -91,7 +91,7 @@ def _rebuilding(run: Run) -> list[str]:
     """Who rebuilt data, and from what."""
     made, seats = [], {"participant": "a participant", "label party": "the label party"}
     for name in dict.fromkeys(one.attack for one in run.summary.reconstructions):
-        if (threat := run.threats.get(name)) is not None:
+        if (threat := run.manifest.threats.get(name)) is not None:
             knows = ", ".join(threat.knows or ["nothing but messages"])
             made.append(f"{name} by {seats.get(threat.seat, 'a non-label party')}, who knows {knows}")
     return made
@@ -147,7 +147,7 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     for name, promise in summary.guarantees.items():
         if promise and promise.exceeded and promise.bounds == words.LABEL_PRIVACY:
             lines.append(words.exceeded(name, promise, run))
-    lines += [f"adversary {name} at party {one.party}: {one.text}".strip(": ") for name, one in run.adversaries.items()]
+    lines += [f"adversary {name} at party {c.party}: {c.text}".strip(": ") for name, c in run.manifest.adversary.items()]
     named = list(verdict.levels.items())
     named += [(f"{level}, of what the defense changes", one) for level, one in verdict.on_changed.items()]
     named += [(f"reference: {name}", one) for name, one in verdict.references.items()]
@@ -188,7 +188,7 @@ def _leak(leak: Leak, run: Run) -> dict[str, Any]:
     row = leak.model_dump(include={"attack", "message", "party", "layer", "batches", *_OF_LEAKS}) | leak.classes
     honest = run.summary.honest.leak_auc_two_sided if run.summary.honest else {}
     row["honest two-sided"] = honest.get(leak.attack, {}).get(leak.message, {}).get(leak.layer)
-    return row | {"level": level_of(leak.attack, run.threats) + ", hidden" * (not leak.visible)}
+    return row | {"level": level_of(leak.attack, run.manifest.threats) + ", hidden" * (not leak.visible)}
 
 
 def _table(rows: Sequence[Mapping[str, Any]], note: str = "", *, down: bool = False) -> list[str]:

@@ -188,7 +188,7 @@ def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> 
     differ = len({(one.attack, one.message, one.party, one.layer) for one in worsts}) > 1
     knows = dict.fromkeys(_known_labels(worst.attack, run) for run, worst in read)
     known = f" {' or '.join(words or 'without labels' for words in knows)}" if any(knows) else ""
-    cheats = "".join(f"with party {one.party} cheating ({name}), " for name, one in read[0][0].adversaries.items())
+    cheats = "".join(f"with party {one.party} cheating ({name}), " for name, one in read[0][0].manifest.adversary.items())
     value, against = f"{figure} {number(over.mean)}", f"a coin {coin:.{2 if coin else 0}f}"
     ends = f"{_WORST_OF_ALL} {between(over.low, over.high)}; " if over.low > coin or over.high < 1 else ""
     sure = sum(judged(figure, worst.low, worst.high) is Judgement.LEAK for worst in worsts)
@@ -204,7 +204,7 @@ def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> 
             text = f"no attack that ran {ranks} significantly better than a coin{where}: {strongest} ({ends}{against})"
         case Judgement.LEAK:
             each = ", the worst of each seed," if len({one.message for one in worsts}) > 1 else ""
-            levels = [run.summary.verdict.levels.get(level_of(worst.attack, run.threats)) for run, worst in read]
+            levels = [run.summary.verdict.levels.get(level_of(worst.attack, run.manifest.threats)) for run, worst in read]
             same = [one.own_columns for one in levels if one and one.attack == worsts[0].attack]
             alone = math.nan if differ else mean(same)
             beside = "" if math.isnan(alone) else f"; own columns alone {number(alone)}"
@@ -229,7 +229,7 @@ def _attacks(read: Sequence[tuple[Run, Reading]]) -> str:
 
 
 def _nothing(run: Run) -> str:
-    why = "could be scored" if run.skipped or run.unscored else "was chosen"
+    why = "could be scored" if run.summary.skipped or run.summary.unscored else "was chosen"
     return (
         f"No attack on messages {why}, so this {'audit' if run.is_audit else 'run'} says nothing about what they give away."
     )
@@ -239,9 +239,9 @@ def _other_messages(read: Sequence[tuple[Run, Reading]], figure: str) -> list[st
     """`embeddings 64 %`: what other kinds of messages give away to attacks that know no more than the worst one."""
     best: dict[str, list[float]] = {}
     for run, worst in read:
-        most = LEVELS.index(level_of(worst.attack, run.threats))
+        most = LEVELS.index(level_of(worst.attack, run.manifest.threats))
         known = [leak for leak in run.summary.leaks if counts(leak, run)]
-        known = [leak for leak in known if LEVELS.index(level_of(leak.attack, run.threats)) <= most]
+        known = [leak for leak in known if LEVELS.index(level_of(leak.attack, run.manifest.threats)) <= most]
         for kind in dict.fromkeys(leak.message for leak in known):
             values = [value for leak in known if leak.message == kind and not math.isnan(value := leak_value(leak, figure))]
             best.setdefault(kind, []).extend([max(values)] if values else [])
@@ -259,7 +259,7 @@ def leak_value(leak: Leak, figure: str) -> float:
 
 def counts(leak: Leak, run: Run) -> bool:
     """Whether it counts in a verdict: an attacker sees the layer, reads a message, and is no reference."""
-    return leak.visible and leak.message != NO_MESSAGE and level_of(leak.attack, run.threats) in LEVELS
+    return leak.visible and leak.message != NO_MESSAGE and level_of(leak.attack, run.manifest.threats) in LEVELS
 
 
 def place(one: Reading | Leak, run: Run) -> str:
@@ -270,7 +270,7 @@ def place(one: Reading | Leak, run: Run) -> str:
 
 def _known_labels(attack: str, run: Run) -> str:
     """`with 100 known labels`; empty of an attack that knows none."""
-    return knowledge(attack, run.threats).replace("without labels", "").replace("actively", "by cheating")
+    return knowledge(attack, run.manifest.threats).replace("without labels", "").replace("actively", "by cheating")
 
 
 def figure_text(one: Reading) -> str:
@@ -293,7 +293,7 @@ def attack(run: Run, worst: Reading) -> str:
     values = [(value, one.layer) for one in at_cut if not math.isnan(value := leak_value(one, worst.figure))]
     if values and (best := max(values))[1] != worst.layer:
         beside = f"; at the cut{'' if best[1] == 'cut' else f', {best[1]}'}, {number(best[0], 3)}"
-    knows = knowledge(worst.attack, run.threats).replace("without labels", "needs no label")
+    knows = knowledge(worst.attack, run.manifest.threats).replace("without labels", "needs no label")
     return f"{worst.attack} on {worst.message}s {place(worst, run)}, {figure_text(worst)} ({ends}){beside}; {knows}"
 
 
@@ -397,8 +397,8 @@ def exceeded(defense: str, promise: Promise, run: Run) -> str:
     worst, *others = promise.exceeded
     low, ceiling = apart(worst.low or 0.0, worst.ceiling or 0.0)
     text = (
-        f"{worst.attack}, {knowledge(worst.attack, run.threats)}, reads {figure_text(worst)} of {worst.message}s at "
-        f"{worst.party} {worst.layer}, at least {low}, above the ceiling of {defense}, {ceiling}"
+        f"{worst.attack}, {knowledge(worst.attack, run.manifest.threats)}, reads {figure_text(worst)} of {worst.message}s "
+        f"at {worst.party} {worst.layer}, at least {low}, above the ceiling of {defense}, {ceiling}"
     )
     text += f", and {len(others)} more leaks are above it" if others else ""
     if promise.bounds == LABEL_PRIVACY:
@@ -460,7 +460,7 @@ def checked(privacy: Sequence[Privacy]) -> str:
 def not_run(run: Run) -> list[str]:
     """`Not run: norm, direct: no gradients.`: a line for each reason why attacks were not run, or not scored."""
     made = []
-    for what, reasons in (("Not run", run.skipped), ("Not scored", run.unscored)):
+    for what, reasons in (("Not run", run.summary.skipped), ("Not scored", run.summary.unscored)):
         names: dict[str, list[str]] = {}
         for name, reason in reasons.items():
             names.setdefault(reason, []).append(name)

@@ -6,9 +6,7 @@ Files are plain ones alone, of bounded size, and data: what is wrong ends in `Un
 
 import glob
 import hashlib
-import io
 import json
-import math
 import os
 import re
 import traceback
@@ -16,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -24,10 +22,7 @@ from pydantic import BaseModel, ValidationError
 from vflbench import errors
 from vflbench.errors import UserError
 from vflbench.plain_files import open_plain, written_whole
-from vflbench.results.schema import COLUMNS, FORMAT, Manifest, MetricRow, Record, Summary
-
-if TYPE_CHECKING:
-    import pyarrow
+from vflbench.results.schema import FORMAT, Manifest, Summary
 
 CONFIG = "config.yaml"
 MANIFEST = "manifest.json"
@@ -46,10 +41,7 @@ EVENTS = "tensorboard"
 HONEST = "honest"
 """The folder of the same run without its adversary: a whole run folder of its own."""
 
-RESULTS = (
-    *(CHECKPOINT, SUMMARY, METRICS, RECONSTRUCTIONS, LOSSES, TABLE),
-    *("auc_per_epoch.png", "leak_per_layer.png", "reconstructions.png"),  # of runs of older versions
-)
+RESULTS = (CHECKPOINT, SUMMARY, METRICS, RECONSTRUCTIONS, LOSSES, TABLE)
 """What a run computes, in the order in which a new run deletes it: half of it never looks like a run that can go on."""
 
 MARKS = frozenset({CONFIG, MANIFEST, METRICS, SUMMARY, ERROR, LOG, CHECKPOINT})
@@ -109,8 +101,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES, *, whole: bool = True) -> byt
             size = os.fstat(file.fileno()).st_size
             if whole and size > most:
                 raise ValueError(f"it has {size:,} bytes, and at most {most:,} are read")
-            with open(os.dup(file.fileno()), "rb") as buffered:
-                return buffered.read(most)
+            return file.read(min(size, most))
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
@@ -124,51 +115,37 @@ def read_head(path: Path, most: int) -> str:
 
 def read_yaml(path: Path) -> tuple[str, Any]:
     """The text of a YAML file, and its content: plain values. Raises as `read_bytes`, and Unreadable for one without end."""
+    text = read_bytes(path, MOST_YAML_BYTES).decode("utf-8-sig", "replace")
+    levels = 0
     try:
-        text = read_bytes(path, MOST_YAML_BYTES).decode("utf-8-sig")
-        _check_size(text)
-        return text, yaml.load(text, _LOADER)  # nosec B506  # one of PyYAML's two safe loaders
-    except Unreadable:
-        raise
-    except (ValueError, TypeError, yaml.YAMLError) as error:  # such as a date that is none, or a list for a key
-        raise Unreadable(path, " ".join(str(error).split())) from error
-
-
-def _check_size(text: str) -> None:
-    """Raises ValueError for too many values or levels, before anything is composed of them: PyYAML recurses in C."""
-    anchored: dict[str | None, tuple[int, int] | None] = {}  # values and levels of a node; None until it ends
-    opened: list[tuple[str | None, int]] = []  # anchor, and the number of values before it
-    heights = [0]  # the levels within each opened node
-    count = 0
-    for event in yaml.parse(text, _LOADER):
-        values, height = 1, 0
-        if isinstance(event, yaml.CollectionStartEvent):
-            opened.append((event.anchor, count))
-            heights.append(0)
-            anchored[event.anchor] = None
-        elif isinstance(event, yaml.AliasEvent):
-            known = anchored.get(event.anchor, (1, 0))  # the composer refuses an anchor that isn't there
-            if known is None:
-                raise ValueError("it contains itself")
-            values, height = known
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = opened.pop()
-            values, height = 0, heights.pop() + 1
-            anchored[anchor] = count - before, height
-        elif isinstance(event, yaml.ScalarEvent):
-            anchored[event.anchor] = 1, 0
-        else:
-            continue
-        count += values
-        heights[-1] = max(heights[-1], height)
-        if count > MOST_YAML_VALUES:
+        for event in yaml.parse(text, _LOADER):  # PyYAML composes by recursion in C
+            levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if levels > MOST_YAML_LEVELS:
+                raise ValueError("it is nested too deeply")
+        content = yaml.load(text, _LOADER)  # nosec B506  # one of PyYAML's two safe loaders
+        if _values_in(content, {}) > MOST_YAML_VALUES:
             raise ValueError(f"it stands for more than {MOST_YAML_VALUES:,} values")
-        if len(opened) + height > MOST_YAML_LEVELS:
-            raise ValueError("it is nested too deeply")
+        return text, content
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+        yaml.YAMLError,
+    ) as error:  # such as a date that is none, or a list for a key
+        problem = "it contains itself" if isinstance(error, RecursionError) else error
+        raise Unreadable(path, " ".join(str(problem).split())) from error
+
+
+def _values_in(node: Any, known: dict[int, int]) -> int:
+    """How many values it stands for: each alias counts as all that it names. RecursionError: it is without end."""
+    if id(node) not in known and isinstance(node, list | dict):
+        parts = node if isinstance(node, list) else node.values()
+        known[id(node)] = 1 + sum(_values_in(part, known) for part in parts)
+    return known.get(id(node), 1)
 
 
 _MOST_ERROR = 64_000  # bytes of error.txt
-_R = TypeVar("_R", bound=Record)
+_R = TypeVar("_R", bound=BaseModel)
 
 
 class _Version(BaseModel):
@@ -177,22 +154,25 @@ class _Version(BaseModel):
 
 def read_manifest(folder: Path) -> Manifest:
     """manifest.json, of this version of vflbench's records alone."""
-    path = folder / MANIFEST
-    content = read_bytes(path)
-    if _parsed(path, content, _Version).format != FORMAT:
-        raise Unreadable(path, "another version of vflbench made this run")
-    return _parsed(path, content, Manifest)
+    if format_of(folder) != str(FORMAT):
+        raise Unreadable(folder / MANIFEST, "another version of vflbench made this run")
+    return _parsed(folder / MANIFEST, Manifest)
+
+
+def recorded_manifest(folder: Path) -> Manifest:
+    """manifest.json; an empty one if it can't be read."""
+    with suppress(OSError, Unreadable):
+        return read_manifest(folder)
+    return Manifest()
 
 
 def read_summary(folder: Path) -> Summary:
-    path = folder / SUMMARY
-    return _parsed(path, read_bytes(path), Summary)
+    return _parsed(folder / SUMMARY, Summary)
 
 
 def format_of(folder: Path) -> str:
     """The version of its manifest.json, of a run or of recorded messages; empty if it has none."""
-    path = folder / MANIFEST
-    return str(_parsed(path, read_bytes(path), _Version).format or "")
+    return str(_parsed(folder / MANIFEST, _Version).format or "")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -211,43 +191,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def read_table(folder: Path) -> "pyarrow.Table":
-    """metrics.csv in the order in which it was written, with the types of `MetricRow`; null in place of an empty cell."""
-    from pyarrow import ArrowException, array, bool_, csv, float64, int64, string
-
-    path = folder / METRICS
-    content = read_bytes(path)
-    types = dict.fromkeys(COLUMNS, string()) | dict.fromkeys(("value", "ci_low", "ci_high"), float64())
-    convert = csv.ConvertOptions(
-        column_types=types | {"epoch": int64(), "visible": bool_()},
-        include_columns=COLUMNS,
-        null_values=[""],
-        strings_can_be_null=True,
-        true_values=["true"],
-        false_values=["false"],
-    )
-    parse = csv.ParseOptions(newlines_in_values=True)
-    try:
-        table = csv.read_csv(io.BytesIO(content), csv.ReadOptions(use_threads=False), parse, convert)
-    except (ValueError, KeyError, ArrowException) as error:
-        raise Unreadable(path, error) from error
-    if table["epoch"].null_count or table["split"].null_count or table["metric"].null_count:
-        raise Unreadable(path, "a row of it has no epoch, split or metric")
-    for number, field in enumerate(table.schema):
-        if field.type == string() and not all(map(str.isprintable, table[number].drop_null().unique().to_pylist())):
-            texts = [value if value is None else shown(value) for value in table[number].to_pylist()]
-            table = table.set_column(number, field, array(texts, string()))
-    return table
-
-
-def read_metrics(folder: Path) -> list[MetricRow]:
-    """All rows of metrics.csv, in the order in which they were written."""
-    table = read_table(folder)
-    empty = dict.fromkeys(("value", "ci_low", "ci_high"), math.nan) | {"visible": None}
-    columns = [[empty.get(name, "") if value is None else value for value in table[name].to_pylist()] for name in COLUMNS]
-    return [MetricRow(*values) for values in zip(*columns, strict=True)]
-
-
 def read_error(folder: Path) -> str | None:
     """The first paragraph of error.txt, which is for the user; a traceback follows it. None if there is no such file."""
     try:
@@ -257,9 +200,9 @@ def read_error(folder: Path) -> str | None:
     return shown(text.split("\n\n")[0].strip(), 600) or "no message"
 
 
-def _parsed(path: Path, content: bytes, kind: type[_R] | type[_Version]) -> Any:
+def _parsed(path: Path, kind: type[_R]) -> _R:
     try:
-        return kind.model_validate_json(content, strict=True)
+        return kind.model_validate_json(read_bytes(path), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
@@ -267,7 +210,8 @@ def _parsed(path: Path, content: bytes, kind: type[_R] | type[_Version]) -> Any:
 
 
 _WITHOUT_EFFECT = ("checkpoint", "hydra", "log_every", "logger", "name", "overwrite")
-_MOST_NAMED = 3  # files in a sentence
+PARTS = {"code": "vflbench's code", "plugins": "plug-ins", "data": "data", "device": "device"}
+"""Part of a run's provenance -> its name in a sentence."""
 
 
 def essential(config: Mapping[Any, Any]) -> dict[str, Any]:
@@ -281,41 +225,30 @@ def digest(config: Mapping[str, Any], origin: Mapping[str, Any] | None = None) -
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Why a run of the same options is another one, as `made by another version of ...`; empty: it is the same run."""
-    if old == new:
-        return ""
-    parts = []
-    if old.get("vflbench") != new.get("vflbench"):
-        parts.append(f"made by vflbench {old.get('vflbench')}, and this is {new.get('vflbench')}")
-    elif old.get("code") != new.get("code"):
-        parts.append("made by another version of vflbench's code")
-    if old.get("plugins") != new.get("plugins"):
-        parts.append(f"made with other plug-ins ({named(edited_files(old, new)) or 'in another order'})")
-    before, after = old.get("data", {}), new.get("data", {})
-    if changed := [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]:
-        parts.append(f"made with another content of the file in {named(changed)}")
-    return " and ".join(parts) or "of another provenance"
+def differing(*origins: Mapping[str, Any]) -> str:
+    """In what the provenances of runs of one configuration differ: `data and plug-ins (loud.py)`; empty: in nothing."""
+    words = []
+    for part, name in PARTS.items():
+        first, *others = (one.get(part) for one in origins)
+        changed = {file for other in others for file, _ in _files(first) ^ _files(other)}
+        if any(other != first for other in others):
+            words.append(f"{name} ({named(sorted(changed))})" if changed else name)
+    return " and ".join(words)
 
 
-def edited_files(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The files of plug-ins that differ in two provenances, or that only one has; those that both have come first."""
-    before, after = plugin_files(old), plugin_files(new)
-    names = {name for name, _ in before ^ after}
-    both = {name for name, _ in before} & {name for name, _ in after}
-    return sorted(names, key=lambda name: (name not in both, name))
+def _files(part: Any) -> set[tuple[str, str]]:
+    """(path or option, hash) of what a part of a provenance lists: a mapping, or several."""
+    listed = part if isinstance(part, list) else [part]
+    return {(file, _text(content)) for one in listed if isinstance(one, Mapping) for file, content in one.items()}
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The essential options in which two configurations differ, as `key: old value -> new value`; empty: the same run."""
-    old, new = essential(old), essential(new)
-    before, after = dict(flat(old)), dict(flat(new))
-    changed = [
-        f"{key}: {before.get(key, 'not there')} -> {after.get(key, 'not there')}"
-        for key in dict.fromkeys([*before, *after])
-        if key not in before or key not in after or _text(before[key]) != _text(after[key])
-    ]
-    return changed or [f"{key}: in another order" for key in new if _text(old.get(key)) != _text(new[key])]
+    before, after = ({key: _text(value) for key, value in flat(essential(one))} for one in (old, new))
+    changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    if not changed and list(before) != list(after):
+        return ["the same options in another order"]
+    return [f"{key}: {before.get(key, 'not there')} -> {after.get(key, 'not there')}" for key in changed]
 
 
 def flat(node: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -327,20 +260,14 @@ def flat(node: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield f"{prefix}{key}", value
 
 
-def plugin_files(origin: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """(path, hash) of every file of plug-ins in a provenance."""
-    return {pair for folder in origin.get("plugins", ()) for pair in folder.items()}
-
-
-def named(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
+def named(names: Sequence[str], most: int = 3, between: str = ", ") -> str:
+    return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _text(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
-_NAMED_DIFFERENCES = 4
 _DIGITS = 8  # of the digest at the end of a folder's name
 
 
@@ -360,35 +287,23 @@ class Earlier(Enum):
     FINISHED = "finished"
 
 
-def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any] | None = None) -> Earlier:
+def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any]) -> Earlier:
     """How far the run with this resolved configuration and this origin (see `differing`) came in this folder.
 
     Raises FolderError if the folder holds a run of other options, or one that another code, other plug-ins or other data
-    made. origin: None leaves that open.
+    made.
     """
     finished = is_finished(folder)
     if not finished and not is_begun(folder):
         return Earlier.NOTHING
-    different = differences(recorded_config(folder), config)
-    if different:
-        more = f" and {len(different) - _NAMED_DIFFERENCES} more" if len(different) > _NAMED_DIFFERENCES else ""
-        named = shown("; ".join(different[:_NAMED_DIFFERENCES]), 500)
-        raise FolderError(
-            f"this folder holds a run of another configuration ({named}{more}), which "
-            "stays as it is; name another folder, or replace it with overwrite=true",
-            key="hydra.run.dir",
-            value=folder,
-        )
-    manifest = _recorded_manifest(folder)
-    change = "" if origin is None else differing(manifest.identity, origin)
-    if change:
-        raise FolderError(
-            f"this folder holds a run of these options {change}; the run stays as it is; name another folder, or "
-            "replace it with overwrite=true",
-            key="hydra.run.dir",
-            value=folder,
-        )
-    return Earlier.FINISHED if finished else Earlier.BEGUN
+    options = differences(recorded_config(folder), config)
+    if not options and not (parts := differing(recorded_manifest(folder).identity, origin)):
+        return Earlier.FINISHED if finished else Earlier.BEGUN
+    other = (
+        f"of another configuration ({named(options, 4, '; ')})" if options else f"of these options that differs in {parts}"
+    )
+    problem = f"this folder holds a run {other}; it stays as it is; name another folder, or replace it with overwrite=true"
+    raise FolderError(problem, key="hydra.run.dir", value=folder)
 
 
 def recorded_config(folder: Path) -> dict[str, Any]:
@@ -406,22 +321,14 @@ def other_versions(folder: Path, config: Mapping[str, Any], origin: Mapping[str,
     Looks at folders whose names differ in their digest alone.
     """
     head, _, end = folder.name.rpartition("_")
+    beside = sorted(folder.parent.glob(f"{glob.escape(head)}_{'?' * _DIGITS}")) if head and len(end) == _DIGITS else ()
     lines = []
-    for other in sorted(folder.parent.glob(f"{glob.escape(head)}_*")) if head and len(end) == _DIGITS else ():
-        if other.name == folder.name or len(other.name) != len(folder.name) or not is_finished(other):
-            continue
-        manifest = _recorded_manifest(other)
+    for other in (one for one in beside if one != folder and is_finished(one)):
         with suppress(FolderError):
-            if not differences(recorded_config(other), config) and (why := differing(manifest.identity, origin)):
-                lines.append(f"{other} holds a run of these options {why}, so it is computed anew")
+            why = differing(recorded_manifest(other).identity, origin)
+            if why and not differences(recorded_config(other), config):
+                lines.append(f"{other} holds a run of these options that differs in {why}, so it is computed anew")
     return lines
-
-
-def _recorded_manifest(folder: Path) -> Manifest:
-    """manifest.json; an empty one if it can't be read."""
-    with suppress(OSError, Unreadable):
-        return read_manifest(folder)
-    return Manifest()
 
 
 @contextmanager

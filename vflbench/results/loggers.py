@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from filelock import FileLock
 
 from vflbench.errors import UserError
 from vflbench.options import options
 from vflbench.places import pip_install
-from vflbench.results.folder import EVENTS, flat, read_metrics
+from vflbench.results.folder import EVENTS, flat
 from vflbench.results.schema import Manifest, MetricRow, Summary
 
-_METRICS = 500  # a request; MLflow accepts 1000
-_PARAMETERS = 100  # a request; MLflow accepts no more
+_AT_ONCE = 100  # a request; MLflow accepts no more parameters
 _LONGEST = 500  # characters of a parameter that every store accepts
 
 
@@ -59,6 +58,8 @@ class Loggers:
     def begin(self, folder: Path, manifest: Manifest, say: Callable[[str], None]) -> None:
         self._say, self._working = say, dict(self._loggers)
         if self._working:
+            from vflbench.results.runs import read_metrics  # late: it loads pyarrow, and who lists loggers needs none
+
             rows = read_metrics(folder)
             self._each(lambda logger: logger.begin(folder, self._config, manifest, rows))
 
@@ -94,19 +95,42 @@ def tag(row: MetricRow) -> str:
     return "/".join(re.sub(r"[^\w.-]", "_", part) for part in map(str, parts) if part)
 
 
-def defined(rows: Sequence[MetricRow]) -> list[MetricRow]:
-    """Rows whose value is a finite number."""
-    return [row for row in rows if row.value is not None and math.isfinite(row.value)]
-
-
 def figures(summary: Summary) -> dict[str, float]:
     """The finite numbers at the top level of a summary."""
     numbers = {key: v for key, v in summary.written().items() if isinstance(v, int | float) and not isinstance(v, bool)}
     return {key: float(value) for key, value in numbers.items() if math.isfinite(value)}
 
 
+class _Scalars(Logger):
+    """A tool that takes numbers, each of a tag and a step, which is an epoch.
+
+    PACKAGE: that it needs. last: the epoch of the last number, at which those of the summary stand.
+    """
+
+    PACKAGE: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec(self.PACKAGE) is None:
+            raise UserError(
+                f"it needs the package {self.PACKAGE}: {pip_install(self.PACKAGE)}", key=f"logger={self.PACKAGE}"
+            )
+        self.last = 0
+
+    def add(self, values: Sequence[tuple[str, float, int]]) -> None:
+        """Log (tag, value, epoch)."""
+        raise NotImplementedError
+
+    def write(self, rows: Sequence[MetricRow]) -> None:
+        values = [(tag(row), row.value, row.epoch) for row in rows if math.isfinite(row.value)]
+        self.last = max([self.last, *(epoch for *_, epoch in values)])
+        self.add(values)
+
+    def finish(self, summary: Summary) -> None:
+        self.add([(f"summary/{name}", value, self.last) for name, value in figures(summary).items()])
+
+
 @options
-class Mlflow(Logger):
+class Mlflow(_Scalars):
     """Parameters, metrics per epoch and the numbers of the summary in an MLflow tracking store.
 
     uri: the store: `sqlite:///FILE` (needs sqlalchemy and alembic), a folder, or `http://...` of a server; auto:
@@ -116,14 +140,14 @@ class Mlflow(Logger):
     Source: https://mlflow.org/docs/latest/ml/tracking
     """
 
+    PACKAGE = "mlflow"
+
     uri: str = "auto"
     experiment: str = "vflbench"
 
-    def __post_init__(self) -> None:
-        if importlib.util.find_spec("mlflow") is None:
-            raise UserError(f"it needs the package mlflow: {pip_install('mlflow')}", key="logger=mlflow")
-
     def begin(self, folder: Path, config: Mapping[str, Any], manifest: Manifest, rows: Sequence[MetricRow]) -> None:
+        from mlflow.entities import Param
+
         folder = folder.resolve()
         uri = f"sqlite:///{folder.parent / 'mlflow.db'}" if self.uri == "auto" else self.uri
         with _one_at_a_time(uri):
@@ -133,23 +157,21 @@ class Mlflow(Logger):
             origin = {"folder": folder, "vflbench": manifest.vflbench, "git_commit": manifest.git_commit}
             tags = {"folder_id": _short(folder)} | {name: str(value) for name, value in origin.items()}
             self._run = self._client.create_run(experiment, tags=tags, run_name=folder.name).info.run_id
-        self._log_options(config)
-        self._last = 0
+        named = [(re.sub(r"\b_target_$", "class", name), str(value)[:_LONGEST]) for name, value in flat(config)]
+        self._log("params", [Param(*one) for one in named])
         self.write(rows)
 
-    def write(self, rows: Sequence[MetricRow]) -> None:
+    def add(self, values: Sequence[tuple[str, float, int]]) -> None:
+        from mlflow.entities import Metric
+
         now = int(time.time() * 1000)
-        rows = defined(rows)
-        self._last = max([self._last, *(row.epoch for row in rows)])
-        self._log([(tag(row), row.value, now, row.epoch) for row in rows])
+        self._log("metrics", [Metric(name, value, now, step) for name, value, step in values])
 
     def finish(self, summary: Summary) -> None:
-        now = int(time.time() * 1000)
-        self._log([(f"summary/{name}", value, now, self._last) for name, value in figures(summary).items()])
-        failed = summary.failed
-        if failed:
-            self._client.set_tag(self._run, "failed", str(failed)[:_LONGEST])
-        self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
+        super().finish(summary)
+        if summary.failed:
+            self._client.set_tag(self._run, "failed", summary.failed[:_LONGEST])
+        self._client.set_terminated(self._run, "FAILED" if summary.failed else "FINISHED")
 
     def stop(self) -> None:
         self._client.set_terminated(self._run, "KILLED")
@@ -166,18 +188,9 @@ class Mlflow(Logger):
         existing = client.get_experiment_by_name(self.experiment)
         return client, existing.experiment_id if existing is not None else client.create_experiment(self.experiment)
 
-    def _log_options(self, config: Mapping[str, Any]) -> None:
-        from mlflow.entities import Param
-
-        parameters = [Param(re.sub(r"\b_target_$", "class", name), str(value)[:_LONGEST]) for name, value in flat(config)]
-        for start in range(0, len(parameters), _PARAMETERS):
-            self._client.log_batch(self._run, params=parameters[start : start + _PARAMETERS])
-
-    def _log(self, values: Sequence[tuple[str, float, int, int]]) -> None:
-        from mlflow.entities import Metric
-
-        for start in range(0, len(values), _METRICS):
-            self._client.log_batch(self._run, metrics=[Metric(*value) for value in values[start : start + _METRICS]])
+    def _log(self, kind: str, values: Sequence[Any]) -> None:
+        for start in range(0, len(values), _AT_ONCE):
+            self._client.log_batch(self._run, **{kind: values[start : start + _AT_ONCE]})
 
 
 @contextmanager
@@ -193,7 +206,7 @@ def _short(name: object) -> str:
 
 
 @options
-class Tensorboard(Logger):
+class Tensorboard(_Scalars):
     """Scalars per epoch as TensorBoard event files, in the folder `tensorboard` of each run.
 
     `tensorboard --logdir outputs` shows all runs. A step is an epoch. TensorBoard stores values as float32 and no intervals,
@@ -202,9 +215,7 @@ class Tensorboard(Logger):
     Source: https://www.tensorflow.org/tensorboard
     """
 
-    def __post_init__(self) -> None:
-        if importlib.util.find_spec("tensorboard") is None:
-            raise UserError(f"it needs the package tensorboard: {pip_install('tensorboard')}", key="logger=tensorboard")
+    PACKAGE = "tensorboard"
 
     def begin(self, folder: Path, config: Mapping[str, Any], manifest: Manifest, rows: Sequence[MetricRow]) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -213,26 +224,20 @@ class Tensorboard(Logger):
         for file in events.glob("events.out.tfevents.*"):  # an earlier run's; what else lies there isn't ours
             file.unlink()
         self._writer = EventFileWriter(str(events))
-        self._last = 0
         self.write(rows)
 
-    def write(self, rows: Sequence[MetricRow]) -> None:
-        for row in defined(rows):
-            self._add(tag(row), row.value, row.epoch)
-            self._last = max(self._last, row.epoch)
+    def add(self, values: Sequence[tuple[str, float, int]]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary as Scalars
+
+        for name, value, step in values:
+            scalars = Scalars(value=[Scalars.Value(tag=name, simple_value=value)])
+            self._writer.add_event(Event(wall_time=time.time(), step=step, summary=scalars))
         self._writer.flush()
 
     def finish(self, summary: Summary) -> None:
-        for name, value in figures(summary).items():
-            self._add(f"summary/{name}", value, self._last)
+        super().finish(summary)
         self._writer.close()
 
     def stop(self) -> None:
         self._writer.close()
-
-    def _add(self, name: str, value: float, step: int) -> None:
-        from tensorboard.compat.proto import summary_pb2
-        from tensorboard.compat.proto.event_pb2 import Event
-
-        summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=name, simple_value=value)])
-        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))

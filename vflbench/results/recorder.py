@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import IO, Any
@@ -32,12 +32,11 @@ from vflbench.results.folder import (
     RESULTS,
     SUMMARY,
     TABLE,
-    Unreadable,
-    differing,
-    read_manifest,
     read_summary,
+    recorded_manifest,
 )
-from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Record, Resumed, Summary
+from vflbench.results.loggers import Loggers
+from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Resumed, Summary
 from vflbench.results.terminal import wrapped
 
 Table = Callable[[Summary, Manifest], str]
@@ -54,68 +53,60 @@ class Meter:
 
     Nothing that a run computes depends on it: the clock decides when a line is printed, and never a number.
 
-    batches, trained: of all epochs since this run began or went on, and how many of them were trained on. audit_seconds:
-    that attacks took in this epoch.
+    doing: the work in hand. batches, trained: of all epochs since this run began or went on, and how many of them were
+    trained on. audit_seconds: that attacks took in this epoch.
     """
 
-    def __init__(self, *, shown: bool = True):
-        self._shown, self._began = shown, perf_counter()
-        self._epoch, self._doing = "", "reading the data"
+    def __init__(self) -> None:
+        self._began, self._epoch, self.doing = perf_counter(), "", "reading the data"
         self.batches, self.trained, self.audit_seconds = 0, 0, 0.0
-
-    def doing(self, what: str) -> None:
-        """Name the work in hand, for whoever waits for it."""
-        self._doing = what
 
     def epoch(self, number: int, epochs: int, *, batches: int) -> None:
         """An epoch, counted from 0, begins or goes on. batches: that are still to come, of all epochs."""
         if not self._epoch:
             self._began = perf_counter()
         self._epoch, self.batches = f"epoch {number + 1}/{epochs}: ", self.trained + batches
-        self.audit_seconds = 0.0
-        self.doing("training")
+        self.audit_seconds, self.doing = 0.0, "training"
 
     @contextmanager
     def audit(self, what: str) -> Iterator[None]:
         """What follows a batch that was trained on, or the last one of an epoch. what: a name for it."""
-        began = perf_counter()
-        self.doing(what)
+        began, self.doing = perf_counter(), what
         yield
         self.audit_seconds += perf_counter() - began
-        self.doing("training")
+        self.doing = "training"
 
     def line(self) -> str:
         """`epoch 12/30: training, 12:10 so far, about 27:03 of training left`: at the mean time of a batch so far."""
         spent = perf_counter() - self._began
-        text = f"{self._epoch}{self._doing}, {tqdm.format_interval(spent)} so far"
+        text = f"{self._epoch}{self.doing}, {tqdm.format_interval(spent)} so far"
         if self.trained in (0, self.batches):
             return text
         left = spent / self.trained * (self.batches - self.trained)
         return f"{text}, about {tqdm.format_interval(left)} of training left"
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """While entered, a thread shows `line`."""
-        if not self._shown:
+    def running(self, *, shown: bool = True) -> Iterator[None]:
+        """While entered, a thread shows `line`, if `shown`."""
+        if not shown:
             yield
             return
         importlib.import_module("vflbench.numerics.special")  # beside another thread, it would load all of scipy's
         is_terminal, over = sys.stderr is not None and sys.stderr.isatty(), threading.Event()
 
         def show() -> None:
-            bar: tqdm[Any] | None = None
-            while not over.wait(1.0 if is_terminal else SECONDS):
-                with suppress(OSError, ValueError):  # nobody reads it any more
-                    if not is_terminal:
+            over.wait(1.0 if is_terminal else SECONDS)
+            with (
+                suppress(OSError, ValueError),  # nobody reads it any more
+                tqdm(bar_format=_BAR, leave=False, dynamic_ncols=True, disable=over.is_set() or not is_terminal) as bar,
+            ):
+                while not over.is_set():
+                    if is_terminal:
+                        bar.n, bar.total = self.trained, self.batches
+                        bar.set_description_str(self.line())
+                    else:
                         print(self.line(), file=sys.stderr, flush=True)
-                        continue
-                    if bar is None:
-                        bar = tqdm(bar_format=_BAR, leave=False, dynamic_ncols=True)
-                    bar.n, bar.total = self.trained, self.batches
-                    bar.set_description_str(self.line())
-            with suppress(OSError, ValueError):
-                if bar is not None:
-                    bar.close()
+                    over.wait(1.0 if is_terminal else SECONDS)
 
         thread = threading.Thread(target=show, name="meter", daemon=True)
         thread.start()
@@ -134,7 +125,7 @@ class Recorder:
     quiet: print only the lines that a user must not miss. overwrite: delete the log of an earlier run together with its
     results. begun: whether something was written. bar: whether training shows how far it has come; a sweep does so for all
     runs. whose: stands before what is printed of a run that belongs to another.
-    loggers: a `Loggers`, called after everything is on disk, or None.
+    loggers: called after everything is on disk. meter: how far it has come.
     """
 
     def __init__(
@@ -152,10 +143,12 @@ class Recorder:
         self.begun = False
         self.bar = True
         self.whose = ""
-        self.loggers: Any = None
+        self.loggers, self.meter = Loggers({}, {}), Meter()
         self._config = config
         self._given = Manifest.model_validate(manifest)
-        self.manifest = self._given.model_copy(update={"format": FORMAT, "start": _now(), "end": None})
+        self.manifest = self._given.model_copy(
+            update={"format": FORMAT, "start": datetime.now(UTC).isoformat(timespec="seconds"), "end": None}
+        )
 
     def beside(self, name: str, **options: Any) -> "Recorder":
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
@@ -167,7 +160,7 @@ class Recorder:
     @property
     def is_of_same_origin(self) -> bool:
         """Whether what is in the folder was made by the same code, plug-ins and data, as far as its manifest says."""
-        return not differing(self._earlier_manifest().identity, self._given.identity)
+        return recorded_manifest(self.folder).identity == self._given.identity
 
     def earlier_summary(self) -> Summary | None:
         """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`.
@@ -206,7 +199,7 @@ class Recorder:
             self._write(CONFIG, self._config)
             self.note(**facts)
             self._write(METRICS, HEADER)
-            self._begin_loggers()
+            self.loggers.begin(self.folder, self.manifest, partial(self.say, always=True))
         if again:
             self.say("this run was begun before, but left nothing to go on from; it starts from the beginning", always=True)
 
@@ -218,16 +211,16 @@ class Recorder:
         with open_to_write(self.folder / METRICS, "r+b") as file:
             file.truncate(length)
             os.fsync(file.fileno())
-        earlier = self._earlier_manifest()
+        earlier, versions = recorded_manifest(self.folder), self.manifest.versions
         changed = [
-            f"{name} {old} then, {new} now"
-            for name, old, new in zip(*_versions(earlier), _versions(self.manifest)[1], strict=True)
-            if old not in (None, new)
+            f"{name} {old} then, {versions.get(name)} now"
+            for name, old in earlier.versions.items()
+            if old != versions.get(name)
         ]
         again = Resumed(time=self.manifest.start or "", place=place, **({"changed": changed} if changed else {}))
         self._write(CONFIG, self._config)
         self.note(**facts, start=earlier.start or self.manifest.start, resumed=[*earlier.resumed, again])
-        self._begin_loggers()
+        self.loggers.begin(self.folder, self.manifest, partial(self.say, always=True))
         self.say(f"going on before {place}", always=True)
         if changed:
             self.say(f"not what this run was begun with, so its numbers may differ: {'; '.join(changed)}", always=True)
@@ -236,7 +229,7 @@ class Recorder:
         """Add facts to manifest.json."""
         for name, value in facts.items():
             setattr(self.manifest, name, value)
-        self._write_record(MANIFEST, self.manifest)
+        self._write(MANIFEST, self.manifest.to_json())
 
     def log(self, line: str) -> None:
         """Add a line to train.log."""
@@ -256,18 +249,12 @@ class Recorder:
             write_rows(file, rows)
             file.flush()
             os.fsync(file.fileno())
-        if self.loggers is not None:
-            self.loggers.write(rows)
+        self.loggers.write(rows)
 
     def write_losses(self, lines: Iterable[str]) -> None:
         """Write loss.log, of all epochs so far; nothing if there are no lines."""
         if text := "".join(f"{line}\n" for line in lines):
             self._write(LOSSES, text)
-
-    @cached_property
-    def meter(self) -> Meter:
-        """Says on stderr how far the run has come, if `bar` is set."""
-        return Meter(shown=self.bar)
 
     def keep(self, arrays: Mapping[str, Any]) -> None:
         """Write examples of rebuilt data to reconstructions.npz, in place of those of the epoch before."""
@@ -277,36 +264,16 @@ class Recorder:
 
     def finish(self, summary: Summary, table: Table | None = None) -> None:
         """Close the manifest, write table.txt, then summary.json: the run is complete. table: makes its text."""
-        if self.loggers is not None:
-            self.loggers.finish(summary)
-            self.note(**({"loggers_failed": self.loggers.failed} if self.loggers.failed else {}))
-        self.note(end=_now())
-        if table is not None:
-            self._write_table(lambda: table(summary.as_read(), self.manifest.as_read()))
-        self._write_record(SUMMARY, summary)
-
-    def _write_table(self, text: Callable[[], str]) -> None:
-        """table.txt. No run is lost by its table: what goes wrong is said."""
+        self.loggers.finish(summary)
+        failed = {"loggers_failed": self.loggers.failed} if self.loggers.failed else {}
+        self.note(end=datetime.now(UTC).isoformat(timespec="seconds"), **failed)
         try:
-            self._write(TABLE, text())
-        except Exception as error:
-            reason = in_a_line(error, 300)
-            self.say(
-                f"{TABLE} could not be written ({type(error).__name__}: {reason}); the results are complete", always=True
-            )
-
-    def _begin_loggers(self) -> None:
-        if self.loggers is not None:
-            self.loggers.begin(self.folder, self.manifest, lambda line: self.say(line, always=True))
-
-    def _earlier_manifest(self) -> Manifest:
-        try:
-            return read_manifest(self.folder)
-        except (OSError, Unreadable):
-            return Manifest()
-
-    def _write_record(self, name: str, content: Record) -> None:
-        self._write(name, content.to_json())
+            if table is not None:
+                self._write(TABLE, table(summary.as_read(), self.manifest.as_read()))
+        except Exception as error:  # no run is lost by its table
+            reason = f"{type(error).__name__}: {in_a_line(error, 300)}"
+            self.say(f"{TABLE} could not be written ({reason}); the results are complete", always=True)
+        self._write(SUMMARY, summary.to_json())
 
     def _write(self, name: str, text: str) -> None:
         """Write the whole file or nothing, even if the machine crashes."""
@@ -321,16 +288,6 @@ class Recorder:
         except OSError as error:
             problem = f"results can't be written there: {error.strerror or error}"
             raise UserError(problem, key="hydra.run.dir", value=self.folder) from error
-
-
-def _versions(manifest: Manifest) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """What computes a run, and the version of each; None if the manifest does not say."""
-    named = {"vflbench": manifest.vflbench, "commit": manifest.git_commit, "torch": manifest.versions.get("torch")}
-    return tuple(named), tuple(named.values())
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def write_rows(file: IO[str], rows: Iterable[MetricRow]) -> None:

@@ -3,6 +3,7 @@ row each. `load` returns it, `report --export` writes it.
 """
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -12,7 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow
+from pyarrow import compute, csv
 
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
@@ -23,30 +27,25 @@ from vflbench.results.folder import (
     MARKS,
     METRICS,
     PAGE_MARK,
+    PARTS,
     RECORDING,
     SUMMARY,
     Unreadable,
     digest,
-    edited_files,
     essential,
     flat,
     format_of,
-    named,
+    read_bytes,
     read_config,
     read_error,
     read_head,
     read_manifest,
-    read_metrics,
     read_summary,
-    read_table,
     shown,
 )
 from vflbench.results.schema import COLUMNS as MEASURED
-from vflbench.results.schema import Cheat, Manifest, MetricRow, Summary, Threat, level_of
+from vflbench.results.schema import Manifest, MetricRow, Summary, level_of
 from vflbench.results.terminal import path_text
-
-if TYPE_CHECKING:
-    import pyarrow
 
 _LABEL_PARTY = "label"
 
@@ -62,12 +61,6 @@ class Layers:
     def crossing(self) -> frozenset[str]:
         """The layers that cross at any party."""
         return frozenset(layer for layers in self.cut.values() for layer in layers)
-
-    @property
-    def bottom(self) -> tuple[str, ...]:
-        """The layers up to the last one that crosses."""
-        places = [place for place, layer in enumerate(self.order) if layer in self.crossing]
-        return self.order[: places[-1] + 1] if places else ()
 
     def crosses(self, party: str, layer: str) -> bool:
         """Whether this layer of this party crosses; if no cut layer of the party is known, whether any party's does."""
@@ -150,12 +143,7 @@ class Run:
     @property
     def adversary(self) -> str:
         """The names of its adversaries, joined by +, or none."""
-        return "+".join(self.adversaries) or "none"
-
-    @property
-    def failed(self) -> str | None:
-        """Why it counts as failed although it came to its end; None for a run that counts."""
-        return self.summary.failed
+        return "+".join(self.manifest.adversary) or "none"
 
     @cached_property
     def layers(self) -> Layers:
@@ -163,35 +151,22 @@ class Run:
         places = [(leak.party, leak.layer) for leak in self.summary.leaks if leak.message != "none"]
         return layers_of(self.manifest, places)
 
-    @property
-    def threats(self) -> Mapping[str, Threat]:
-        """Attack -> who attacks, and what it knows and does."""
-        return self.manifest.threats
+    @cached_property
+    def origin(self) -> dict[str, Any]:
+        """What decides its numbers beside its options; of an audit, `data` has the state of its recording."""
+        state = {"recording": (self.manifest.source or {}).get("state")} if self.is_audit else {}
+        data = {**self.manifest.identity.get("data", {}), **state}
+        return {**self.manifest.identity, "data": data, "device": self.manifest.device}
 
-    @property
-    def adversaries(self) -> Mapping[str, Cheat]:
-        """Adversary -> the party that deviates from the protocol, and how. Empty for an honest run."""
-        return self.manifest.adversary
-
-    @property
-    def skipped(self) -> Mapping[str, str]:
-        """Attack -> why it did not run."""
-        return {**self.summary.skipped, **self.manifest.skipped}
-
-    @property
-    def unscored(self) -> Mapping[str, str]:
-        """Attack -> why none of its answers could be scored."""
-        return {**self.summary.unscored, **self.manifest.unscored}
-
-    @property
-    def quantities(self) -> Sequence[str]:
-        """The names of what it measures."""
-        return self.manifest.quantities
+    @cached_property
+    def made_by(self) -> str:
+        """8 hexadecimal digits: equal for two runs if nothing but options and rounding tells them apart."""
+        return _short(self.origin)
 
 
 @dataclass(frozen=True)
 class Oddity:
-    """A folder or file that is not a finished run. kind: failed | half-written | unreadable | repeated | recording |
+    """A folder or file that is not a finished run. kind: failed | unfinished | unreadable | repeated | recording |
     foreign.
 
     reason: printable, in a line.
@@ -200,11 +175,6 @@ class Oddity:
     kind: str
     path: Path
     reason: str
-
-
-def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Every finished run in or under these folders, in the order of their names; unreadable ones are left out."""
-    return [entry for entry in entries(folders) if isinstance(entry, Run)]
 
 
 def entries(folders: Sequence[Path]) -> Iterator[Run | Oddity]:
@@ -236,10 +206,10 @@ def read_run(folder: Path) -> Run | Oddity:
             if is_recording(folder):
                 return Oddity("recording", folder, "recorded messages, which vflbench audit reads")
             problem = f"no {SUMMARY}: the run has not finished, or was stopped; the same command continues it"
-            return Oddity("half-written", folder, problem)
+            return Oddity("unfinished", folder, problem)
         manifest, summary, config = read_manifest(folder), read_summary(folder), read_config(folder)
     except FileNotFoundError as error:
-        return Oddity("half-written", folder, f"no {Path(str(error.filename)).name}")
+        return Oddity("unfinished", folder, f"no {Path(str(error.filename)).name}")
     except Unreadable as error:
         return Oddity("unreadable", folder, error.problem)
     honest = None if not manifest.adversary or (folder / HONEST).is_symlink() else read_run(folder / HONEST)
@@ -284,13 +254,7 @@ def _is_report(place: Path, files: Sequence[str]) -> bool:
 
 MANY_RUNS = 200
 """So many runs are taken without a question only from folders of outputs."""
-_LEFT_OUT = {
-    "failed": "failed",
-    "half-written": "unfinished",
-    "unreadable": "unreadable",
-    "repeated": "repeated",
-}
-"""Kind of what is left out -> the word for it in a sentence."""
+_LEFT_OUT = ("failed", "unfinished", "unreadable", "repeated", "recording")
 
 
 @dataclass
@@ -312,17 +276,13 @@ class Tree:
     def counts(self) -> str:
         """`27 runs taken; left out: 1 failed, 2 unfinished`."""
         taken = f"{len(self.runs):,} run{'s' * (len(self.runs) != 1)} taken"
-        left = [f"{len(these):,} {word}" for kind, word in _LEFT_OUT.items() if (these := self.of_kind(kind))]
-        if recordings := self.of_kind("recording"):
-            left.append(f"{len(recordings):,} recording{'s' * (len(recordings) != 1)}")
+        left = [f"{len(these):,} {kind}" for kind in _LEFT_OUT if (these := self.of_kind(kind))]
         return f"{taken}; left out: {', '.join(left)}" if left else taken
 
     def left_out(self, most: int = 3) -> list[str]:
         """Lines that name the first of what `counts` leaves out."""
-        words = {**_LEFT_OUT, "recording": "recording, for vflbench audit"}
-        these = [oddity for kind in words for oddity in self.of_kind(kind)]
-        lines = [f"  {path_text(oddity.path)} ({words[oddity.kind]})" for oddity in these[:most]]
-        return [*lines, *([f"  and {len(these) - most:,} more"] if len(these) > most else [])]
+        lines = [f"  {path_text(one.path)} ({kind})" for kind in _LEFT_OUT for one in self.of_kind(kind)]
+        return [*lines[:most], *([f"  and {len(lines) - most:,} more"] if len(lines) > most else [])]
 
 
 def read_tree(folders: Sequence[Path]) -> Tree:
@@ -336,13 +296,13 @@ def read_tree(folders: Sequence[Path]) -> Tree:
         if isinstance(entry, Oddity):
             tree.odd.append(entry)
             continue
-        key = (digest(entry.config), str(origin(entry)), entry.experiment)
+        key = (digest(entry.config), entry.made_by, entry.experiment)
         earlier = first.setdefault(key, entry.folder)
         if earlier != entry.folder:
             reason = f"the same configuration, seed and code as {earlier}, counted once"
             tree.odd.append(Oddity("repeated", entry.folder, reason))
-        elif entry.failed:
-            tree.odd.append(Oddity("failed", entry.folder, entry.failed))
+        elif entry.summary.failed:
+            tree.odd.append(Oddity("failed", entry.folder, entry.summary.failed))
         else:
             tree.runs.append(entry)
     return tree
@@ -370,44 +330,6 @@ def _holds_runs_alone(folder: Path, runs: Sequence[Path]) -> bool:
     return all(path.name in ("report", "tables", "figures") or path.suffix in (".log", ".html") for path in others)
 
 
-_ABSENT = {
-    "code": "code not recorded",
-    "plug-ins": "no plug-ins",
-    "data": "data not recorded",
-    "device": "device not recorded",
-}
-
-
-def origin(run: Run) -> dict[str, str]:
-    """Part -> a text that is equal for two runs if they have this part in common; '' where it does not apply.
-
-    code: vflbench's version and sources. plug-ins, data: contents of files; of an audit the state of its recording. device.
-    """
-    known, manifest = run.manifest.identity, run.manifest
-    data: Any = known.get("data")
-    if run.is_audit:
-        data = [data, (manifest.source or {}).get("state")]
-    return {
-        "code": f"vflbench {known.get('vflbench')} {known.get('code', '')[:8]}" if known else "",
-        "plug-ins": f"plug-ins {_short(known['plugins'])}" if known.get("plugins") else "",
-        "data": f"data {_short(data)}" if data else "",
-        "device": manifest.device or "",
-    }
-
-
-def made_by(run: Run) -> str:
-    """8 hexadecimal digits: equal for two runs if nothing but options and rounding tells them apart."""
-    return _short(origin(run))
-
-
-def apart(runs: Sequence[Run]) -> str:
-    """In what runs of one configuration differ, in words: `plug-ins (loud.py) and data`; '' in nothing."""
-    origins = [origin(run) for run in runs]
-    files = {name for run in runs for name in edited_files(runs[0].manifest.identity, run.manifest.identity)}
-    words = {"code": "vflbench's code", "plug-ins": f"plug-ins ({named(sorted(files))})" if files else "plug-ins"}
-    return " and ".join(words.get(part, part) for part in origins[0] if len({one[part] for one in origins}) > 1)
-
-
 def rounding(runs: Sequence[Run]) -> str:
     """The versions of packages and the numbers of threads in which averaged runs differ, in words; '' if in none."""
     known = [{**run.manifest.versions, "threads": run.manifest.threads} for run in runs]
@@ -417,16 +339,23 @@ def rounding(runs: Sequence[Run]) -> str:
 
 def may_be_compared(one: Run, other: Run) -> bool:
     """Whether two runs are of one origin, where one of them may have no plug-in: a setting and its undefended baseline."""
-    ours, theirs = origin(one), origin(other)
-    plugins = {ours.pop("plug-ins"), theirs.pop("plug-ins")}
-    return ours == theirs and (len(plugins) == 1 or "" in plugins)
+    plugins = [run.origin.get("plugins") for run in (one, other)]
+    return {**one.origin, "plugins": None} == {**other.origin, "plugins": None} and (
+        plugins[0] == plugins[1] or not all(plugins)
+    )
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
     """For each of some runs, what of its origin it has for itself, in words; '' for a single run."""
-    origins = [origin(run) for run in runs]
-    parts = [part for part in _ABSENT if len({one[part] for one in origins}) > 1]
-    return [", ".join(one[part] or _ABSENT[part] for part in parts) for one in origins]
+    parts = [part for part in PARTS if any(run.origin.get(part) != runs[0].origin.get(part) for run in runs)]
+    return [", ".join(_part_name(part, run.origin.get(part)) for part in parts) for run in runs]
+
+
+def _part_name(part: str, value: Any) -> str:
+    """`plug-ins 1a2b3c4d`, `device cuda:0`, `no plug-ins`."""
+    if not value:
+        return f"no {PARTS[part]}"
+    return f"{PARTS[part]} {value if part == 'device' else _short(value)}"
 
 
 def _short(value: Any) -> str:
@@ -442,12 +371,52 @@ COLUMNS = (*FACTS, *MEASURED, "level", "infinite")
 ENDINGS = (".jsonl", ".csv", ".parquet")
 WHOLE_RUN = "run"
 """The split of a figure of the whole run, which its summary holds."""
-_INT64 = 2**63
 _FORMULA = r"^([=+@\t\r-])"
 """How a text begins that a spreadsheet would compute."""
+_TYPES = {
+    **dict.fromkeys(("value", "ci_low", "ci_high"), pyarrow.float64()),
+    **dict.fromkeys(("epoch", "seed", "infinite"), pyarrow.int64()),
+    "visible": pyarrow.bool_(),
+}
+"""Of the columns that hold no text."""
 
 
-def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarrow.Table":
+def _typed(*names: str) -> pyarrow.Schema:
+    return pyarrow.schema([(name, _TYPES.get(name, pyarrow.string())) for name in names])
+
+
+def read_table(folder: Path) -> pyarrow.Table:
+    """metrics.csv in the order in which it was written, with the types of `MetricRow`; null in place of an empty cell."""
+    path = folder / METRICS
+    convert = csv.ConvertOptions(
+        column_types=_typed(*MEASURED),
+        include_columns=MEASURED,
+        null_values=[""],
+        strings_can_be_null=True,
+        true_values=["true"],
+        false_values=["false"],
+    )
+    parse = csv.ParseOptions(newlines_in_values=True)
+    try:
+        table = csv.read_csv(io.BytesIO(read_bytes(path)), csv.ReadOptions(use_threads=False), parse, convert)
+    except (ValueError, KeyError, pyarrow.ArrowException) as error:
+        raise error if isinstance(error, Unreadable) else Unreadable(path, error) from error
+    if table["epoch"].null_count or table["split"].null_count or table["metric"].null_count:
+        raise Unreadable(path, "a row of it has no epoch, split or metric")
+    for number, column in enumerate(table.schema):
+        if column.type == pyarrow.string() and not all(map(str.isprintable, table[number].drop_null().unique().to_pylist())):
+            texts = [value if value is None else shown(value) for value in table[number].to_pylist()]
+            table = table.set_column(number, column, pyarrow.array(texts, pyarrow.string()))
+    return table
+
+
+def read_metrics(folder: Path) -> list[MetricRow]:
+    """All rows of metrics.csv, in the order in which they were written."""
+    rows = read_table(folder).to_pylist()
+    return [MetricRow(**{key: value for key, value in row.items() if value is not None}) for row in rows]
+
+
+def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> pyarrow.Table:
     """The measurements of every finished run in or under a folder, one row each: an Arrow table.
 
         import pyarrow.compute as pc
@@ -481,35 +450,47 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> "pyarro
 
 def long_table(
     runs: Iterable[Run], folders: Sequence[Path], options: Sequence[str] = ()
-) -> tuple["pyarrow.Table | None", list[Oddity]]:
+) -> tuple[pyarrow.Table | None, list[Oddity]]:
     """The table of these runs, sorted by run and place, and those whose metrics.csv can't be read. folders: where they lie.
 
     The same runs make the same table, wherever they lie. None if no run is left.
     """
-    import pyarrow
-
-    tables, odd, found = [], [], []
-    runs = list(runs)
-    for name, run in sorted(zip(run_names(runs, folders), runs, strict=True), key=lambda pair: pair[0]):
+    tables: list[pyarrow.Table] = []
+    facts, odd = [], []
+    for name, run in sorted(zip(run_names(runs := list(runs), folders), runs, strict=True), key=lambda pair: pair[0]):
         try:
-            rows = pyarrow.concat_tables([read_table(run.folder), _whole_run(run)])
+            rows = read_table(run.folder)
         except (FileNotFoundError, Unreadable) as error:
             reason = error.problem if isinstance(error, Unreadable) else f"no {METRICS}"
             odd.append(Oddity("unreadable", run.folder, reason))
             continue
-        found.append([run.option(key) for key in options])
-        tables.append(_with_facts(rows, run, name))
+        levels = {attack: level_of(attack, run.manifest.threats) for attack in rows["attack"].unique().to_pylist() if attack}
+        of_rows = pyarrow.array([levels.get(attack) for attack in rows["attack"].to_pylist()], pyarrow.string())
+        table = pyarrow.concat_tables([rows.append_column("level", of_rows), _whole_run(run)])
+        tables.append(table.append_column("number", pyarrow.repeat(len(tables), len(table))))
+        facts.append(facts_of(run, name) | {key: run.option(key) for key in options})
     if not tables:
         return None, odd
-    table = pyarrow.concat_tables(tables)
-    for number, key in enumerate(options):
-        values = [values[number] for values in found]
-        kind = _option_type(values)
-        if kind == pyarrow.string():
-            values = [None if value is None else str(value) for value in values]
-        of_rows = [pyarrow.repeat(pyarrow.scalar(v, kind), len(t)) for v, t in zip(values, tables, strict=True)]
-        table = table.append_column(key, pyarrow.chunked_array(of_rows))
+    order = ("number", "epoch", "split", "party", "layer", "message", "attack", "metric")
+    rows = pyarrow.concat_tables(tables).sort_by([(key, "ascending") for key in order])
+    signs = compute.if_else(compute.is_inf(rows["value"]), compute.sign(rows["value"]), None)
+    of_runs = pyarrow.Table.from_pylist(facts, _typed(*FACTS)).take(rows["number"])
+    of_runs = of_runs.append_column("infinite", signs.cast(pyarrow.int64()))
+    table = pyarrow.table({key: (of_runs if key in of_runs.column_names else rows)[key] for key in COLUMNS})
+    for key in options:
+        table = table.append_column(key, _option([one[key] for one in facts]).take(rows["number"]))
     return table, odd
+
+
+def _option(values: Sequence[Any]) -> pyarrow.Array:
+    """The values of an option as bool, int64, float64 or, where none of these holds all of them, as texts."""
+    texts = [None if value is None else str(value) for value in values]
+    plain = [value if isinstance(value, bool | int | float) else text for value, text in zip(values, texts, strict=True)]
+    try:
+        column = pyarrow.array(plain)
+    except (pyarrow.ArrowException, OverflowError):
+        column = pyarrow.array(texts)
+    return column.cast(pyarrow.string()) if pyarrow.types.is_null(column.type) else column
 
 
 def export(runs: Iterable[Run], folders: Sequence[Path], file: Path) -> tuple[int, list[Oddity]]:
@@ -533,7 +514,7 @@ def export(runs: Iterable[Run], folders: Sequence[Path], file: Path) -> tuple[in
     return len(table), odd
 
 
-def _write_lines(table: "pyarrow.Table", stream: Any) -> None:
+def _write_lines(table: pyarrow.Table, stream: Any) -> None:
     """JSON lines in ASCII; null where a number is infinite, as JSON has no infinity."""
     for batch in table.to_batches(10_000):
         for row in batch.to_pylist():
@@ -541,11 +522,8 @@ def _write_lines(table: "pyarrow.Table", stream: Any) -> None:
             stream.write(json.dumps(finite, allow_nan=False).encode() + b"\n")
 
 
-def _write_csv(table: "pyarrow.Table", stream: Any) -> None:
+def _write_csv(table: pyarrow.Table, stream: Any) -> None:
     """null is an empty cell. What a spreadsheet would compute has an apostrophe before it."""
-    import pyarrow
-    from pyarrow import compute, csv
-
     for place, name in enumerate(table.column_names):
         if table[name].type == pyarrow.string():
             safe = compute.replace_substring_regex(table[name], _FORMULA, r"'\1")
@@ -553,31 +531,13 @@ def _write_csv(table: "pyarrow.Table", stream: Any) -> None:
     csv.write_csv(table, stream)
 
 
-def _write_parquet(table: "pyarrow.Table", stream: Any) -> None:
-    from pyarrow import parquet
+def _write_parquet(table: pyarrow.Table, stream: Any) -> None:
+    from pyarrow import parquet  # late: no other ending needs it
 
     parquet.write_table(table, stream)
 
 
 _WRITERS = {".jsonl": _write_lines, ".csv": _write_csv, ".parquet": _write_parquet}
-
-
-def _with_facts(rows: "pyarrow.Table", run: Run, name: str) -> "pyarrow.Table":
-    """All COLUMNS of a run, sorted by place."""
-    import pyarrow
-    from pyarrow import compute
-
-    rows = rows.sort_by([(key, "ascending") for key in ("epoch", "split", "party", "layer", "message", "attack", "metric")])
-    facts = facts_of(run, name)
-    types = dict.fromkeys(FACTS, pyarrow.string()) | {"seed": pyarrow.int64()}
-    columns = {key: pyarrow.repeat(pyarrow.scalar(facts[key], types[key]), len(rows)) for key in FACTS}
-    columns |= {key: rows[key] for key in MEASURED}
-    levels = {attack: level_of(attack, run.threats) for attack in rows["attack"].unique().to_pylist() if attack}
-    of_rows = zip(rows["attack"].to_pylist(), rows["metric"].to_pylist(), strict=True)
-    known = [None if metric.startswith("promised_") else levels.get(attack) for attack, metric in of_rows]
-    signs = compute.if_else(compute.is_inf(rows["value"]), compute.sign(rows["value"]), None)
-    columns |= {"level": pyarrow.array(known, pyarrow.string()), "infinite": signs.cast(pyarrow.int64())}
-    return pyarrow.table(columns)
 
 
 def facts_of(run: Run, name: str) -> dict[str, Any]:
@@ -590,79 +550,44 @@ def facts_of(run: Run, name: str) -> dict[str, Any]:
     manifest = run.manifest
     beside = [(manifest.data.model_extra or {}).get("file_sha256"), (manifest.source or {}).get("state")]
     content = next(filter(None, [manifest.data.fingerprint, *beside]), None)
-    config = {key: value for key, value in essential(run.config).items() if key != "seed"}
-    leaves = {key: str(v) if isinstance(v, float) and math.isinf(v) else v for key, v in sorted(flat(config))}
-    options = json.dumps(leaves, default=str)
+    leaves = dict(sorted(flat({key: value for key, value in essential(run.config).items() if key != "seed"})))
+    infinite = {key: str(value) for key, value in leaves.items() if isinstance(value, float) and math.isinf(value)}
+    options = json.dumps(leaves | infinite, default=str)
     values = {
         "run": name,
         "experiment": run.experiment or None,
         "dataset": run.dataset,
         "data_digest": json.dumps(content) if isinstance(content, list | dict) else content,
         "version": manifest.vflbench,
-        "made_by": f"m{made_by(run)}",
-        "setting": f"s{hashlib.sha256(f'{options} {made_by(run)} {run.dataset}'.encode()).hexdigest()[:8]}",
+        "made_by": f"m{run.made_by}",
+        "setting": f"s{_short([options, run.made_by, run.dataset])}",
         "adversary": run.adversary,
         "defense": run.defense,
         "options": options,
-        "failed": run.failed,
+        "failed": run.summary.failed,
     }
-    values = {key: v if v is None else shown(v, 1 << 20) for key, v in values.items()}
-    return values | {"seed": run.seed if isinstance(run.seed, int) and abs(run.seed) < _INT64 else None}
+    values = {key: text if text is None else shown(text, 1 << 20) for key, text in values.items()}
+    return values | {"seed": run.seed if isinstance(run.seed, int) and abs(run.seed) < 2**63 else None}
 
 
-def _whole_run(run: Run) -> "pyarrow.Table":
+def _whole_run(run: Run) -> pyarrow.Table:
     """Figures that only the summary holds: seconds, promised ceilings, and what the worst attack of each level reads."""
-    import pyarrow
-
-    summary, epoch = run.summary, max(run.summary.epochs - 1, 0)
-    rows = [MetricRow(epoch, WHOLE_RUN, metric="seconds", value=number(summary.seconds))]
+    summary = run.summary
+    rows: list[dict[str, Any]] = [{"metric": "seconds", "value": summary.seconds}]
     for defense, promise in summary.guarantees.items():
         for name in ("leak_auc_one_message", "leak_auc_all_messages") if promise else ():
-            value = number(getattr(promise, name))
-            rows.append(MetricRow(epoch, WHOLE_RUN, attack=defense, metric=f"promised_{name}", value=value))
+            rows.append({"attack": defense, "metric": f"promised_{name}", "value": getattr(promise, name)})
     for one in summary.verdict.levels.values():
-        place = (epoch, WHOLE_RUN, one.party, one.layer, one.message, one.attack)
-        numbers = (number(one.value), number(one.low), number(one.high))
-        rows.append(MetricRow(*place, f"worst_{one.figure.replace(' ', '_').lower()}", *numbers, visible=True))
-    types = {"epoch": pyarrow.int64(), "visible": pyarrow.bool_()}
-    types |= dict.fromkeys(("value", "ci_low", "ci_high"), pyarrow.float64())
-    schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in MEASURED])
-    plain = [{key: None if value in ("", None) or value != value else value for key, value in vars(r).items()} for r in rows]
-    return pyarrow.Table.from_pylist(plain, schema)
-
-
-def number(value: float | None) -> float:
-    """nan in place of None."""
-    return math.nan if value is None else value
+        place = {key: getattr(one, key) or None for key in ("party", "layer", "message", "attack")}
+        numbers = {"value": one.value, "ci_low": one.low, "ci_high": one.high, "visible": True}
+        figure = f"worst_{one.figure.replace(' ', '_').lower()}"
+        rows.append(place | numbers | {"metric": figure, "level": level_of(one.attack, run.manifest.threats)})
+    whole = {"epoch": max(summary.epochs - 1, 0), "split": WHOLE_RUN}
+    return pyarrow.Table.from_pylist([whole | row for row in rows], _typed(*MEASURED, "level"))
 
 
 def run_names(runs: Sequence[Run], folders: Sequence[Path]) -> list[str]:
-    """The folder of each run, from the one that was named; from the shortest tails that tell several apart."""
-    roots = list(dict.fromkeys(folder.resolve() for folder in folders))
-    heads = dict.fromkeys(roots, "")
-    depth = 1
-    while len(roots) > 1 and (depth == 1 or len(set(heads.values())) < len(roots)):
-        heads = {root: "/".join(root.parts[-depth:]) for root in roots}
-        depth += 1
-    return [_name(run.folder, heads) for run in runs]
-
-
-def _name(folder: Path, heads: Mapping[Path, str]) -> str:
-    root = max((root for root in heads if folder.is_relative_to(root)), key=lambda root: len(root.parts))
-    tail = folder.name if folder == root else folder.relative_to(root).as_posix()
-    name = "/".join(filter(None, [heads[root] if folder != root else "", tail]))
-    return os.fsencode(name).decode(errors="backslashreplace")
-
-
-def _option_type(values: Sequence[Any]) -> "pyarrow.DataType":
-    """The narrowest of bool, int64, float64 and string that holds all of them."""
-    import pyarrow
-
-    kinds = {type(value) for value in values if value is not None}
-    if int in kinds and any(isinstance(value, int) and abs(value) >= _INT64 for value in values):
-        return pyarrow.string()
-    if kinds == {bool}:
-        return pyarrow.bool_()
-    if kinds == {int}:
-        return pyarrow.int64()
-    return pyarrow.float64() if kinds and kinds <= {int, float} else pyarrow.string()
+    """The folder of each run, from the one that was named, or from the one in which all that were named lie."""
+    top = Path(os.path.commonpath([folder.resolve() for folder in folders]))
+    names = [run.folder.name if run.folder == top else run.folder.relative_to(top).as_posix() for run in runs]
+    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]

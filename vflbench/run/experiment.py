@@ -41,7 +41,7 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> S
     a party cheats, the honest run is made afterwards, in a folder of its own within the run's.
     """
     try:
-        with recorder.meter.running():
+        with recorder.meter.running(shown=recorder.bar):
             summary = train_and_attack(experiment, recorder, checkpoint)
     except UnusableCheckpointError as error:
         recorder.say(f"{error}; starting from the beginning", always=True)
@@ -101,7 +101,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             try:
                 findings = train_epoch(run, batches, recorder, interruption, after=epochs - number - 1)
                 if findings is not None:
-                    recorder.meter.doing("measuring the model")
+                    recorder.meter.doing = "measuring the model"
                     result = evaluate(epoch.result(findings), session, tables)
                     recorder.write(epoch_rows(result))
                     recorder.keep(findings.examples)
