@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from recordings_by_hand import Told, as_parquet, as_safetensors, framed, manifest_of, table_bytes, write
+from recordings_by_hand import Told, as_safetensors, framed, manifest_of, table_bytes, write
 
 ROWS = 12
 NUMBERS = [0, 1, -1, 2, 3, 7, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63), 10**18, 10**30, 0.5, -0.5, 1e308]
@@ -56,7 +56,7 @@ def sound(rng: np.random.Generator, own_run: bool = False) -> list[Told]:
 
 
 def recordings(folder: Path) -> list[Path]:
-    """One recording a shard kind, and one as of our own runs."""
+    """One of a program of its own, and one as of our own runs."""
     rng = np.random.default_rng(5)
     ids = np.arange(ROWS * 2)
     labels = (ids * 7 % 10 < 4).astype(np.int64)
@@ -73,11 +73,8 @@ def recordings(folder: Path) -> list[Path]:
     head = {"seed": 3, "batches": "all", "epochs": "all", "steps": [2, 2], "recorded": [[0, 1], [0, 1]]}
     manifest = manifest_of({"a": layers, "b": layers}, class_shares=shares, batch_size=ROWS, producer="tests")
     both = {"a-0.safetensors": as_safetensors(plain), "b-0.safetensors": as_safetensors(plain)}
-    parquet = {"a-0.parquet": as_parquet(plain, rng), "b-0.parquet": as_parquet(plain, row_group_size=60)}
-    made = [
+    return [
         write(folder / "tensors", manifest, both, tables),
-        write(folder / "columns", manifest, parquet, tables),
-        write(folder / "mixed", manifest, {**both, "b-0.safetensors": b""}, tables),
         write(
             folder / "run",
             {**manifest_of({"a": layers}, class_shares=shares, complete=True), "claims": {"label_dp": {"eps": 1.0}}},
@@ -85,9 +82,6 @@ def recordings(folder: Path) -> list[Path]:
             {**tables, "run.json": json.dumps(head).encode()},
         ),
     ]
-    (made[2] / "messages/b-0.safetensors").rename(made[2] / "messages/b-0.parquet")
-    (made[2] / "messages/b-0.parquet").write_bytes(parquet["b-0.parquet"])
-    return made
 
 
 def damaged_bytes(rng: random.Random, content: bytes) -> bytes:

@@ -66,52 +66,6 @@ def as_safetensors(batches: list[Told]) -> bytes:
     return safetensors_bytes(tensors, metadata)
 
 
-def as_parquet(
-    batches: list[Told], rng: np.random.Generator | None = None, *, lists: str = "fixed", **options: Any
-) -> bytes:
-    """rng: shuffles the rows of each batch over its layers; None: layer after layer."""
-    columns: dict[str, list[Any]] = {name: [] for name in ("epoch", "step", "kind", "layer", "id", "values", "phase")}
-    for batch in sorted(batches, key=lambda batch: (batch.epoch, batch.phase == "end", batch.step)):
-        rows = [
-            (batch.epoch, batch.step, *name.split("/", 1), int(batch.ids[i]), h[i], batch.phase)
-            for name, h in batch.values.items()
-            for i in range(len(h))
-        ]
-        if rng is not None:
-            first = next(iter(batch.values)).split("/", 1)
-            order = rng.permutation(len(rows))
-            own = [i for i, row in enumerate(rows) if list(row[2:4]) == first]
-            rest = [i for i in order if i not in set(own)]
-            turns = rng.permutation([True] * len(own) + [False] * len(rest))
-            order = [own.pop(0) if turn else rest.pop(0) for turn in turns]
-            rows = [rows[i] for i in order]
-        for row in rows:
-            for name, value in zip(columns, row, strict=True):
-                columns[name].append(value)
-    return table_bytes(
-        {
-            "epoch": pa.array(columns["epoch"], pa.int32()),
-            "step": pa.array(columns["step"], pa.int64()),
-            "kind": columns["kind"],
-            "layer": pa.array(columns["layer"], pa.large_string()) if lists == "large" else columns["layer"],
-            "id": pa.array(columns["id"], pa.int64()),
-            "values": list_array(columns["values"], lists),
-            "phase": columns["phase"],
-        },
-        **options,
-    )
-
-
-def list_array(rows: list[np.ndarray], lists: str) -> pa.Array:
-    flat = pa.array(np.concatenate([np.zeros(0, rows[0].dtype), *rows]))
-    if lists == "fixed" and len({len(row) for row in rows}) == 1:
-        return pa.FixedSizeListArray.from_arrays(flat, len(rows[0]))
-    offsets = np.cumsum([0, *map(len, rows)])
-    if lists == "large":
-        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), flat)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
-
-
 def table_bytes(columns: dict[str, Any], **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink, **options)

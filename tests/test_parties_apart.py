@@ -20,7 +20,7 @@ from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.recordings import RecordedMessages
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.adversaries.hijack import Hijack
 from vflbench.protocols.split import Split

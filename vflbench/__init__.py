@@ -9,7 +9,7 @@ _PLACES = {
     "cli.train": ("train",),
     "run.offline": ("audit", "AuditResult"),
     "results": ("load",),
-    "messages.recorded_messages": ("RecordedMessages",),
+    "messages.recordings": ("RecordedMessages",),
     "messages.recorder": ("Recording",),
     "messages.batch_writer": ("write_batch",),
     "messages.view": ("View", "Undeclared", "Unavailable"),

@@ -39,8 +39,8 @@ from vflbench.messages.peer_facts import NoiseMean as NoiseMean
 from vflbench.messages.peer_facts import PeerArchitectures as PeerArchitectures
 from vflbench.messages.peer_facts import PeerModels as PeerModels
 from vflbench.messages.peer_facts import Queries as Queries
-from vflbench.messages.recorded_messages import RecordedMessages as RecordedMessages
 from vflbench.messages.recorder import Recording as Recording
+from vflbench.messages.recordings import RecordedMessages as RecordedMessages
 from vflbench.messages.round import Round as Round
 from vflbench.messages.threat import Seat as Seat
 from vflbench.messages.threat import Threat as Threat

@@ -31,8 +31,8 @@ def write(folder: Path, batches: int, rows: int, width: int) -> None:
     """A recording of one party: embeddings with a weak label, gradients of a logistic loss with noise, labels."""
     import torch
 
-    from vflbench.messages.manifest import LABELS, Manifest, PartyLayers
-    from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
+    from vflbench.messages.recording_format import LABELS, Manifest, PartyLayers, write_batch_file, write_manifest
+    from vflbench.messages.tables import write_rows
 
     folder.mkdir(parents=True, exist_ok=True)
     write_manifest(folder, Manifest(classes=2, parties={"a": PartyLayers({"cut": width})}, complete=True))

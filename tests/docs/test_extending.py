@@ -12,7 +12,7 @@ import torch
 import warm_command
 
 from vflbench.messages.facts import Embeddings, OwnColumns
-from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.recordings import RecordedMessages
 from vflbench.numerics.dcor import distance_correlation
 
 EXTENDING = Path(__file__).resolve().parents[2] / "docs" / "examples"

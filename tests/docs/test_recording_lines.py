@@ -10,7 +10,7 @@ import torch
 
 from vflbench import audit
 from vflbench.attacks.norm import Norm
-from vflbench.messages.manifest import read_manifest
+from vflbench.messages.recording_format import read_manifest
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,12 +5,10 @@ import pickle
 import struct
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hostile_folders import copied, one_batch, refusal
 from mutated_recordings import recordings
-from recordings_by_hand import Told, as_parquet, as_safetensors, framed, safetensors_bytes, table_bytes
+from recordings_by_hand import Told, as_safetensors, framed, safetensors_bytes
 
 from vflbench.attacks.norm import Norm
 from vflbench.run.offline import audit
@@ -45,29 +43,29 @@ def header(described, content=bytes(8 * N), **more):
 GOOD = {"dtype": "I64", "shape": [N], "data_offsets": [0, 8 * N]}
 DEEP = b"[" * 10**5
 SAFETENSORS = {
-    "nothing": (b"", "its header goes beyond its end"),
-    "seven bytes": (b"\x01" * 7, "its header goes beyond its end"),
-    "a header without end": (struct.pack("<Q", 2**63) + b"{}", "its header goes beyond its end"),
-    "a header cut off": (tensors()[:60], "its header goes beyond its end"),
-    "values cut off": (tensors()[:-1], "it is cut off or damaged"),
-    "values cut in the middle": (tensors()[:-30], "it is cut off or damaged"),
-    "more than its values": (tensors() + b"\0", "it is cut off or damaged"),
-    "a pickle": (pickle.dumps({"a": 1}), "its header goes beyond its end"),
+    "nothing": (b"", "can't be read"),
+    "seven bytes": (b"\x01" * 7, "can't be read"),
+    "a header without end": (struct.pack("<Q", 2**63) + b"{}", "can't be read"),
+    "a header cut off": (tensors()[:60], "can't be read"),
+    "values cut off": (tensors()[:-1], "can't be read"),
+    "values cut in the middle": (tensors()[:-30], "can't be read"),
+    "more than its values": (tensors() + b"\0", "can't be read"),
+    "a pickle": (pickle.dumps({"a": 1}), "can't be read"),
     "no JSON": (framed(b"{"), "can't be read"),
-    "a list": (framed(b"[]"), "its header holds no JSON object"),
+    "a list": (framed(b"[]"), "can't be read"),
     "lists without end": (framed(DEEP), "can't be read"),
     "objects without end": (framed(b'{"a":' * 10**5), "can't be read"),
     "bytes that are no text": (framed(b'{"\xff": 1}'), "can't be read"),
     "UTF-16": (framed('{"a": 1}'.encode("utf-16")), "can't be read"),
-    "a name twice": (framed(b'{"a": 1, "a": 1}'), "'a' is there twice"),
+    "a name twice": (framed(b'{"a": 1, "a": 1}'), "can't be read"),
     "a tensor twice": (
         framed(b'{"0/ids": %s, "0/ids": %s}' % ((json.dumps(GOOD).encode(),) * 2), bytes(8 * N)),
         "'0/ids' is there twice",
     ),
     "a number of 10,000 digits": (framed(b'{"a": ' + b"9" * 10_000 + b"}"), "can't be read"),
-    "metadata of numbers": (header(GOOD, __metadata__={"0": 1}), "its __metadata__ must be text by name"),
-    "nested metadata": (header(GOOD, __metadata__={"0": {"epoch": 0}}), "its __metadata__ must be text by name"),
-    "metadata that is text": (header(GOOD, __metadata__="{}"), "its __metadata__ must be text by name"),
+    "metadata of numbers": (header(GOOD, __metadata__={"0": 1}), "can't be read"),
+    "nested metadata": (header(GOOD, __metadata__={"0": {"epoch": 0}}), "can't be read"),
+    "metadata that is text": (header(GOOD, __metadata__="{}"), "can't be read"),
     "metadata that is no JSON": (header(GOOD, __metadata__={"0": "{"}), "metadata of 0"),
     "metadata without end": (header(GOOD, __metadata__={"0": DEEP.decode()}), "metadata of 0"),
     "metadata of another name": (header(GOOD, __metadata__={"0": '{"when": 1}'}), "metadata of 0: when"),
@@ -77,26 +75,26 @@ SAFETENSORS = {
     "another phase": (header(GOOD, __metadata__={"0": '{"phase": "test"}'}), "metadata of 0: phase"),
     "10^18 ids": (
         header({"dtype": "I64", "shape": [10**18], "data_offsets": [0, 8 * 10**18]}),
-        "lists of whole numbers from 0",
+        "can't be read",
     ),
-    "10^17 ids": (header({"dtype": "I64", "shape": [10**17], "data_offsets": [0, 8 * 10**17]}), "cut off or damaged"),
-    "10^18 ids in few bytes": (header({**GOOD, "shape": [10**18]}), "its shape doesn't fit its bytes"),
-    "10^30 ids": (header({**GOOD, "shape": [10**30]}), "lists of whole numbers from 0"),
-    "a shape that overflows": (header({**GOOD, "shape": [2**61, 2**61, 2**61]}), "its shape doesn't fit its bytes"),
-    "a shape below 0": (header({**GOOD, "shape": [-N]}), "lists of whole numbers from 0"),
-    "a shape of reals": (header({**GOOD, "shape": [4.0]}), "lists of whole numbers from 0"),
-    "a shape of truth values": (header({**GOOD, "shape": [True]}), "lists of whole numbers from 0"),
-    "a shape that is text": (header({**GOOD, "shape": "4"}), "lists of whole numbers from 0"),
-    "offsets that go back": (header({**GOOD, "data_offsets": [32, 0]}), "its shape doesn't fit its bytes"),
-    "offsets below 0": (header({**GOOD, "data_offsets": [-32, 0]}), "lists of whole numbers from 0"),
-    "three offsets": (header({**GOOD, "data_offsets": [0, 32, 32]}), "its shape doesn't fit its bytes"),
-    "tensors that overlap": (header(GOOD, **{"0/columns/numeric": GOOD}), "overlap, or there are gaps"),
-    "a gap": (header({**GOOD, "data_offsets": [8, 8 + 8 * N]}, bytes(8 + 8 * N)), "overlap, or there are gaps"),
-    "a description that is a list": (header([1]), "must have dtype, shape and data_offsets"),
-    "a description with more": (header({**GOOD, "code": "x"}), "must have dtype, shape and data_offsets"),
-    "a type of eight bits": (header({**GOOD, "dtype": "F8_E4M3"}), "its type is 'F8_E4M3', and only"),
-    "truth values": (header({**GOOD, "dtype": "BOOL"}), "its type is 'BOOL', and only"),
-    "a type that is a list": (header({**GOOD, "dtype": ["I64"]}), "and only F64"),
+    "10^17 ids": (header({"dtype": "I64", "shape": [10**17], "data_offsets": [0, 8 * 10**17]}), "can't be read"),
+    "10^18 ids in few bytes": (header({**GOOD, "shape": [10**18]}), "can't be read"),
+    "10^30 ids": (header({**GOOD, "shape": [10**30]}), "can't be read"),
+    "a shape that overflows": (header({**GOOD, "shape": [2**61, 2**61, 2**61]}), "can't be read"),
+    "a shape below 0": (header({**GOOD, "shape": [-N]}), "can't be read"),
+    "a shape of reals": (header({**GOOD, "shape": [4.0]}), "can't be read"),
+    "a shape of truth values": (header({**GOOD, "shape": [True]}), "can't be read"),
+    "a shape that is text": (header({**GOOD, "shape": "4"}), "can't be read"),
+    "offsets that go back": (header({**GOOD, "data_offsets": [32, 0]}), "can't be read"),
+    "offsets below 0": (header({**GOOD, "data_offsets": [-32, 0]}), "can't be read"),
+    "three offsets": (header({**GOOD, "data_offsets": [0, 32, 32]}), "can't be read"),
+    "tensors that overlap": (header(GOOD, **{"0/columns/numeric": GOOD}), "can't be read"),
+    "a gap": (header({**GOOD, "data_offsets": [8, 8 + 8 * N]}, bytes(8 + 8 * N)), "can't be read"),
+    "a description that is a list": (header([1]), "can't be read"),
+    "a description with more": (header({**GOOD, "code": "x"}), "can't be read"),
+    "a type of eight bits": (header({**GOOD, "dtype": "F8_E4M3"}), "can't be read"),
+    "truth values": (header({**GOOD, "dtype": "BOOL"}), "can't be read"),
+    "a type that is a list": (header({**GOOD, "dtype": ["I64"]}), "can't be read"),
     "no ids": (safetensors_bytes({"0/embedding/f1": H}), "0/ids: there must be"),
     "ids that are reals": (tensors(ids=IDS * 1.0), "0/ids: there must be"),
     "ids in columns": (tensors(ids=IDS[:, None]), "0/ids: there must be"),
@@ -142,90 +140,6 @@ def test_safetensors_files_that_are_refused(folder):
 
 
 def test_every_way_to_cut_a_shard_off(folder):
-    for content, ending, stride in (
-        (as_safetensors([Told(0, 0, IDS, {"gradient/f1": H})]), "safetensors", 1),
-        (as_parquet([Told(0, 0, IDS, {"gradient/f1": H})]), "parquet", 37),
-    ):
-        for length in range(0, len(content), stride):
-            assert f"a-0.{ending} can't be read: " in refusal(one_batch(folder, content[:length], ending)), length
-
-
-def columns(**changes):
-    """A Parquet shard of one batch, with other columns; None leaves one out."""
-    made = {
-        "epoch": np.zeros(N, np.int32),
-        "step": np.zeros(N, np.int32),
-        "kind": ["gradient"] * N,
-        "layer": ["f1"] * N,
-        "id": IDS,
-        "values": pa.array([[1.0, 2.0]] * N, pa.list_(pa.float32())),
-    }
-    return table_bytes({name: v for name, v in {**made, **changes}.items() if v is not None})
-
-
-def lists(*rows, kind=None):
-    return pa.array(rows, pa.list_(kind or pa.float32()))
-
-
-def two_named_alike():
-    sink = pa.BufferOutputStream()
-    table = pq.read_table(pa.BufferReader(columns()))
-    pq.write_table(table.append_column("id", table.column("id")), sink)
-    return sink.getvalue().to_pybytes()
-
-
-SPLIT = [0, 1, 0, 1]
-PARQUET = {
-    "nothing": (b"", "can't be read"),
-    "text": (b"hello", "can't be read"),
-    "its frame alone": (b"PAR1" + b"\0" * 8 + b"PAR1", "can't be read"),
-    "a footer that is encrypted": (b"PARE" + columns()[4:-4] + b"PARE", "can't be read"),
-    "a footer of 2^31 bytes": (columns()[:-8] + struct.pack("<I", 2**31) + b"PAR1", "can't be read"),
-    "a column twice": (two_named_alike(), "two of its columns have one name"),
-    "ids that are text": (columns(id=["a"] * N), "column id must hold integers, not"),
-    "ids that are times": (columns(id=pa.array(IDS, pa.timestamp("ms"))), "column id must hold integers, not timestamp"),
-    "ids that are reals": (columns(id=IDS * 1.0), "column id must hold integers, not double"),
-    "ids that are truth values": (columns(id=IDS > 1), "column id must hold integers, not bool"),
-    "ids of 2^63": (columns(id=pa.array([2**63 + i for i in range(N)], pa.uint64())), "can't be read"),
-    "a missing id": (columns(id=pa.array([0, 1, 2, None])), "column id has rows without a value"),
-    "an id twice": (columns(id=np.array([0, 1, 2, 1])), "id 1 occurs twice in a batch"),
-    "a missing epoch": (columns(epoch=pa.array([0, 0, 0, None])), "column epoch has rows without a value"),
-    "an epoch below 0": (columns(epoch=np.full(N, -1)), "must be numbers from 0"),
-    "a step of 2^62": (columns(step=np.full(N, 2**62)), "must be numbers from 0"),
-    "a batch in parts": (columns(step=np.array(SPLIT)), "step 0 is there twice or comes too late"),
-    "steps that fall": (columns(step=np.array([3, 3, 1, 1])), "step 1 is there twice or comes too late"),
-    "numbers for kinds": (columns(kind=IDS), "column kind must hold text"),
-    "a missing kind": (columns(kind=["gradient", None, "gradient", "gradient"]), "column kind must hold text"),
-    "an unknown kind": (columns(kind=["labels"] * N), "kind 'labels': it must be embedding, gradient, prediction"),
-    "a kind of 1 MB": (columns(kind=["x" * 10**6] * N), "kind 'xxx"),
-    "an unknown layer": (columns(layer=["../.."] * N), "manifest.json has no layer '../..' of party a"),
-    "a missing layer": (columns(layer=["f1", None, "f1", "f1"]), "column layer must hold text"),
-    "an unknown phase": (columns(phase=["test"] * N), "phase 'test': it must be train, end"),
-    "layers of different ids": (
-        columns(layer=["f1", "f1", "cut", "cut"]),
-        "its ids are not those of the batch's other layers",
-    ),
-    "whole numbers": (columns(values=lists(*[[1, 2]] * N, kind=pa.int32())), "column values must hold lists of float32"),
-    "no lists": (columns(values=H[:, 0].copy()), "column values must hold lists of float32"),
-    "lists of lists": (columns(values=pa.array([[[1.0]]] * N)), "column values must hold lists of float32"),
-    "text in lists": (columns(values=pa.array([["a"]] * N)), "column values must hold lists of float32"),
-    "a missing list": (columns(values=lists([1.0, 2.0], None, [1.0, 2.0], [1.0, 2.0])), "rows without values"),
-    "a missing number": (columns(values=lists([1.0, None], *[[1.0, 2.0]] * 3)), "rows without values"),
-    "empty lists": (columns(values=lists(*[[]] * N)), "or empty ones"),
-    "different lengths": (columns(values=lists([1.0], [1.0, 2.0, 3.0], *[[1.0, 2.0]] * 2)), "lists of different lengths"),
-    "another width": (columns(values=lists(*[[1.0]] * N)), "its width is 1, and manifest.json says 2"),
-    "longer lists": (columns(values=lists(*[[1.0] * 9] * N)), "values are too many for 4 rows"),
-    "NaN": (columns(values=lists(*[[1.0, np.nan]] * N)), "not finite"),
-    "beyond float32": (columns(values=lists(*[[1.0, 1e300]] * N, kind=pa.float64())), "too large for float32"),
-} | {
-    f"no column {name}": (columns(**{name: None}), f"it has no column {name}")
-    for name in ("epoch", "step", "kind", "layer", "id", "values")
-}
-
-
-def test_parquet_files_that_are_refused(folder):
-    audit(one_batch(folder, columns(), "parquet"), {"norm": Norm()}, probe=False)
-    for case, (content, expected) in PARQUET.items():
-        text = refusal(one_batch(folder, content, "parquet"))
-        assert "messages/a-0.parquet can't be read: " in text, (case, text)
-        assert expected in text, (case, text)
+    content = as_safetensors([Told(0, 0, IDS, {"gradient/f1": H})])
+    for length in range(len(content)):
+        assert "a-0.safetensors can't be read: " in refusal(one_batch(folder, content[:length])), length

@@ -3,21 +3,18 @@
 from dataclasses import fields
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recordings_by_hand import Raw, Told, as_parquet, as_safetensors, manifest_of, safetensors_bytes, table_bytes, write
+from recordings_by_hand import Raw, Told, as_safetensors, manifest_of, safetensors_bytes, write
 from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients, Updates
-from vflbench.messages.manifest import Manifest, PartyLayers
 from vflbench.messages.message_batch import FACTS, packed
-from vflbench.messages.message_files import write_batch_file, write_manifest
-from vflbench.messages.private_files import write_private
-from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.recording_format import Manifest, PartyLayers, write_batch_file, write_manifest
+from vflbench.messages.recordings import RecordedMessages, write_private
 from vflbench.messages.round import PrivateBatch
 from vflbench.messages.rules import Rules, Schema
 from vflbench.messages.threat import Seat
@@ -211,18 +208,10 @@ def check(folder, batches):
 
 
 MANIFEST = manifest_of({"a": LAYERS, "b": LAYERS})
-OPTIONS = [
-    {},
-    {"lists": "fixed"},
-    {"lists": "variable", "row_group_size": 1},
-    {"lists": "large", "row_group_size": 7, "compression": "zstd", "data_page_version": "2.0"},
-    {"lists": "variable", "use_dictionary": False, "compression": "none", "data_page_size": 64, "write_batch_size": 1},
-    {"lists": "variable", "write_page_index": True, "store_schema": False, "version": "1.0"},
-]
 
 
 @pytest.mark.parametrize("dtype", [kind if kind == "<f4" else pytest.param(kind, marks=pytest.mark.slow) for kind in DTYPES])
-def test_shards_in_any_number_and_of_both_kinds_read_as_they_were_written(dtype, tmp_path):
+def test_shards_in_any_number_read_as_they_were_written(dtype, tmp_path):
     for seed in range(6):
         rng = np.random.default_rng(seed)
         batches = told(rng, dtype=dtype)
@@ -231,37 +220,10 @@ def test_shards_in_any_number_and_of_both_kinds_read_as_they_were_written(dtype,
             cuts = np.sort(rng.choice(len(of_party), rng.integers(0, 4), replace=False))
             for number, some in enumerate(np.split(np.arange(len(of_party)), cuts)):
                 chosen = [of_party[i] for i in some]
-                options = OPTIONS[rng.integers(len(OPTIONS))] | ({"version": "2.6"} if dtype == "<f2" else {})
-                if chosen and rng.random() < 0.5:
-                    order = rng if rng.random() < 0.7 else None
-                    shards[f"{party}-{9 - number}.parquet"] = as_parquet(chosen, order, **options)
-                elif chosen:
-                    rng.shuffle(chosen)
+                rng.shuffle(chosen)
+                if chosen:
                     shards[f"{party}-{number:03}.safetensors"] = as_safetensors(chosen)
         check(write(tmp_path / f"{seed}", MANIFEST, shards, {}), batches)
-
-
-@pytest.mark.slow
-def test_every_way_of_writing_parquet_reads_alike(tmp_path):
-    for number, options in enumerate(OPTIONS):
-        for seed in range(2):
-            rng = np.random.default_rng(seed)
-            batches = told(rng, kinds=("embedding", "gradient") if seed else ("gradient", "embedding"))
-            shuffled = as_parquet(batches["a"], rng if seed else None, **options)
-            shards = {"a-0.parquet": shuffled, "b-0.safetensors": as_safetensors(batches["b"])}
-            check(write(tmp_path / f"{number} {seed}", MANIFEST, shards, {}), batches)
-
-
-@pytest.mark.slow
-def test_more_rows_than_are_read_at_a_time(tmp_path):
-    """Batches that begin and end within row groups and record batches; rows of all layers mixed."""
-    rng, ids = np.random.default_rng(0), np.arange(3000) * 11 - 5
-    batches = [Told(0, step, rng.permutation(ids)[:n], {}) for step, n in enumerate((2999, 1, 1500, 2048, 3000))]
-    for one in batches:
-        one.values = {f"{k}/f2": rng.standard_normal((len(one.ids), 3)).astype("<f4") for k in ("embedding", "gradient")}
-    for name, options in {"one group": {}, "small groups": {"row_group_size": 1000}}.items():
-        shards = {"a-0.parquet": as_parquet(batches, rng, lists="variable", **options)}
-        check(write(tmp_path / name, MANIFEST, shards, {}), {"a": batches})
 
 
 def test_step_ten_comes_after_step_two_whatever_the_names_of_files_and_tensors(tmp_path):
@@ -275,7 +237,6 @@ def test_step_ten_comes_after_step_two_whatever_the_names_of_files_and_tensors(t
         (
             {"a-0.safetensors": safetensors_bytes(by_name)},
             {f"a-{200 - step}.safetensors": as_safetensors([batch]) for step, batch in one.items()},
-            {"a-2.parquet": as_parquet([one[0], one[2]]), "a-10.parquet": as_parquet([one[10], one[100]])},
         )
     ):
         recording = RecordedMessages(write(tmp_path / str(number), MANIFEST, shards, {}))
@@ -288,15 +249,15 @@ def test_step_ten_comes_after_step_two_whatever_the_names_of_files_and_tensors(t
 def test_the_end_of_an_epoch_is_told_from_its_first_step(tmp_path):
     first = Told(1, 0, np.arange(2), {"embedding/f2": np.zeros((2, 3), "<f4")})
     end = Told(1, 0, np.arange(5), {"embedding/f2": np.ones((5, 3), "<f4")}, "end")
-    for name, content in (("a-0.safetensors", as_safetensors([end, first])), ("a-0.parquet", as_parquet([end, first]))):
-        recording = RecordedMessages(write(tmp_path / name, MANIFEST, {name: content}, {}))
-        assert recording.epochs == {1: [0]}
-        (round_,) = recording.rounds(1)
-        assert round_.facts["a"][Embeddings].layers["f2"].sum() == 0
-        again = recording.end_of_epoch(1)
-        assert again.ids.tolist() == [0, 1, 2, 3, 4]
-        assert again.facts["a"][Embeddings].layers["f2"].sum() == 15
-        assert recording.end_of_epoch(0) is None
+    content = as_safetensors([end, first])
+    recording = RecordedMessages(write(tmp_path / "r", MANIFEST, {"a-0.safetensors": content}, {}))
+    assert recording.epochs == {1: [0]}
+    (round_,) = recording.rounds(1)
+    assert round_.facts["a"][Embeddings].layers["f2"].sum() == 0
+    again = recording.end_of_epoch(1)
+    assert again.ids.tolist() == [0, 1, 2, 3, 4]
+    assert again.facts["a"][Embeddings].layers["f2"].sum() == 15
+    assert recording.end_of_epoch(0) is None
 
 
 def test_bfloat16_of_other_writers(tmp_path):
@@ -320,28 +281,10 @@ def test_a_kind_that_one_party_or_batch_lacks_was_withheld(tmp_path):
     assert [dict(f[Gradients].layers) for f in (second.facts["a"], first.facts["b"], second.facts["b"])] == [{}, {}, {}]
 
 
-def test_parquet_written_without_our_types(tmp_path):
-    """Small integers, dictionaries of text, no phase, more columns, and columns in another order."""
-    table = {
-        "note": ["x"] * 4,
-        "values": pa.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]] * 2, pa.list_(pa.float32())),
-        "id": pa.array([7, 8, 7, 8], pa.uint8()),
-        "layer": pa.array(["f2"] * 4).dictionary_encode(),
-        "kind": pa.array(["gradient"] * 4).dictionary_encode(),
-        "step": pa.array([0, 0, 5, 5], pa.int16()),
-        "epoch": pa.array([0] * 4, pa.uint64()),
-    }
-    recording = RecordedMessages(write(tmp_path / "r", MANIFEST, {"a-0.parquet": table_bytes(table)}, {}))
-    assert recording.epochs == {0: [0, 5]}
-    for round_ in recording.rounds(0):
-        assert round_.ids.tolist() == [7, 8]
-        assert round_.facts["a"][Gradients].layers["f2"].tolist() == [[1, 2, 3], [4, 5, 6]]
-
-
 def test_rounds_may_be_read_in_any_order_and_again(tmp_path):
     rng = np.random.default_rng(3)
     batches = told(rng, parties=("a",))
-    shards = {"a-0.parquet": as_parquet(batches["a"], rng, row_group_size=20)}
+    shards = {"a-0.safetensors": as_safetensors(batches["a"])}
     recording = RecordedMessages(write(tmp_path / "r", MANIFEST, shards, {}))
     read = []
     for order in (sorted(recording.epochs), sorted(recording.epochs, reverse=True)):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vflbench.errors import UserError
-from vflbench.messages.score_files import ordered
+from vflbench.messages.tables import ordered
 from vflbench.metrics.canary import Guesses, guess
 from vflbench.metrics.leakage import LeakTable, class_figures
 from vflbench.numerics.auc import array_of, auc

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from vflbench.attacks.norm import Norm
-from vflbench.messages.manifest import Claims, LabelDpClaim, Manifest, PartyLayers
-from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
+from vflbench.messages.recording_format import Claims, LabelDpClaim, Manifest, PartyLayers, write_batch_file, write_manifest
+from vflbench.messages.tables import write_rows
 from vflbench.run.offline import audit
 
 EPOCHS, ROWS, BATCH = 3, 3000, 250

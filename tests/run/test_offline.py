@@ -22,7 +22,7 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, Known, OwnModel
-from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.threat import Seat, Threat
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.results.recorder import write_rows

@@ -17,11 +17,9 @@ from vflbench.attacks.spectral import Spectral
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions
-from vflbench.messages.manifest import Manifest, PartyLayers
-from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.row_files import read_labels
-from vflbench.messages.run_head import RunHead
+from vflbench.messages.recording_format import Manifest, PartyLayers, RunHead, write_batch_file, write_manifest
+from vflbench.messages.tables import read_labels, write_rows
 from vflbench.messages.threat import Seat, Threat
 from vflbench.results.schema import Leak
 from vflbench.run.offline import audit, grade, write_scores

@@ -19,7 +19,7 @@ from vflbench.cli.config import composed, current_config, names, own_options, pl
 from vflbench.cli.main import NOT_JUDGED, TOO_MUCH, Judged, fail
 from vflbench.cli.mistakes import describe, leaving_errors
 from vflbench.errors import UserError
-from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.recordings import RecordedMessages
 from vflbench.places import config_folder
 from vflbench.report.page import Wishes, write_report
 from vflbench.report.terminal import result_text, write_table

@@ -20,11 +20,10 @@ from vflbench.generators import Generators
 from vflbench.messages.envelope import Content, encode
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, OwnColumns
-from vflbench.messages.manifest import MANIFEST, MESSAGES, Manifest, PartyLayers
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.message_batch import FACTS, packed
 from vflbench.messages.message_content import Receiving, Sending
-from vflbench.messages.message_files import write_batch_file, write_manifest
+from vflbench.messages.recording_format import MANIFEST, MESSAGES, Manifest, PartyLayers, write_batch_file, write_manifest
 from vflbench.messages.round import Facts
 from vflbench.protocols.base import Seating
 from vflbench.protocols.parties import NonLabelParty

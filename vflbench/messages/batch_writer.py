@@ -11,9 +11,9 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.collected_labels import CollectedLabels
-from vflbench.messages.manifest import LABEL_PARTY
 from vflbench.messages.message_batch import FLOATS, type_name
 from vflbench.messages.recording_folder import MOST_STEPS, RecordingFolder
+from vflbench.messages.recording_format import LABEL_PARTY
 from vflbench.messages.row_ids import row_ids
 
 

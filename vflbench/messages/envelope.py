@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflbench.messages.manifest import no_name_twice
+from vflbench.messages.recording_format import no_name_twice
 
 Content = Mapping[str, Any]
 """None, bool, int, float, str, Tensor, and lists and dicts of them."""

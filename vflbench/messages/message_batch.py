@@ -1,15 +1,22 @@
-"""One party's messages about one batch as a file has them, and as facts."""
+"""One party's messages about one batch: read from a file, checked, and as facts."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, BinaryIO
 
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter
+from safetensors import safe_open
 from torch import Tensor
 
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions, SummedGradients, Updates
-from vflbench.messages.manifest import LAYER, Manifest
+from vflbench.messages.recording_format import LAYER, Manifest, Phase, checked, no_name_twice, refuse_constant
 from vflbench.messages.rules import Rules
+from vflbench.plain_files import check_plain
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 _PER_ROW = ("embedding", "gradient", "received", "prediction", "columns")
@@ -167,11 +174,126 @@ def in_order_of(ids: Tensor, batch: Batch) -> Batch:
     return Batch(batch.ids[place], moved)
 
 
-def without(batch: Batch, *kinds: str) -> Batch:
-    """The same without messages of these kinds."""
-    return replace(batch, tensors={n: v for n, v in batch.tensors.items() if n.partition("/")[0] not in kinds})
-
-
 def type_name(values: Tensor) -> str:
     """float32 for torch.float32."""
     return str(values.dtype).removeprefix("torch.")
+
+
+_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
+"""Types of safetensors that are read, and torch's names for them."""
+
+
+MOST_STEPS = 10**9
+"""Of an epoch, that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A tensor in a file: the first byte, its shape, and the name of its type in torch."""
+
+    start: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * getattr(torch, self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class When:
+    """When a batch was met."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    epoch: Annotated[int, Field(ge=0, lt=10**6)] = 0
+    step: Annotated[int, Field(ge=0, lt=MOST_STEPS)] | None = None
+    phase: Phase = "train"
+
+
+_WHEN = TypeAdapter(When)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a batch is: epoch, step and phase, its file, and where its tensors are there, by `KIND/NAME` and
+    `ids`. kinds: of its messages. types: of them.
+    """
+
+    epoch: int
+    step: int
+    phase: Phase
+    path: Path
+    parts: Mapping[str, Part]
+    kinds: frozenset[str]
+    types: frozenset[str]
+
+
+def read_parts(path: Path) -> tuple[dict[str, str], dict[str, Part]]:
+    """The metadata of a safetensors file, and where each tensor is. Raises ValueError, or what the library raises."""
+    check_plain(path)
+    with safe_open(path, framework="np") as file:  # refuses what is cut off, or whose tensors overlap
+        metadata = file.metadata() or {}
+    with path.open("rb") as raw:
+        length = int.from_bytes(raw.read(8), "little")
+        described = json.loads(raw.read(length), object_pairs_hook=no_name_twice)
+    described.pop("__metadata__", None)
+    unread = [(name, one["dtype"]) for name, one in described.items() if one["dtype"] not in _TYPES]
+    if unread:
+        raise ValueError(f"{unread[0][0][:120]!r}: its type is {unread[0][1]!r}, and only {', '.join(_TYPES)} are read")
+    parts = {
+        name: Part(8 + length + one["data_offsets"][0], tuple(one["shape"]), _TYPES[one["dtype"]])
+        for name, one in described.items()
+    }
+    return metadata, parts
+
+
+def read_part(file: BinaryIO, part: Part) -> Tensor:
+    """A copy of its values."""
+    values = torch.empty(part.shape, dtype=getattr(torch, part.dtype))
+    file.seek(part.start)
+    if file.readinto(memoryview(values.view(-1).view(torch.uint8).numpy())) < part.bytes:  # type: ignore[attr-defined]
+        raise ValueError("the file ends too early")
+    return values
+
+
+def read_places(path: Path, party: str, manifest: Manifest) -> Iterator[Place]:
+    """The batches of a file of one party, in the order of their numbers. Names, shapes and types of all tensors are checked.
+
+    Raises ValueError, or what safetensors raises, for another file.
+    """
+    metadata, parts = read_parts(path)
+    batches: dict[str, dict[str, Part]] = {}
+    for name, part in parts.items():
+        step, _, rest = name.partition("/")
+        if not (step.isascii() and step.isdecimal() and len(step) < 12 and step == str(int(step)) and rest):
+            raise ValueError(f"{name[:120]!r} is no `STEP/KIND/NAME`")
+        batches.setdefault(step, {})[rest] = part
+    for step in sorted(batches, key=int):
+        yield _place(path, step, batches[step], metadata.get(step, "{}"), party, manifest)
+
+
+def _place(path: Path, step: str, parts: Mapping[str, Part], when: str, party: str, manifest: Manifest) -> Place:
+    check_bytes(sum(part.bytes for part in parts.values()), step)
+    ids = parts.get("ids")
+    if ids is None or len(ids.shape) != 1 or ids.dtype != "int64":
+        raise ValueError(f"{step}/ids: there must be (n,) int64 ids of its rows")
+    if not ids.shape[0]:
+        raise ValueError(f"{step}/ids: it is a batch of no rows")
+    types = {name: part.dtype for name, part in parts.items() if name != "ids"}
+    for name, dtype in types.items():
+        check_shape(name, parts[name].shape, dtype, ids.shape[0], party, manifest)
+    try:
+        met: When = checked(_WHEN, json.loads(when, object_pairs_hook=no_name_twice, parse_constant=refuse_constant))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"metadata of {step}: {' '.join(str(error).split()) or 'it is nested too deeply'}") from error
+    kinds = frozenset(name.partition("/")[0] for name in types)
+    floats = frozenset(dtype for name, dtype in types.items() if name.startswith(("embedding/", "gradient/")))
+    return Place(met.epoch, int(step) if met.step is None else met.step, met.phase, path, parts, kinds, floats)
+
+
+def read_batch(place: Place, *, ids_alone: bool = False) -> Batch:
+    """What stands there. ids_alone: without its messages."""
+    with place.path.open("rb") as file:
+        tensors = {n: read_part(file, part) for n, part in place.parts.items() if n == "ids" or not ids_alone}
+    return Batch(tensors.pop("ids"), tensors)

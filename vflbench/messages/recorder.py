@@ -14,8 +14,8 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.collected_labels import CollectedLabels
-from vflbench.messages.manifest import LABEL_PARTY
 from vflbench.messages.recording_folder import RecordingFolder
+from vflbench.messages.recording_format import LABEL_PARTY
 from vflbench.messages.repeated_rows import AGAIN, RepeatedRows
 from vflbench.messages.watched_batch import WatchedBatch
 

@@ -13,11 +13,20 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.collected_labels import CollectedLabels
-from vflbench.messages.manifest import FORMAT_PAGE, LABELS, MANIFEST, MESSAGES, PARTY, Manifest, checked, read_manifest
-from vflbench.messages.message_files import write_batch_file, write_manifest, write_rows
-from vflbench.messages.parquet_shard import ParquetShard
-from vflbench.messages.row_files import read_labels
-from vflbench.messages.safetensors_shard import SafetensorsShard
+from vflbench.messages.message_batch import read_places
+from vflbench.messages.recording_format import (
+    FORMAT_PAGE,
+    LABELS,
+    MANIFEST,
+    MESSAGES,
+    PARTY,
+    Manifest,
+    checked,
+    read_manifest,
+    write_batch_file,
+    write_manifest,
+)
+from vflbench.messages.tables import read_labels, write_rows
 
 MOST_STEPS = 10**8  # of an epoch: a batch's file has the number epoch * MOST_STEPS + step
 _MANIFEST = TypeAdapter(Manifest)
@@ -92,9 +101,8 @@ class RecordingFolder:
             return set()
         manifest, found = read_manifest(self.folder), set[tuple[int, int]]()
         for path in files:
-            reader = ParquetShard if path.suffix == ".parquet" else SafetensorsShard
             try:
-                places = list(reader(path, _party_of(path) or "", manifest).places())
+                places = list(read_places(path, _party_of(path) or "", manifest))
             except Exception as error:  # whatever a library makes of a damaged file
                 problem = f"{path.name} can't be read: {' '.join(str(error).split()) or type(error).__name__}"
                 raise UserError(problem, key="recording", value=self.folder) from error
@@ -191,7 +199,7 @@ class RecordingFolder:
 def _party_of(path: Path) -> str | None:
     """media of `media-000.safetensors`; None for a file of another kind."""
     party, dash, number = path.stem.rpartition("-")
-    return party if dash and number.isdecimal() and path.suffix in (".safetensors", ".parquet") else None
+    return party if dash and number.isdecimal() and path.suffix == ".safetensors" else None
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

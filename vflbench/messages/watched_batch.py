@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.manifest import LAYER
 from vflbench.messages.message_batch import FLOATS, type_name
+from vflbench.messages.recording_format import LAYER
 from vflbench.messages.row_ids import row_ids
 
 

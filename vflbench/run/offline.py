@@ -22,13 +22,10 @@ from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
-from vflbench.messages.manifest import LABELS, MOST_CLASSES, Figures, checked, read_json
-from vflbench.messages.message_files import write_json
-from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.recording_format import LABELS, MOST_CLASSES, RUN, Figures, RunHead, checked, read_json, write_json
+from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.round import Round
-from vflbench.messages.row_files import named_labels
-from vflbench.messages.run_head import RUN, RunHead
-from vflbench.messages.score_files import SCORES, ScoredRows, ScoreWriter, ordered, read_scores
+from vflbench.messages.tables import SCORES, ScoredRows, ScoreWriter, named_labels, ordered, read_scores
 from vflbench.messages.threat import Seat
 from vflbench.metrics.leakage import Key, LeakTable, between, checked_scores
 from vflbench.numerics.auc import array_of

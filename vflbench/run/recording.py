@@ -21,37 +21,31 @@ from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import (
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Embeddings,
-    Known,
-    OwnColumns,
-    OwnModel,
-    Updates,
-)
-from vflbench.messages.manifest import (
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns, OwnModel, Updates
+from vflbench.messages.message_batch import FACTS, packed
+from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.recording_format import (
     FEATURES,
     KNOWN,
     LABEL_PARTY,
     LABELS,
     MANIFEST,
     MESSAGES,
+    RUN,
+    SAMPLES,
     Claims,
     LabelDpClaim,
     Manifest,
     PartyLayers,
+    RunHead,
     read_manifest,
+    write_batch_file,
+    write_json,
+    write_manifest,
 )
-from vflbench.messages.message_batch import FACTS, packed
-from vflbench.messages.message_files import write_batch_file, write_json, write_manifest, write_rows
-from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.private_files import write_private
-from vflbench.messages.recorded_messages import RecordedMessages
+from vflbench.messages.recordings import RecordedMessages, write_private
 from vflbench.messages.round import Facts, Round
-from vflbench.messages.row_files import Labels, named_labels, read_features, read_ids, read_labels
-from vflbench.messages.run_head import RUN, SAMPLES, RunHead
+from vflbench.messages.tables import Labels, named_labels, read_features, read_ids, read_labels, write_rows
 from vflbench.messages.threat import Seat
 from vflbench.messages.view import Unavailable
 from vflbench.metrics.privacy import Release

@@ -1,4 +1,4 @@
-"""The manifest of recorded messages: what holds for all batches. docs/reference/messages.md describes the format."""
+"""The format of recorded messages, docs/reference/messages.md: manifest, head of a run, and files that are written."""
 
 import json
 import re
@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from safetensors.torch import save
+from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.rules import Rules
 from vflbench.options import Count
-from vflbench.plain_files import in_a_line, open_plain
+from vflbench.plain_files import in_a_line, is_there, open_plain, replaced
 
 FORMAT = "vflbench-messages/1"
 FORMAT_PAGE = "the documentation, The format of recorded messages"
@@ -21,7 +23,7 @@ FORMAT_PAGE = "the documentation, The format of recorded messages"
 MANIFEST, MESSAGES, LABELS, KNOWN, FEATURES = "manifest.json", "messages", "labels.parquet", "known.parquet", "features"
 LABEL_PARTY = "label"
 
-MOST_BYTES = 2**20  # of manifest.json and of run.json
+_MOST_JSON = 2**20  # bytes of manifest.json and of run.json
 MOST_CLASSES = 1000
 MOST_PARTIES = 64
 MOST_LAYERS = 1000
@@ -145,9 +147,9 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     """A JSON object of at most 1 MB. Raises UserError."""
     try:
         with open_plain(folder / name) as file:
-            text = file.read(MOST_BYTES + 1)
-        if len(text) > MOST_BYTES:
-            raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
+            text = file.read(_MOST_JSON + 1)
+        if len(text) > _MOST_JSON:
+            raise ValueError(f"it is larger than {_MOST_JSON:,} bytes")
         content = json.loads(text.decode(), parse_constant=refuse_constant, object_pairs_hook=no_name_twice)
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
@@ -182,4 +184,122 @@ def no_name_twice(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"{name[:80]!r} is there twice")
+    return made
+
+
+RUN = "run.json"
+SAMPLES = "samples"
+"""A folder: rows that the run drew from data of which it holds a part at a time, by how many it asked for."""
+
+Rows = Annotated[int, Field(ge=0, le=10**12)]
+Steps = Annotated[int, Field(ge=0, lt=10**7)]
+
+
+@dataclass(frozen=True)
+class RunHead:
+    """seed, batches, epochs, probe, dcor: of the run, as `audit.batches` and so on. steps: rounds of each epoch, recorded or
+    not. recorded: steps of each epoch whose rounds are recorded, where not all are. cheating: parties with an adversary.
+    threads: of torch, on which last bits depend. test_rows: of class 0 and of class 1, on which the model is tested; None
+    for more classes.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    batches: Count | Literal["all", "auto"] = "auto"
+    epochs: Literal["all", "last"] = "all"
+    probe: bool = True
+    dcor: bool = False
+    cheating: Sequence[str] = ()
+    steps: Annotated[Sequence[Steps], Field(max_length=10**4)] = field(default_factory=list)
+    recorded: Sequence[Sequence[Steps]] = field(default_factory=list)
+    threads: Annotated[int, Field(ge=1, le=4096)] = 1
+    test_rows: tuple[Rows, Rows] | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> "RunHead | None":
+        """None where the recording is of another program. Raises UserError."""
+        if not is_there(folder / RUN):
+            return None
+        content = read_json(folder, RUN)
+        try:
+            return checked(_HEAD, content)
+        except ValueError as error:
+            raise UserError(f"{RUN} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
+
+    def check_rounds(self, epochs: Mapping[int, Sequence[int]], folder: Path) -> None:
+        """Raises UserError for recorded rounds of which the run doesn't speak: they would not be attacked.
+
+        epochs: epoch -> its recorded steps.
+        """
+        count = len(self.steps)
+        for epoch, steps in epochs.items():
+            problem = f"{count} epochs, and there are messages of epoch {epoch}"
+            if epoch < count:
+                problem = f"{self.steps[epoch]} steps in epoch {epoch}, and there are messages of step {steps[-1]}"
+            if epoch >= count or steps[-1] >= self.steps[epoch]:
+                raise UserError(f"{RUN} speaks of {problem}", key="recording", value=folder)
+
+    def expected(self, epoch: int, *, complete: bool) -> Sequence[int]:
+        """The steps of an epoch that must be recorded."""
+        if complete:
+            return range(self.steps[epoch])
+        return self.recorded[epoch] if epoch < len(self.recorded) else ()
+
+
+_HEAD: TypeAdapter[RunHead] = TypeAdapter(RunHead)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write manifest.json, and make the folder."""
+    (folder / MESSAGES).mkdir(parents=True, exist_ok=True)
+    write_json(folder / MANIFEST, manifest.plain())
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """In place of an earlier file, whole or not at all."""
+    with replaced(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False), encoding="utf-8")
+
+
+def write_batch_file(
+    folder: Path,
+    party: str,
+    number: int,
+    ids: Tensor,
+    tensors: Mapping[str, Tensor],
+    *,
+    epoch: int,
+    step: int,
+    phase: Phase = "train",
+) -> Path:
+    """Write the messages of one party about one batch, in place of an earlier file of this number. Returns its path.
+
+    ids: (n,) int64, no row twice. tensors: `KIND/NAME` -> values, as `embedding/f1` -> (n, d). number: of the file; batches
+    are read in the order of epoch and step, whatever their files' numbers.
+    """
+    if not PARTY.fullmatch(party):
+        raise UserError("letters, digits, `_`, `-` and `.` make a party's name, 64 at most", key="party", value=party)
+    for name in tensors:
+        if not LAYER.fullmatch(name.partition("/")[2]):
+            raise UserError(
+                "a layer's name has 1 to 200 characters, none of them control", key="layer", value=repr(name)[:80]
+            )
+    content = {f"{step}/ids": ids, **{f"{step}/{name}": values for name, values in tensors.items()}}
+    plain = {name: values.detach().cpu().contiguous() for name, values in content.items()}
+    place = json.dumps({"epoch": epoch, "step": step, "phase": phase})
+    path = folder / MESSAGES / f"{party}-{number:08d}.safetensors"
+    with replaced(path) as temporary:
+        temporary.write_bytes(save(_own_memory(plain), {str(step): place}))
+    return path
+
+
+def _own_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same without two tensors in the same memory, which the format doesn't have."""
+    seen: set[int] = set()
+    made = {}
+    for name, values in tensors.items():
+        place = values.untyped_storage().data_ptr()
+        made[name] = values.clone() if values.numel() and place in seen else values
+        seen.add(place)
     return made

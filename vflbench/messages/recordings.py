@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGradients
-from vflbench.messages.manifest import MESSAGES, Phase, read_manifest
-from vflbench.messages.message_batch import FACTS, Batch, check_values, facts_of, in_order_of
-from vflbench.messages.parquet_shard import ParquetShard
-from vflbench.messages.private_files import read_private
-from vflbench.messages.round import Facts, Round
-from vflbench.messages.safetensors_shard import Place, SafetensorsShard
+from vflbench.messages.message_batch import (
+    FACTS,
+    Batch,
+    Place,
+    check_bytes,
+    check_values,
+    facts_of,
+    in_order_of,
+    read_batch,
+    read_part,
+    read_parts,
+    read_places,
+)
+from vflbench.messages.recording_format import MESSAGES, Phase, read_manifest
+from vflbench.messages.round import Facts, PrivateBatch, Round
 from vflbench.messages.threat import Seat
-from vflbench.plain_files import in_a_line
+from vflbench.plain_files import in_a_line, is_there, replaced
 
-_NAME = re.compile(r"(\w[\w.-]{0,63})-([0-9]{1,18})\.(safetensors|parquet)")
-_READERS: Mapping[str, type[SafetensorsShard] | type[ParquetShard]] = {
-    "safetensors": SafetensorsShard,
-    "parquet": ParquetShard,
-}
+_NAME = re.compile(r"(\w[\w.-]{0,63})-[0-9]{1,18}\.safetensors")
 MOST_BATCHES = 10**6
-Shard = SafetensorsShard | ParquetShard
 
 
 @dataclass
@@ -57,9 +63,9 @@ class RecordedMessages:
             raise UserError("there is no such folder", key="recording", value=folder)
         self.manifest = read_manifest(self.folder)
         self.coverage: dict[str, Coverage] = {}
-        self._places: dict[tuple[Phase, int, int], dict[str, tuple[Shard, Place]]] = {}
-        for path, party, ending in self._files():
-            self._index(path, party, ending)
+        self._places: dict[tuple[Phase, int, int], dict[str, Place]] = {}
+        for path, party in self._files():
+            self._index(path, party)
         if not any(phase == "train" for phase, _, _ in self._places):
             raise UserError("there are no messages of training in its folder messages", key="recording", value=folder)
         self._refuse_absent_parties()
@@ -129,27 +135,27 @@ class RecordedMessages:
         """(n,) ids of these rows; (0,) if that isn't recorded."""
         if ("end", epoch, 0) not in self._places:
             return torch.empty(0, dtype=torch.int64)
-        shard, place = next(iter(self._places["end", epoch, 0].values()))
-        with self._explained(shard.path):
-            return torch.from_numpy(shard.read_ids(place))
+        return self._ids(next(iter(self._places["end", epoch, 0].values())))
 
     def ids(self, epoch: int) -> Iterator[np.ndarray]:
         """The ids of each recorded round of an epoch."""
         for step in self.epochs.get(epoch, ()):
-            shard, place = next(iter(self._places["train", epoch, step].values()))
-            with self._explained(shard.path):
-                yield shard.read_ids(place)
+            yield self._ids(next(iter(self._places["train", epoch, step].values()))).numpy()
 
-    def _batch(self, shard: Shard, place: Place) -> Batch:
+    def _ids(self, place: Place) -> Tensor:
+        with self._explained(place.path):
+            return read_batch(place, ids_alone=True).ids
+
+    def _batch(self, place: Place) -> Batch:
         """What one party has of a batch, checked."""
-        with self._explained(shard.path):
-            batch = shard.read(place)
+        with self._explained(place.path):
+            batch = read_batch(place)
             check_values(batch)
             return batch
 
     def _round(self, phase: Phase, epoch: int, step: int) -> Round:
         facts: dict[str, Facts] = {}
-        batches = {party: self._batch(*found) for party, found in self._places[phase, epoch, step].items()}
+        batches = {party: self._batch(place) for party, place in self._places[phase, epoch, step].items()}
         ids = next(iter(batches.values())).ids
         for party, batch in batches.items():
             if not torch.equal(ids, batch.ids):
@@ -175,7 +181,7 @@ class RecordedMessages:
             del made[OwnColumns]
         return made
 
-    def _files(self) -> Iterator[tuple[Path, str, str]]:
+    def _files(self) -> Iterator[tuple[Path, str]]:
         """Shards by name. Raises UserError for anything else where messages are expected."""
         folder = self.folder / MESSAGES
         if not folder.is_dir() or folder.is_symlink():
@@ -185,22 +191,19 @@ class RecordedMessages:
                 continue  # of a recorder that was stopped
             name = _NAME.fullmatch(path.name)
             if name is None or path.is_symlink() or not path.is_file():
-                raise self._unreadable(path, "only files PARTY-NNN.safetensors and PARTY-NNN.parquet belong there")
+                raise self._unreadable(path, "only files PARTY-NNN.safetensors belong there")
             if name[1] not in self.manifest.parties:
                 raise self._unreadable(path, f"manifest.json has no party {name[1]}")
-            yield path, name[1], name[3]
+            yield path, name[1]
 
-    def _index(self, path: Path, party: str, ending: str) -> None:
+    def _index(self, path: Path, party: str) -> None:
         coverage = self.coverage.setdefault(party, Coverage())
         with self._explained(path):
-            shard = _READERS[ending](path, party, self.manifest)
-            for place in shard.places():
+            for place in read_places(path, party, self.manifest):
                 parties = self._places.setdefault((place.phase, place.epoch, place.step), {})
                 if party in parties:
-                    where = f"epoch {place.epoch}, step {place.step}"
-                    more = "" if ending == "safetensors" else "; the rows of a batch must stand together"
-                    raise ValueError(f"{where} of party {party} is there twice{more}")
-                parties[party] = shard, place
+                    raise ValueError(f"epoch {place.epoch}, step {place.step} of party {party} is there twice")
+                parties[party] = place
                 if place.phase == "train":
                     coverage.batches += 1
                     coverage.kinds.update(place.kinds)
@@ -208,23 +211,53 @@ class RecordedMessages:
                 if len(self._places) > MOST_BATCHES:
                     raise ValueError(f"there are more than {MOST_BATCHES:,} batches")
 
-    def _explained(self, path: Path) -> _Explained:
-        return _Explained(self, path)
+    @contextmanager
+    def _explained(self, path: Path) -> Iterator[None]:
+        """Whatever a library raises about a file's content becomes one paragraph."""
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:
+            raise self._unreadable(path, error) from error
 
     def _unreadable(self, path: Path, reason: object) -> UserError:
         name = in_a_line(path.relative_to(self.folder), 200)
         return UserError(f"{name} can't be read: {in_a_line(reason)}", key="recording", value=self.folder)
 
 
-class _Explained:
-    """Whatever a library raises about a file's content becomes one paragraph."""
+PRIVATE = "private"
 
-    def __init__(self, recording: RecordedMessages, path: Path):
-        self._recording, self._path = recording, path
 
-    def __enter__(self) -> None:
-        pass
+def write_private(folder: Path, epoch: int, step: int, batch: PrivateBatch) -> None:
+    """Write the private batch of a round, in place of an earlier one."""
+    path = _path(folder, epoch, step)
+    path.parent.mkdir(exist_ok=True)
+    tensors = {"x": batch.x, "y": batch.y, "steps": batch.steps}
+    plain = {name: values.detach().cpu().clone().contiguous() for name, values in tensors.items()}
+    with replaced(path) as temporary:
+        save_file(plain, os.fspath(temporary), metadata={"owner": batch.owner})
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, UserError | GeneratorExit):
-            raise self._recording._unreadable(self._path, error) from error
+
+def read_private(folder: Path, epoch: int, step: int) -> PrivateBatch | None:
+    """The private batch of a round; None if there is none. Raises UserError for a file that holds something else."""
+    path = _path(folder, epoch, step)
+    if not is_there(path):
+        return None
+    try:
+        metadata, parts = read_parts(path)
+        check_bytes(sum(part.bytes for part in parts.values()), path.name)
+        with path.open("rb") as file:
+            x, y, steps = (read_part(file, parts[name]) for name in ("x", "y", "steps"))
+        if x.ndim != 2 or y.ndim != 1 or steps.ndim != 1 or not len(x) == len(y) == len(steps):
+            raise ValueError("x must be (m, d), y and steps (m,)")
+        if not bool(x.double().isfinite().all()) or not bool(y.abs().eq(1).all()) or steps.dtype.is_floating_point:
+            raise ValueError("x must be finite, y -1 or 1, steps whole numbers")
+    except Exception as error:  # whatever comes of content that no recorder has written
+        problem = f"{path.relative_to(folder)} can't be read: {in_a_line(error)}"
+        raise UserError(problem, key="recording", value=folder) from error
+    return PrivateBatch(metadata.get("owner", "")[:200], x, y, steps.to(torch.int64))
+
+
+def _path(folder: Path, epoch: int, step: int) -> Path:
+    return folder / PRIVATE / f"{epoch:04d}_{step:08d}.safetensors"

@@ -1,0 +1,329 @@
+"""Tables beside recorded messages: labels.parquet, known.parquet, features.parquet, and scores.parquet.
+
+Scores go between those who have the messages and those who have the labels. Their column `exact` is 1 if scores were float64
+and not float32, plus 2 if candidates were.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from torch import Tensor
+
+from vflbench.errors import UserError
+from vflbench.messages.recording_format import LAYER
+from vflbench.numerics.auc import array_of
+from vflbench.plain_files import check_plain, in_a_line, replaced, temporary_beside
+
+MOST_ROWS = 2 * 10**8
+MOST_VALUES = 10**9  # of features, which are held in memory
+_MOST_NAMES = 20_000
+
+
+@dataclass(frozen=True)
+class Labels:
+    """ids, labels: (n,) int64, in the order of the file. canary: (n,) bool, rows whose label is a coin. rows: a
+    hexadecimal digest of the rows before there were coins, where the file has one.
+    """
+
+    ids: np.ndarray
+    labels: np.ndarray
+    canary: np.ndarray
+    rows: str = ""
+
+
+@dataclass(frozen=True)
+class Features:
+    """A party's own columns. ids: (n,) int64. numeric: (n, k) float32. categorical: (n, c) int32 ids."""
+
+    ids: np.ndarray
+    numeric: np.ndarray
+    categorical: np.ndarray
+
+
+def read_labels(path: Path, classes: int, *, links: bool = True) -> Labels:
+    """id, label and canary of a Parquet table. Raises UserError for a file that holds something else.
+
+    links: whether a link to a file will do, as where a user names it.
+    """
+    with _opened(path, "id", "label", links=links) as file:
+        if file.metadata.num_rows > MOST_ROWS:
+            raise ValueError(f"it has {file.metadata.num_rows:,} rows, and {MOST_ROWS:,} are read at most")
+        has_canaries = "canary" in file.schema_arrow.names
+        table = file.read(columns=["id", "label", *(["canary"] if has_canaries else [])])
+        ids, labels = _ids(table), _numbers(table, "label", "a whole number or a truth value", _is_whole, _is_truth)
+        if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+            raise ValueError(f"column label holds {labels.min()} to {labels.max()}, and classes are 0 to {classes - 1}")
+        canary = _numbers(table, "canary", "a truth value", _is_truth) if has_canaries else np.zeros(len(ids))
+        _refuse_repeated(ids)
+        rows = (file.schema_arrow.metadata or {}).get(b"rows", b"")[:32].hex()
+        return Labels(ids, labels, canary.astype(np.bool_), rows)
+
+
+def read_ids(path: Path) -> np.ndarray:
+    """The column id of a Parquet table, in its order. Raises UserError."""
+    with _opened(path, "id") as file:
+        return _ids(file.read(columns=["id"]))
+
+
+def read_features(path: Path) -> Features:
+    """Floating-point columns are numeric, whole numbers and text categorical. Raises UserError."""
+    with _opened(path, "id") as file:
+        count = file.metadata.num_rows * file.metadata.num_columns
+        if count > MOST_VALUES:
+            raise ValueError(f"it has {count:,} values, and {MOST_VALUES:,} are read at most")
+        table = file.read()
+        table.validate(full=True)
+        ids = _ids(table)
+        _refuse_repeated(ids)
+        columns = [_column(table.column(name), name) for name in table.column_names if name != "id"]
+        made = Features(ids, *(_beside([c for c in columns if c.dtype == t], len(ids), t) for t in (np.float32, np.int32)))
+        if not bool(np.isfinite(made.numeric).all()):
+            raise ValueError("it has numbers that are not finite (NaN or infinite)")
+        return made
+
+
+def named_labels(path: Path, classes: int, key: str) -> Labels:
+    """As `read_labels`, of a file that a user names under this key. Raises UserError."""
+    try:
+        return read_labels(path, classes)
+    except UserError as error:
+        problem = f"{error.problem}; it must be a Parquet file with the columns id and label"
+        raise UserError(problem, key=key, value=path) from error
+
+
+def write_rows(path: Path, columns: Mapping[str, Tensor | np.ndarray | Sequence[Any]], rows: bytes = b"") -> None:
+    """Write a Parquet table, as labels.parquet, whole or not at all. columns: name -> (n,) values. rows: their digest."""
+    arrays = {name: pa.array(v if isinstance(v, Sequence) else array_of(v)) for name, v in columns.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replaced(path) as temporary:
+        pq.write_table(pa.table(arrays, metadata={"rows": rows}), temporary, compression="zstd")
+
+
+@contextmanager
+def _opened(path: Path, *wanted: str, links: bool = False) -> Iterator[pq.ParquetFile]:
+    """A plain file with these columns. Whatever pyarrow makes of a damaged one is a UserError of one paragraph."""
+    try:
+        check_plain(path, links=links)
+        limits = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit": 2**20}
+        with pq.ParquetFile(path, memory_map=False, arrow_extensions_enabled=False, **limits) as file:
+            names = file.schema_arrow.names
+            if file.metadata.num_columns > _MOST_NAMES:
+                raise ValueError(f"it has {file.metadata.num_columns:,} columns, and {_MOST_NAMES:,} are read at most")
+            if missing := [name for name in wanted if name not in names]:
+                raise ValueError(f"it has no column {missing[0]}")
+            if len(set(names)) != len(names):
+                raise ValueError("two of its columns have one name")
+            yield file
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        raise UserError("there is no such file", key=path.name, value=path) from error
+    except Exception as error:
+        raise UserError(f"it can't be read: {in_a_line(error)}", key=path.name, value=path) from error
+
+
+_is_whole, _is_truth = pa.types.is_integer, pa.types.is_boolean
+
+
+def _numbers(table: pa.Table, name: str, what: str, *kinds: Callable[[pa.DataType], bool]) -> np.ndarray:
+    """(n,) int64 of a column of one of these kinds, without nulls. what: they are, in words."""
+    column = table.column(name)
+    if column.null_count or not any(of_kind(column.type) for of_kind in kinds):
+        raise ValueError(f"column {name} must hold {what} in every row, not {str(column.type)[:200]}")
+    return _array(column.cast(pa.int64()))
+
+
+def _ids(table: pa.Table) -> np.ndarray:
+    return _numbers(table, "id", "a whole number", _is_whole)
+
+
+def _array(column: Any) -> np.ndarray:
+    """(n,) numbers in memory of its own. (pyarrow's `to_numpy` imports pandas, which takes half a second.)"""
+    return np.array(np.from_dlpack(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column))
+
+
+def _column(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """(n,) float32, or int32 ids of categories; those of text are counted in the order in which they come."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if column.null_count:
+        raise ValueError(f"column {name[:80]} has rows without a value")
+    if pa.types.is_floating(kind):
+        return _array(column.cast(pa.float32()))
+    if pa.types.is_integer(kind):
+        codes = _array(column.cast(pa.int64()))
+        if len(codes) and not 0 <= codes.min() <= codes.max() < 2**31:
+            raise ValueError(f"column {name[:80]}: ids of categories are whole numbers from 0, below 2^31")
+        return codes.astype(np.int32)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _array(column.cast(pa.large_string()).combine_chunks().dictionary_encode().indices)
+    raise ValueError(f"column {name[:80]} must hold numbers or text, not {str(kind)[:200]}")
+
+
+def _beside(columns: Sequence[np.ndarray], rows: int, kind: type) -> np.ndarray:
+    """(rows, d)"""
+    return np.stack(columns, axis=1) if columns else np.zeros((rows, 0), kind)
+
+
+def _refuse_repeated(ids: np.ndarray) -> None:
+    ordered = ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
+    if bool((ordered[1:] == ordered[:-1]).any()):
+        raise ValueError(f"id {ordered[1:][ordered[1:] == ordered[:-1]][0]} is there twice")
+
+
+SCORES = "scores.parquet"
+_ROWS = 2**16  # written and read at a time
+_NAME, _LIST = pa.dictionary(pa.int32(), pa.string()), pa.list_(pa.float64())
+_SCHEMA = pa.schema(
+    [
+        *(("part", pa.int64()), ("epoch", pa.int32())),
+        *((name, _NAME) for name in ("attack", "message", "party", "layer")),
+        *(("visible", pa.bool_()), ("exact", pa.int8()), ("id", pa.int64()), ("known", pa.bool_())),
+        *((name, _LIST) for name in ("scores", "candidates", "difference")),
+    ]
+)
+_ALIKE = ("epoch", "attack", "message", "party", "layer", "visible", "exact")  # in all rows of a part
+MOST_COLUMNS = 4096  # of scores and candidates
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """What an attack said of the rows of a batch, or of a group of rows.
+
+    epoch: from 0. key: attack, message, party, layer, and whether an attacker sees it. ids: (n,). known: (n,) bool, rows
+    whose label it was given. scores: (n,) or (n, K). candidates: (n, m) or None. difference: (n,) of two columns of scores,
+    or None. Only their order counts: see `ordered`.
+    """
+
+    epoch: int
+    key: tuple[str, str, str, str, bool]
+    ids: np.ndarray
+    known: np.ndarray
+    scores: np.ndarray
+    candidates: np.ndarray | None = None
+    difference: np.ndarray | None = None
+
+
+def ordered(values: np.ndarray) -> np.ndarray:
+    """The ranks of values, from 0, equal ones of equal values, among all of them. Of the same type."""
+    return np.unique(values, return_inverse=True)[1].astype(values.dtype).reshape(values.shape)
+
+
+class ScoreWriter:
+    """Writes rows in order, whole or not at all: nothing stands under the file's name before it ends well."""
+
+    def __init__(self, folder: Path):
+        self._path = folder / SCORES
+        self._temporary = temporary_beside(self._path)
+        self._file = pq.ParquetWriter(self._temporary, _SCHEMA, compression="zstd")
+        self._waiting: list[pa.RecordBatch] = []
+        self._parts = self._rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, rows: ScoredRows) -> None:
+        """One part more; batches and groups are told apart by it."""
+        n = len(rows.ids)
+        if not n:
+            return
+        arrays = [
+            pa.array(np.full(n, self._parts, np.int64)),
+            pa.array(np.full(n, rows.epoch, np.int32)),
+            *(pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), [text]) for text in rows.key[:4]),
+            pa.array(np.full(n, rows.key[4], np.bool_)),
+            pa.array(np.full(n, _exact(rows.scores) + 2 * _exact(rows.candidates), np.int8)),
+            pa.array(rows.ids),
+            pa.array(rows.known),
+            *(_lists(np.empty((n, 0)) if v is None else v) for v in (rows.scores, rows.candidates, rows.difference)),
+        ]
+        self._waiting.append(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+        self._parts, self._rows = self._parts + 1, self._rows + n
+        if self._rows >= _ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._file.write_table(pa.Table.from_batches(self._waiting).unify_dictionaries())
+        self._waiting, self._rows = [], 0
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._file:
+            self._flush()
+        if kind is None:
+            self._temporary.replace(self._path)
+        self._temporary.unlink(missing_ok=True)
+
+
+def read_scores(folder: Path) -> Iterator[ScoredRows]:
+    """The parts in order, some in memory at a time. Raises UserError for a file that holds something else."""
+    with _opened(folder / SCORES) as file:
+        if file.schema_arrow.names != _SCHEMA.names:
+            raise ValueError(f"its columns must be {', '.join(_SCHEMA.names)}")
+        begun, last = pa.Table.from_batches([], _SCHEMA), -1  # rows of the part that the next batch may go on with
+        for batch in file.iter_batches(_ROWS):
+            table = pa.concat_tables([begun, pa.Table.from_batches([batch]).cast(_SCHEMA)])
+            if any(column.null_count for column in table.columns):
+                raise ValueError("it has rows without a value")
+            numbers = _array(table.column("part"))
+            if (np.diff(numbers, prepend=last) < 0).any():
+                raise ValueError("its parts are not in order")
+            starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
+            for start, end in pairwise(starts):
+                yield _part(table.slice(start, end - start))
+            begun, last = table.slice(starts[-1]), int(numbers[-1])
+        if len(begun):
+            yield _part(begun)
+
+
+def _part(rows: pa.Table) -> ScoredRows:
+    one: dict[str, Any] = {}
+    for name in _ALIKE:
+        values = rows.column(name).unique()
+        if len(values) > 1:
+            raise ValueError(f"column {name} differs within a part")
+        one[name] = values[0].as_py()
+    names = [one[name] for name in ("attack", "message", "party", "layer")]
+    if not 0 <= one["epoch"] < 10**6 or not all(LAYER.fullmatch(name) for name in names):
+        raise ValueError("an epoch must be a number from 0, and names must have 1 to 200 characters, none of them control")
+    ids, exact = _array(rows.column("id")), one["exact"]
+    if len(np.unique(ids)) < len(ids):
+        raise ValueError("a row is scored twice in one part")
+    scores, candidates, difference = (_matrix(rows, name) for name in ("scores", "candidates", "difference"))
+    column = scores[:, 0] if scores.shape[1] == 1 else scores
+    column = column if exact & 1 else column.astype(np.float32)
+    candidates = candidates if exact & 2 else candidates.astype(np.float32)
+    if difference.shape[1] and (difference.shape[1] > 1 or scores.shape[1] != 2):
+        raise ValueError("column difference is of two columns of scores")
+    order = difference[:, 0].astype(column.dtype) if difference.shape[1] else None
+    known = _array(rows.column("known").cast(pa.int8())).astype(np.bool_)
+    key = (names[0], names[1], names[2], names[3], one["visible"])
+    return ScoredRows(one["epoch"], key, ids, known, column, candidates if candidates.shape[1] else None, order)
+
+
+def _exact(values: np.ndarray | None) -> bool:
+    """Whether they are float64; everything else fits into float32, and is graded as such."""
+    return values is not None and values.dtype == np.float64
+
+
+def _lists(values: np.ndarray) -> pa.Array:
+    rows = values.astype(np.float64).reshape(len(values), -1)
+    offsets = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.reshape(-1)))
+
+
+def _matrix(rows: pa.Table, name: str) -> np.ndarray:
+    column = rows.column(name).combine_chunks()
+    lengths, numbers = np.diff(_array(column.offsets)), column.flatten()
+    width = int(lengths[0])
+    if (lengths != width).any() or width > MOST_COLUMNS or (name == "scores" and not width):
+        raise ValueError(f"column {name} must hold lists of one length, {MOST_COLUMNS} at most")
+    if numbers.null_count or not np.isfinite(values := _array(numbers)).all():
+        raise ValueError(f"column {name} has numbers that are not finite (NaN or infinite)")
+    return values.reshape(len(lengths), width)
