@@ -163,15 +163,15 @@ CAPS = {
     "vflbench/data": 5_561,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 629,
-    "vflbench/hosts": 1_485,
-    "vflbench/messages": 3_052,
+    "vflbench/hosts": 1_484,
+    "vflbench/messages": 2_470,
     "vflbench/metrics": 1_410,
     "vflbench/models": 1_263,
     "vflbench/numerics": 2_409,
-    "vflbench/protocols": 1_989,
+    "vflbench/protocols": 1_982,
     "vflbench/report": 2_893,
     "vflbench/results": 1_469,
-    "vflbench/run": 3_529,
+    "vflbench/run": 3_520,
 }
 
 

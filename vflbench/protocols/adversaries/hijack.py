@@ -44,7 +44,7 @@ class Hijack(LabelAdversary):
     as those of `split_guard`'s fake batches are; null: never. This is ours. looks_back: a batch is also answered honestly if
     its embeddings do not belong to its rows: for most rows that occurred before, the nearest of the batch's earlier
     embeddings belongs to another row. This is ours as well. It needs no gradient and no trained top, but a second epoch, and
-    4 bytes for each number that arrives.
+    4 bytes for each number of an embedding of each row of the data.
     warm_up: steps of f~ and q before the first gradient. pilot_steps, critic_steps: steps in each round. penalty: weight of
     the penalty on D's slopes, published as 500 with unnormalised embeddings; here embeddings are divided by their spread.
     lr, critic_lr: learning rates of Adam, for f~ and q, and for D.
@@ -152,14 +152,14 @@ class Hijack(LabelAdversary):
         return {
             "rounds": self._rounds,
             "usual": self._usual,
-            "earlier": self._earlier.state(),
+            "earlier": dict(self._earlier.tables),
             "spaces": {party: space.state() for party, space in self._spaces.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         state = copy.deepcopy(state)
         self._rounds, self._usual = state["rounds"], state["usual"]
-        self._earlier.restore(state["earlier"])
+        self._earlier.tables = state["earlier"]
         if state["spaces"] and not self._spaces:
             self._spaces = self._new_spaces(draws=False)
         for party, space in self._spaces.items():
