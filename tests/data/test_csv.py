@@ -39,9 +39,25 @@ def test_types_can_be_overridden_and_columns_given_to_parties(tmp_path):
 
 def test_missing_is_zero_in_numbers_and_a_category_of_its_own_elsewhere(tmp_path):
     lines = ["x,c,y", "4,a,0", ",,1", "NA,b,0", "8,null,1", "?,a,1"]
-    numeric, categorical, _ = in_file_order(load(Csv(path=write(tmp_path / "t", lines), label="y", test_fraction=0.2)))
-    assert numeric[:, 0].tolist() == [0.5, 0, 0, 1, 0]
+    options = {"path": write(tmp_path / "t", lines), "label": "y", "test_fraction": 0.2}
+    numeric, categorical, _ = in_file_order(load(Csv(**options)))
+    assert numeric.tolist() == [[0.5, 0], [0, 1], [0, 1], [1, 0], [0, 1]]
     assert categorical[:, 0].tolist() == [1, 0, 2, 0, 1]
+    assert in_file_order(load(Csv(**options, missing_as="zero")))[0].tolist() == numeric[:, :1].tolist()
+
+
+@pytest.mark.parametrize(("choice", "missing", "there"), [(None, 2, False), (None, 3, True), ("indicator", 1, True)])
+def test_few_missing_numbers_and_dates_have_no_indicator(tmp_path, choice, missing, there):
+    lines = [
+        f"{'' if i < missing else i % 9},{'' if i < missing else f'2020-01-{1 + i % 28:02}'},{i % 2}" for i in range(200)
+    ]
+    path = write(tmp_path / "t", ["x,day,y", *lines])
+    parties = load(Csv(path=path, label="y", missing_as=choice, parties={"a": ["x"], "b": ["day"]})).train.columns
+    indicated = [*parties["a"].numeric, *parties["b"].numeric]
+    assert ("x.missing" in indicated) is ("day.missing" in indicated) is there
+    numeric, _, _ = in_file_order(load(Csv(path=path, label="y", missing_as=choice)))
+    if there:
+        assert numeric[:, 1].tolist() == [1.0] * missing + [0.0] * (200 - missing)
 
 
 def test_the_positive_value_can_be_named(tmp_path):

@@ -40,7 +40,7 @@ def stored(folder, name="rows.parquet", **changes) -> str:
 
 def test_types_decide_what_is_numeric_and_what_is_missing(tmp_path):
     path = stored(tmp_path)
-    data = load(Parquet(path=path, label="target"))
+    data = load(Parquet(path=path, label="target", missing_as="zero"))
     columns = data.train.features["a"].columns
     assert (columns.numeric, columns.categorical, columns.cardinalities) == (NUMERIC, CATEGORICAL, (3, 9, 3, 2))
     numeric, categorical, labels = in_file_order(data)
@@ -81,7 +81,7 @@ def test_types_can_be_overridden(tmp_path):
     types = {"small": "categorical", "years": "numeric", "flag": "numeric", "day": "ignore"}
     path = stored(tmp_path, years=years, nested=pa.array([[i] for i in range(N)]))
     columns = load(Parquet(path=path, label="target", types={**types, "nested": "ignore"})).train.features["a"].columns
-    assert columns.numeric == ("large", "real", "exact", "nothing", "flag", "years")
+    assert columns.numeric == ("large", "large.missing", "real", "real.missing", "exact", "nothing", "flag", "years")
     assert columns.categorical == ("small", "text", "long", "coded")
     for changes, problem in (
         (types, "column nested is of type list<"),

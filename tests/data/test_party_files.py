@@ -61,7 +61,16 @@ def files(folder, *, lacking=True, seed=1) -> dict[str, str]:
 
 
 def csv(party_files, **options) -> Csv:
-    return Csv(**{"party_files": party_files, "id": "id", "label": "y", "types": {"gone": "ignore"}, **options})
+    return Csv(
+        **{
+            "party_files": party_files,
+            "id": "id",
+            "label": "y",
+            "types": {"gone": "ignore"},
+            "missing_as": "zero",
+            **options,
+        }
+    )
 
 
 def generator():
@@ -156,7 +165,7 @@ def test_files_of_the_same_rows_in_the_same_order_are_read_as_one_file_of_all_co
     head = [f"{party}.{name}" for party in ("a", "b", "label") for name in COLUMNS[party]]
     one = write(tmp_path / "one.csv", [",".join(head), *(",".join(row[name] for name in head) for row in rows)])
     parties = {"a": ["a.*"], "b": ["b.x", "b.word"], "label": ["label.own"]}
-    whole = Csv(path=one, label="label.y", parties=parties, validation_fraction=0.1).load(generator())
+    whole = Csv(path=one, label="label.y", parties=parties, validation_fraction=0.1, missing_as="zero").load(generator())
     apart = csv(paths, validation_fraction=0.1).load(generator())
     assert np.array_equal(whole.train.role, apart.train.role)
     assert whole.facts["class_rows"] == apart.facts["class_rows"]
@@ -199,7 +208,16 @@ def test_nothing_of_another_party_is_reached_from_its_side(tmp_path):
 
 
 def of_parquet(party_files, **options) -> Parquet:
-    return Parquet(**{"party_files": party_files, "id": "id", "label": "y", "types": {"gone": "ignore"}, **options})
+    return Parquet(
+        **{
+            "party_files": party_files,
+            "id": "id",
+            "label": "y",
+            "types": {"gone": "ignore"},
+            "missing_as": "zero",
+            **options,
+        }
+    )
 
 
 def as_parquet(path: str) -> str:

@@ -144,7 +144,8 @@ def test_a_later_row_that_is_no_date_is_named_by_its_line(tmp_path):
 
 def test_missing_dates_and_amounts_are_missing(tmp_path):
     numeric, split = read(tmp_path, ["" if i % 4 == 0 else f"{day:%d.%m.%Y}" for i, day in enumerate(DAYS)])
-    assert (numeric[::4] == 0).all()
+    assert (numeric[::4, :3] == 0).all()  # days, month and weekday; the fourth column says where they are missing
+    assert numeric[:, 3].tolist() == [float(i % 4 == 0) for i in range(N)]
     assert split.facts["read_as"]["missing"] == {"x": 30}
 
 

@@ -29,7 +29,8 @@ class ColumnShape:
     be read as amounts; orders: those of year, month and day with which all are dates, each with its first day. fraction,
     timed, marked: whether one is a number with a fraction, has a time of day, has a currency. plain: whether all texts are
     plain numbers, which whoever wrote the file took for texts. differs: an amount that the two marks read differently.
-    dotted: whether points stand in all dates. missing: how many values are missing. readable, others: values of the
+    dotted: whether points stand in all dates. rows, missing: of how many
+    rows how many are missing. readable, others: values of the
     blocks that are numbers or dates, and that are neither, such as `odd`. beside: a number such as 1.234 in a column where
     whole numbers have no point. units: of amounts, `none` for those without.
     """
@@ -44,6 +45,7 @@ class ColumnShape:
     differs: str = ""
     example: str = ""
     dotted: bool = True
+    rows: int = 0
     missing: int = 0
     readable: int = 0
     others: int = 0

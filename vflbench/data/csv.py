@@ -23,14 +23,14 @@ from vflbench.data.line_errors import names_error
 from vflbench.data.party_files import PartyFiles
 from vflbench.data.party_source import PartySource, of_party, refuse_label_column
 from vflbench.data.prepare import Prepared
-from vflbench.data.readings import Mark
+from vflbench.data.readings import Mark, MissingAs
 from vflbench.data.stray_labels import stray_label
 from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.data.text import TextFormat
 from vflbench.errors import UserError, shown
 from vflbench.options import NonNegativeInt, options
 
-_READING = 4
+_READING = 5
 """Version of what columns are taken for. Tables that were prepared by another are prepared again."""
 
 
@@ -41,8 +41,9 @@ class Csv(PartyFiles, FileDataset):
     A column is numeric if it holds numbers in every row, also amounts such as `1.234,56 €`; dates become numbers (days since
     the first, month, weekday, hour); all others are categorical, unless `types` overrides it. A column that tells every row
     apart, such as a customer's number, is left out, and a line says so. A missing value (empty, NA, N/A, NaN, null, ?) is 0
-    in a numeric column and a category of its own in a categorical one. Classes are the label's values, sorted: numbers by
-    value, texts by alphabet. With two classes, the second is positive; of yes and no in several languages, yes.
+    in a numeric column, beside which a column says where, and a category of its own in a categorical one. Classes are the
+    label's values, sorted: numbers by value, texts by alphabet. With two classes, the second is positive; of yes and no in
+    several languages, yes.
 
     label: the column that holds the labels. positive: the label's positive value, or a list of its spellings; all others
     are negative. null uses the sorted order. types: column -> numeric, categorical, date or ignore. delimiter: one
@@ -50,6 +51,8 @@ class Csv(PartyFiles, FileDataset):
     UTF-8. decimal: the mark before decimals; null: found by column. day_first: of dates such as 3/4/2020, whether this is
     April 3; null: found by column. header: whether the first line names the columns. columns: without a header, their names
     in order; null: c1, c2, ... missing: words that stand for a missing value, beside the empty one; null: those above.
+    missing_as: whether each column of numbers or dates in which values are missing has an `indicator` beside it, 0 or 1, or
+    missing values are 0 alone, `zero`; null: an indicator where more than 1 % are missing.
     trim: leave out blanks around values, and count several as one where the delimiter is a blank; a quoted value then ends
     with its line. skip_lines: leave out so many first lines of each file. comment: leave out lines that begin so.
     """
@@ -65,6 +68,7 @@ class Csv(PartyFiles, FileDataset):
     header: bool = True
     columns: list[str] | None = None
     missing: list[str] | None = None
+    missing_as: MissingAs | None = None
     trim: bool = False
     skip_lines: NonNegativeInt = 0
     comment: str | None = None
@@ -72,7 +76,7 @@ class Csv(PartyFiles, FileDataset):
     def layout_options(self) -> dict[str, Any]:
         types = dict(sorted((self.types or {}).items()))
         names = ("label", "positive", "delimiter", "header", "columns", "missing", "trim", "skip_lines", "comment")
-        more = ("id", "encoding", "decimal", "day_first")
+        more = ("id", "encoding", "decimal", "day_first", "missing_as")
         return {"types": types, "reading": _READING, **{name: getattr(self, name) for name in (*names, *more)}}
 
     def text_format(self, parts: list[Part]) -> TextFormat:

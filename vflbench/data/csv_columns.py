@@ -101,6 +101,7 @@ class TextLayout:
         again = []
         for field in table.schema:
             shape = shapes.setdefault(field.name, ColumnShape())
+            shape.rows += len(table)
             shape.missing += table[field.name].null_count
             if pa.types.is_null(field.type):
                 continue

@@ -7,7 +7,7 @@ from vflbench.data.column_shapes import ColumnShape, decimal_mark
 from vflbench.data.csv_columns import TextLayout
 from vflbench.data.files import Part
 from vflbench.data.numerals import is_real
-from vflbench.data.readings import Amount, Date, Derive, Mark, Reading
+from vflbench.data.readings import Amount, Date, Derive, Mark, MissingAs, Reading, has_indicator
 from vflbench.data.text import TextFormat
 from vflbench.errors import UserError, shown
 
@@ -21,6 +21,7 @@ class Wishes(Protocol):
     types: dict[str, TypeOf] | None
     decimal: Mark | None
     day_first: bool | None
+    missing_as: MissingAs | None
 
 
 def readings_of(
@@ -79,6 +80,11 @@ def format_of(
     ignored = {name for name in shapes if types.get(name) == "ignore" and name not in others}
     if wishes.id in shapes and not identified and wishes.id != label:
         ignored.add(str(wishes.id))
+    indicators = {
+        name
+        for name in (numeric | set(readings)) - {*others, *ignored}
+        if has_indicator(wishes.missing_as, shapes[name].missing, shapes[name].rows)
+    }
     return TextFormat(
         name=f"the table of {len(shapes)} columns",
         columns=tuple(shapes),
@@ -94,7 +100,7 @@ def format_of(
         encoding=layout.encoding,
         clean=layout.cleaning,
         readings=readings,
-        finish=Derive(readings),
+        finish=Derive(readings, indicators),
         read_as=_read_as(layout, shapes, readings, ignored - {wishes.id}, doubts),
     )
 

@@ -11,13 +11,14 @@ from vflbench.data.files import listed
 from vflbench.data.own_doubts import case_lines, doubts_of, identifiers_of
 from vflbench.data.own_table import class_lines, column_table, note_lines, use_lines
 from vflbench.data.party_source import PartySource
+from vflbench.data.readings import MISSING_PART
 from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError, shown
 from vflbench.options import options
 
 COLUMNS_ARE = "columns_are"
 """The fact of a run that says, in lines, what its columns are taken for."""
-_PARTS = (".month", ".weekday", ".hour")
+_PARTS = (".month", ".weekday", ".hour", MISSING_PART)
 
 
 @options
@@ -74,7 +75,7 @@ class OwnColumns(Dataset):
         return (*read_as.get("doubts", ()), *doubts_of(raw, self.types or (), _dates(read_as), self.min_count))
 
     def assign(self, names: Sequence[str]) -> Assignment:
-        """As of one table; whoever has a date has all that was made of it."""
+        """As of one table; whoever has a date or a number has all that was made of it."""
         if not isinstance(self.parties, Mapping):
             return super().assign(names)
         listed_by_one = {name for patterns in self.parties.values() for name in patterns}
@@ -84,9 +85,11 @@ class OwnColumns(Dataset):
                 *(
                     f"{name}{part}"
                     for name in patterns
-                    if name in names and f"{name}.weekday" in names
+                    if name in names
                     for part in _PARTS
-                    if f"{name}{part}" in names and f"{name}{part}" not in listed_by_one
+                    if (part == MISSING_PART or f"{name}.weekday" in names)
+                    and f"{name}{part}" in names
+                    and f"{name}{part}" not in listed_by_one
                 ),
             ]
             for party, patterns in self.parties.items()

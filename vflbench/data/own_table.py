@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from vflbench.data.labels import listed_rows
+from vflbench.data.readings import MISSING_PART
 from vflbench.data.table import CHUNK_ROWS, MISSING_INTEGER, RawTable
 from vflbench.errors import shown
 
@@ -25,6 +26,7 @@ def use_lines(raw: RawTable, read_as: Mapping[str, str], left_out: Mapping[str, 
     """What the columns are taken for, in lines of at most 80 characters. owner: what to put in front."""
     dates = [name for name, words in read_as.items() if words.startswith("dates") and name in raw.names]
     parts = {f"{name}{part}" for name in dates for part in ("", ".month", ".weekday", ".hour")}
+    parts |= {f"{name}{MISSING_PART}" for name in raw.numeric_names}
     numbers = [name for name in raw.numeric_names if name not in left_out and name not in parts]
     texts = [name for name in raw.categorical_names if name not in left_out]
     said = []
@@ -79,7 +81,9 @@ def column_table(
             elif kind.endswith("comma"):
                 kind, values = "number", f"{values} (decimal comma)"
             elif name.rpartition(".")[0] in words and words[name.rpartition(".")[0]].startswith("dates"):
-                kind = "part of the date"
+                kind = "whether missing" if name.endswith(MISSING_PART) else "part of the date"
+            elif name.endswith(MISSING_PART) and missing.get(name.removesuffix(MISSING_PART)):
+                kind = "whether missing"
             rows.append((name, kind.removesuffix("s"), values))
     as_zero = {name for name in raw.numeric_names if name not in left_out}
     rows = [(a, b, c + _missing(missing.get(a, 0), as_zero=a in as_zero)) for a, b, c in rows]

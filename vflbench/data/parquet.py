@@ -18,7 +18,7 @@ from vflbench.data.labels import Positive, StrayLabelError, label_problem
 from vflbench.data.parquet_files import names_of, parquet_files, read_parquet
 from vflbench.data.party_files import PartyFiles
 from vflbench.data.party_source import PartySource, of_party, refuse_label_column
-from vflbench.data.readings import Date, Mark, columns_of
+from vflbench.data.readings import MISSING_PART, Date, Mark, MissingAs, columns_of, has_indicator
 from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError, shown
 from vflbench.options import options
@@ -31,13 +31,14 @@ class Parquet(PartyFiles):
     Integers, floating-point numbers and decimals are numeric. Dates and times become numbers (days since the first, month,
     weekday, hour), and so do texts that stand for dates or amounts. Other texts, booleans, dictionaries and times of day are
     categories, by their text. `types` overrides this. A column that tells every row apart, such as a customer's number, is
-    left out, and a line says so. A missing value (null, and NaN) is 0 in a numeric column and a category of its own in a
-    categorical one. Classes are the label's values, as in `dataset=csv`.
+    left out, and a line says so. A missing value (null, and NaN) is 0 in a numeric column, beside which a column says where
+    (`missing_as`), and a category of its own in a categorical one. Classes are the label's values, as in `dataset=csv`.
 
     path: a file; a folder, whose files NAME.parquet, in it and below it, are read by name; a pattern; or several. Files have
     the same columns, and rows follow one another; with `id`, files of other columns are joined. label: the column that
     holds the labels. positive: the label's positive value, or a list of its spellings; all others are negative. types:
-    column -> numeric, categorical, date or ignore. decimal, day_first: of texts that stand for numbers, as in `dataset=csv`.
+    column -> numeric, categorical, date or ignore. decimal, day_first: of texts that stand for numbers; missing_as: of
+    missing values; as in `dataset=csv`.
     """
 
     path: str | list[str] | None = None
@@ -46,6 +47,7 @@ class Parquet(PartyFiles):
     types: dict[str, TypeOf] | None = None
     decimal: Mark | None = None
     day_first: bool | None = None
+    missing_as: MissingAs | None = None
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         path, headers = self.path or [], self._headers()
@@ -109,6 +111,11 @@ class Parquet(PartyFiles):
                 columns[name] = _numbers(table[name], name, file)
             else:
                 columns[name] = texts[name]
+                continue
+            is_missing = table[name].is_null(nan_is_null=True)
+            indicated = has_indicator(self.missing_as, pc.sum(is_missing).as_py(), len(table))
+            if indicated and name + MISSING_PART not in names:
+                columns[name + MISSING_PART] = is_missing.cast(pa.float64())
         missing = {name: table[name].null_count for name in names if table[name].null_count}
         ignored = [name for name in table.column_names if types.get(name) == "ignore" and name not in others]
         return pa.table(columns) if columns else table.select([]), {

@@ -1,6 +1,6 @@
 """Texts that stand for numbers: amounts with a decimal comma, separators of thousands or a currency, and dates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -153,20 +153,34 @@ def accepts(reading: Reading, text: str) -> bool:
     return bool(np.isfinite(reading.numbers(pa.array([text], pa.string()))[0][0]))
 
 
+MissingAs = Literal["indicator", "zero"]
+MISSING_PART = ".missing"
+"""What is added to a column's name for the column that says whether its value is missing, 0 or 1."""
+_FEW_MISSING = 0.01  # of the rows: more have an indicator
+
+
+def has_indicator(choice: MissingAs | None, missing: int, rows: int) -> bool:
+    """Whether a column of numbers has an indicator beside it. choice: of the user. missing: how many values are."""
+    return choice != "zero" and 0 < missing < rows and (choice == "indicator" or missing > _FEW_MISSING * rows)
+
+
 @dataclass(frozen=True)
 class Derive:
-    """Replaces columns of texts by the numbers that they stand for. readings: column -> how it is read."""
+    """Replaces columns of texts by the numbers that they stand for, and adds indicators of missing values.
+
+    readings: column -> how it is read. indicators: columns of numbers that have one.
+    """
 
     readings: Mapping[str, Reading]
+    indicators: Collection[str] = ()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         columns: dict[str, pa.ChunkedArray | pa.Array] = {}
         for name in table.column_names:
-            if name in self.readings:
-                made = columns_of(table[name], self.readings[name])
-                columns |= {name + part: made[part] for part in made if not part or name + part not in table.column_names}
-            else:
-                columns[name] = table[name]
+            made = columns_of(table[name], self.readings[name]) if name in self.readings else {"": table[name]}
+            if name in self.indicators:
+                made[MISSING_PART] = table[name].is_null().cast(pa.float64())
+            columns |= {name + part: made[part] for part in made if not part or name + part not in table.column_names}
         return pa.table(columns)
 
 
