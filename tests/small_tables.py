@@ -5,10 +5,9 @@ import pyarrow as pa
 import pytest
 
 from vflbench.data.blocks import open_parts, read_blocks
+from vflbench.data.cache import Request, prepare
 from vflbench.data.files import find_parts
 from vflbench.data.parse import parse, read_header
-from vflbench.data.prepare import prepare
-from vflbench.data.request import Request
 from vflbench.data.text import TextFormat
 from vflbench.errors import UserError
 

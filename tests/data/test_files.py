@@ -8,8 +8,8 @@ import pytest
 from raw_files import write
 from small_tables import GOOD, GOOD_NUMBERS, problem_of, request, table_of
 
+from vflbench.data.cache import prepare
 from vflbench.data.files import Part, find_parts
-from vflbench.data.prepare import prepare
 from vflbench.errors import UserError
 
 

@@ -4,7 +4,7 @@ from raw_files import write
 from small_tables import COMMAS, GOOD, GOOD_NUMBERS, WAYS, problem_of, request, table_of
 
 from vflbench.data.blocks import MAX_LINE_BYTES
-from vflbench.data.prepare import prepare
+from vflbench.data.cache import prepare
 
 
 def test_missing_integers_are_null_and_missing_categories_the_empty_string(tmp_path):

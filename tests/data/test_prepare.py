@@ -1,7 +1,7 @@
 import errno
 import os
 import resource
-import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from raw_files import criteo_line, write
 
-from vflbench.data import store, streaming
+from vflbench.cli.prepare import prepare as command
+from vflbench.data import cache as caches
+from vflbench.data import streaming
+from vflbench.data.cache import cache_folder
 from vflbench.data.criteo import Criteo
-from vflbench.data.prepare import cache_folder
-from vflbench.data.private_folders import make_marked
 from vflbench.errors import UserError
 
 LINES = [criteo_line(i % 2, {1: i, 2: -i}, {1: f"{i % 7:08x}", 3: f"{i * 7919 % 3000:08x}"}) for i in range(3000)]
@@ -40,21 +41,39 @@ def same(one, other) -> bool:
     return all(np.array_equal(*(getattr(t, name) for t in tables)) for name in arrays)
 
 
-def test_a_prepared_table_is_used_again_also_if_the_file_was_touched_moved_or_copied(tmp_path, cache, raw):
-    first = Criteo(path=raw).prepare()
-    assert first.made
-    again = Criteo(path=raw).prepare()
+def tables(cache) -> list[Path]:
+    """Folders of tables, also of unfinished ones."""
+    return [path for path in (cache / "prepared").iterdir() if path.is_dir()]
+
+
+def test_a_prepared_table_is_used_again_until_its_file_is_another(tmp_path, cache, raw, capsys):
+    Criteo(path=raw).read(None)
+    assert "an encoded copy of the table is kept in " in capsys.readouterr().err
+    first, again = Criteo(path=raw).prepare(), Criteo(path=raw).prepare()
+    assert not first.made
     assert not again.made
     assert same(first, again)
+    Criteo(path=raw).read(None)
+    assert capsys.readouterr() == ("", "")
     os.utime(raw, (1, 1))
-    assert not Criteo(path=raw).prepare().made
-    shutil.copy(raw, tmp_path / "copy")
+    assert Criteo(path=raw).prepare().made
     Path(raw).rename(tmp_path / "moved")
-    for name in ("copy", "moved"):
-        prepared = Criteo(path=str(tmp_path / name)).prepare()
-        assert not prepared.made, name
-        assert prepared.facts["path"] == str(tmp_path / name)
-    assert len(list((cache / "prepared").iterdir())) == 1
+    assert Criteo(path=str(tmp_path / "moved")).prepare().facts["path"] == str(tmp_path / "moved")
+    assert len(tables(cache)) == 3
+    (cache / "mine").write_text("")
+    command(["--clear"])
+    assert "deleted: " in capsys.readouterr().out
+    assert [path.name for path in cache.iterdir()] == ["mine"]
+
+
+def test_files_and_folders_are_for_their_owner_alone(cache, raw):
+    before = os.umask(0)
+    try:
+        Criteo(path=raw).prepare()
+    finally:
+        os.umask(before)
+    modes = {path.relative_to(cache): stat.S_IMODE(path.lstat().st_mode) for path in (cache, *cache.rglob("*"))}
+    assert {mode & 0o077 for mode in modes.values()} == {0}, modes
 
 
 def test_another_content_or_another_option_is_prepared_anew(tmp_path, raw):
@@ -74,8 +93,9 @@ def test_another_content_or_another_option_is_prepared_anew(tmp_path, raw):
 
 def test_a_file_rewritten_with_the_same_size_is_detected(raw):
     before = Criteo(path=raw).prepare()
-    text = Path(raw).read_text()
+    text, old = Path(raw).read_text(), Path(raw).stat().st_mtime_ns
     Path(raw).write_text(text.replace("00000001", "0000000f"))
+    os.utime(raw, ns=(old, old + 1))
     after = Criteo(path=raw).prepare()
     assert after.made
     assert before.folder != after.folder
@@ -93,7 +113,7 @@ def test_the_same_rows_have_the_same_fingerprint_however_they_are_stored(tmp_pat
 
 
 def damages():
-    for name in ("numeric", "categorical", "labels", "counts", "checksums", "schema.json"):
+    for name in ("numeric", "categorical", "labels", "counts", "schema.json"):
         yield f"{name} gone", lambda folder, name=name: (folder / name).unlink()
         yield f"{name} cut", lambda folder, name=name: os.truncate(folder / name, (folder / name).stat().st_size // 2)
         yield f"{name} empty", lambda folder, name=name: os.truncate(folder / name, 0)
@@ -118,31 +138,24 @@ def test_any_damage_is_detected_and_repaired(cache, raw, capsys):
         assert "damaged" in capsys.readouterr().out, name
         assert same(kept, repaired), name
         assert not Criteo(path=raw).prepare().made, name
-        assert not list((cache / "building").iterdir()), name
+        assert tables(cache) == [whole.folder], name
 
 
-def test_damage_that_appears_while_training_stops_the_run_and_removes_the_store(raw):
-    folder = Criteo(path=raw).prepare().folder
-    table = Criteo(path=raw).prepare(check=1).table  # only the first chunk is checked at the start
-    flip(folder / "categorical", 0.9)
-    table.take(np.arange(1024))
-    with pytest.raises(UserError, match="damaged .*categorical differs from its checksum near row 2048.* prepare it anew"):
-        table.take(np.arange(2000, 3000))
-    assert not folder.exists()
-    assert Criteo(path=raw).prepare().made
+def test_a_table_that_is_gone_while_training_stops_the_run(raw):
+    prepared = Criteo(path=raw).prepare()
+    column = prepared.table.stored("categorical", np.array([0]))
+    assert column[np.arange(7)].tolist() == [[i] for i in range(7)]
+    (prepared.folder / "categorical").unlink()
+    with pytest.raises(UserError, match="the prepared data is damaged .*categorical.*run the command again"):
+        column[np.arange(7)]
 
 
 def test_files_left_by_a_killed_process_are_removed(cache, raw):
-    Criteo(path=raw).prepare()
-    (signature,) = (cache / "known").iterdir()
-    shutil.rmtree(cache / "prepared")
-    left = cache / "building" / f"{signature.name}.0123"
-    make_marked(left)
+    folder = Criteo(path=raw).prepare().folder
+    left = folder.rename(folder.with_suffix(".part"))
     (left / "0.npz").write_bytes(b"half")
-    unmarked = left.with_suffix(".4567")  # killed before it was marked
-    unmarked.mkdir()
     assert Criteo(path=raw).prepare().made
-    assert not list((cache / "building").iterdir())
+    assert tables(cache) == [folder]
 
 
 def run(raw, cache, **options) -> subprocess.Popen:
@@ -162,7 +175,7 @@ def test_processes_that_prepare_the_same_at_once_make_it_once(cache, raw):
     results = [process.communicate() for process in [run(raw, cache) for _ in range(3)]]
     lines = sorted(out.splitlines()[-1].split(":")[0] for out, _ in results)
     assert lines == ["already prepared", "already prepared", "prepared"], results
-    assert not list((cache / "building").iterdir())
+    assert len(tables(cache)) == 1
     assert sorted(path.name for path in cache.parent.iterdir()) == ["cache", "train.txt"]  # and no other file was written
 
 
@@ -175,7 +188,7 @@ def test_callers_that_prepare_the_same_at_once_make_it_once(raw, monkeypatch):
         return parse(*arguments, **options)
 
     monkeypatch.setattr(streaming, "parse", parse_when_another_waits)
-    monkeypatch.setattr("vflbench.data.prepare.tqdm", SimpleNamespace(write=lambda _: another_waits.set()))
+    monkeypatch.setattr("vflbench.data.cache.tqdm", SimpleNamespace(write=lambda *_, **__: another_waits.set()))
     with ThreadPoolExecutor(3) as pool:
         prepared = list(pool.map(lambda _: Criteo(path=raw).prepare(), range(3)))
     assert sorted(p.made for p in prepared) == [False, False, True]
@@ -194,7 +207,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(cache, raw):
             Criteo(path=raw).prepare()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert not list((cache / "building").iterdir()) + list((cache / "prepared").iterdir())
+    assert not tables(cache)
     assert Criteo(path=raw).prepare().made
 
 
@@ -209,7 +222,7 @@ def test_a_command_reports_a_full_disk_in_one_line(cache, raw):
     assert "the disk is full" in errors
     assert "VFLBENCH_CACHE" in errors
     assert len(errors.strip().splitlines()) == 1
-    assert not list((cache / "building").iterdir()) + list((cache / "prepared").iterdir())
+    assert not tables(cache)
 
 
 def test_a_disk_that_fills_up_at_any_moment(cache, raw, monkeypatch):
@@ -220,10 +233,10 @@ def test_a_disk_that_fills_up_at_any_moment(cache, raw, monkeypatch):
                 raise OSError(number, os.strerror(number))
 
             with monkeypatch.context() as patch:
-                patch.setattr(store.ArrayWriter, where, full)
+                patch.setattr(caches.ArrayWriter, where, full)
                 with pytest.raises(UserError, match="the disk is full"):
                     Criteo(path=raw).prepare()
-            assert not list((cache / "building").iterdir()) + list((cache / "prepared").iterdir()), (number, where)
+            assert not tables(cache), (number, where)
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(raw, monkeypatch, tmp_path):
@@ -244,7 +257,7 @@ def test_a_file_that_changes_while_it_is_read_is_rejected(cache, raw, monkeypatc
     monkeypatch.setattr(streaming, "parse", append_and_parse)
     with pytest.raises(UserError, match="changed while it was read"):
         Criteo(path=raw).prepare()
-    assert not list((cache / "prepared").iterdir())
+    assert not tables(cache)
 
 
 def test_the_cache_is_the_platforms_unless_a_folder_is_named(monkeypatch, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from raw_files import write
 from small_tables import COMMAS, GOOD, problem_of, request
 
-from vflbench.data.prepare import prepare
+from vflbench.data.cache import prepare
 from vflbench.errors import UserError
 
 

@@ -26,7 +26,8 @@ dataset.types:
 
 The command takes the options of `vflbench train`. Of these, only dataset.*
 matters, and only the options that determine how the text is read. The result is
-kept in VFLBENCH_CACHE, or by default in the platform's folder for caches.
+kept in VFLBENCH_CACHE, or by default in the platform's folder for caches;
+`vflbench prepare --clear` deletes all that is kept there.
 Parquet files and files of several parties are not kept there: each run reads
 them.
 """
@@ -40,6 +41,11 @@ def prepare(arguments: Sequence[str]) -> None:
         return
     if any(word in ("-m", "--multirun") for word in words):
         raise UserError("one data set at a time is prepared", key="-m")
+    if words == ["--clear"]:
+        from vflbench.data.cache import cache_folder, clear  # late: it imports what reads tables
+
+        print(f"deleted: {clear() / 1e6:,.1f} MB of prepared tables in {cache_folder()}")
+        return
     hydra_words(words, "vflbench prepare")  # refuses unknown flags
     use_plugins(named)
     sys.argv = ["vflbench prepare", *with_quoted_marks(words), "hydra.run.dir=."]  # nothing is written but the cache

@@ -9,20 +9,20 @@ import numpy as np
 import torch
 
 from vflbench.data.arrow_columns import labels_of
+from vflbench.data.cache import Prepared
 from vflbench.data.cleaning import Cleaning
 from vflbench.data.csv_columns import TextLayout
 from vflbench.data.csv_format import TypeOf, format_of
 from vflbench.data.csv_party import identifiers, left_out_rows, read_table
 from vflbench.data.delimiters import found_delimiter
 from vflbench.data.encodings import UTF8, check_encoding
-from vflbench.data.file_dataset import LOOK, FileDataset
+from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Part, find_parts, listed
 from vflbench.data.joined import check_labelled, join_problem, joined
 from vflbench.data.labels import MISSING, Positive, StrayLabelError, classes_of
 from vflbench.data.line_errors import names_error
 from vflbench.data.party_files import PartyFiles
 from vflbench.data.party_source import PartySource, of_party, refuse_label_column
-from vflbench.data.prepare import Prepared
 from vflbench.data.readings import Mark, MissingAs
 from vflbench.data.stray_labels import stray_label
 from vflbench.data.table import LABEL_PARTY, RawTable
@@ -88,11 +88,11 @@ class Csv(PartyFiles, FileDataset):
         self.check_named(list(shapes))
         return format_of(self, layout, parts, shapes, str(self.label))
 
-    def prepare(self, check: int | None = LOOK) -> Prepared:
+    def prepare(self) -> Prepared:
         if self.path is None:
             self.check_path()
         self._check_layout()
-        return super().prepare(check)
+        return super().prepare()
 
     def is_kept(self) -> bool:
         return self.party_files is None and (self.path is None or not self._is_joined)

@@ -8,16 +8,15 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from vflbench.data.base import Dataset
+from vflbench.data.cache import Prepared, Request, prepare
 from vflbench.data.files import Part, find_parts
-from vflbench.data.prepare import Prepared, prepare
-from vflbench.data.request import Request
 from vflbench.data.table import RawTable
 from vflbench.data.text import TextFormat
 from vflbench.options import Range, options
 
-LOOK = 8 << 20  # bytes of a table to look at for damage, where it isn't read
 _OURS = __name__.partition(".")[0]
 
 
@@ -50,8 +49,8 @@ class FileDataset(Dataset):
         """Names of the classes in order, and the class of each label. labels: each label and its rows, sorted as texts."""
         return ["0", "1"], np.array([int(text) for text in labels])
 
-    def prepare(self, check: int | None = LOOK) -> Prepared:
-        """The prepared table, from the cache or made now. check: as for `data.prepare.prepare`."""
+    def prepare(self) -> Prepared:
+        """The prepared table, from the cache or made now."""
         parts = find_parts(self.path, self.members)
         request = Request(
             parts=parts,
@@ -62,10 +61,13 @@ class FileDataset(Dataset):
             skip=self.bad_rows == "skip",
             max_bad_fraction=self.max_bad_fraction,
         )
-        return prepare(request, check)
+        return prepare(request)
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        prepared = self.prepare(check=None)
+        prepared = self.prepare()
+        if prepared.made:
+            note = f"an encoded copy of the table is kept in {prepared.folder}; vflbench prepare --clear deletes all copies"
+            tqdm.write(note, file=sys.stderr)
         facts = dict(prepared.facts)
         if "bad_rows" in facts:
             bad = facts["bad_rows"]

@@ -128,7 +128,6 @@ def _limits(raw: RawTable) -> tuple[np.ndarray, np.ndarray]:
     size = CHUNK_ROWS * 64
     for start in range(0, len(raw) if len(again) else 0, size):
         rows = slice(start, min(len(raw), start + size))
-        raw.check(np.arange(rows.start // CHUNK_ROWS, -(-rows.stop // CHUNK_ROWS)))
         read = raw.numeric[rows][:, again]
         values = np.where(read == MISSING_INTEGER, np.nan, read) if read.dtype == np.int32 else read
         low[again] = np.fmin(low[again], np.fmin.reduce(values, axis=0))

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import mmap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,18 +10,16 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from vflbench.data.private_folders import read_own
-from vflbench.data.store import ArrayWriter
-from vflbench.data.store_schema import Sha256
-from vflbench.data.stored_columns import DamagedStoreError, mapped
+from vflbench.data.cache import ArrayWriter, DamagedStoreError, Mapped
 from vflbench.data.table import LABEL_PARTY, Columns
 from vflbench.errors import UserError, printable
-from vflbench.plain_files import in_a_line, sync_folder, written_whole
+from vflbench.plain_files import in_a_line, open_plain, sync_folder, written_whole
 
 ABOUT = "table.json"
 _PIECE = 1 << 16  # rows written or checked at a time
 _MOST = 1 << 28  # bytes of the description
 _LABELLED = ("labels", "roles")
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _KINDS = {"numeric": np.float32, "categorical": np.int32, "labels": np.int32, "roles": np.uint8}
 
 
@@ -132,7 +129,8 @@ class FolderReader:
 
     def _content(self) -> bytes:
         try:
-            return read_own(self.folder / ABOUT, _MOST)
+            with open_plain(self.folder / ABOUT) as stream:
+                return stream.read(_MOST)
         except (OSError, ValueError) as error:
             raise self._wrong(ABOUT, in_a_line(error, 200)) from error
 
@@ -154,15 +152,14 @@ class FolderReader:
     def _array(self, name: str, width: int | None, is_valid: Callable[[np.ndarray], bool]) -> np.ndarray:
         digest = hashlib.sha256()
         try:
-            file = mapped(self.folder / name, self.rows, np.dtype(_KINDS[name]).name, width)
+            file = Mapped(self.folder / name, self.rows, np.dtype(_KINDS[name]).name, width)
             for start in range(0, self.rows, _PIECE):
                 piece = file.array[start : start + _PIECE]
                 if piece.size:
                     digest.update(piece)
                 if not is_valid(piece):
                     raise DamagedStoreError(f"a value near row {start:,} is not one that it may hold")
-                if file.map is not None and hasattr(mmap, "MADV_DONTNEED"):
-                    file.map.madvise(mmap.MADV_DONTNEED)  # read-only, so it can be read again
+                file.forget()
         except DamagedStoreError as error:
             raise self._wrong(name, str(error)) from error
         if digest.hexdigest() != self.about["sha256"][name]:

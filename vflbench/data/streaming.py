@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from vflbench.data import store
 from vflbench.data.blocks import Block, OpenPart, open_parts, read_blocks
+from vflbench.data.cache import ArrayWriter, Request, write_schema
 from vflbench.data.encode import to_float
 from vflbench.data.labels import StrayLabelError, with_remedy
 from vflbench.data.parse import BadRow, Parsed, parse, with_columns
-from vflbench.data.request import Request
 from vflbench.data.stray_labels import stray_label
 from vflbench.data.table import MISSING_INTEGER
 from vflbench.data.text import TextFormat
@@ -58,10 +57,9 @@ class Preparation:
         self.bad_count = 0
         self.bad_shown: list[str] = []
         self.hashes: list[str | None] = []
-        self.text_digest = hashlib.sha256()
 
-    def run(self) -> dict[str, Any]:
-        """Prepare the table and return its schema."""
+    def run(self) -> None:
+        """Prepare the table."""
         form = self.request.form()
         blocks: list[Encoded] = []  # without what is on disk
         dtype = np.dtype(np.int32)
@@ -78,7 +76,7 @@ class Preparation:
         if not self.rows:
             raise self._no_rows(form)
         self._check_bad_rows()
-        return self._assemble(blocks, dtype, form)
+        self._assemble(blocks, dtype, form)
 
     def _file(self, block: int) -> Path:
         return self.folder / f"{block}.npz"
@@ -113,7 +111,6 @@ class Preparation:
             show(opened.position())
             if self.request.rows is not None:  # with a limit, nothing after the last row may be parsed
                 codes = self._parse(block, form, columns, self.request.rows - self.rows)
-                self.text_digest.update(block.data)
                 yield codes
                 if self.rows >= self.request.rows:
                     return False
@@ -151,7 +148,7 @@ class Preparation:
             problem = f"the file is empty or holds no rows of {form.name}"
         return UserError(problem, key="dataset.path", value=where)
 
-    def _assemble(self, blocks: Sequence[Encoded], dtype: np.dtype, form: TextFormat) -> dict[str, Any]:
+    def _assemble(self, blocks: Sequence[Encoded], dtype: np.dtype, form: TextFormat) -> None:
         """The second pass: blocks -> table."""
         names = blocks[0].names
         numeric, categorical = ([name for name, number in names if number is wanted] for wanted in (True, False))
@@ -164,9 +161,9 @@ class Preparation:
             raise stray_label(error, self.request.parts, form) from error
         label_type = np.dtype(np.uint8 if len(classes) <= 256 else np.int32)
         writers = {
-            "numeric": store.ArrayWriter(self.folder / "numeric", dtype, len(numeric)),
-            "categorical": store.ArrayWriter(self.folder / "categorical", np.dtype(np.int32), len(categorical)),
-            "labels": store.ArrayWriter(self.folder / "labels", label_type, None),
+            "numeric": ArrayWriter(self.folder / "numeric", dtype, len(numeric)),
+            "categorical": ArrayWriter(self.folder / "categorical", np.dtype(np.int32), len(categorical)),
+            "labels": ArrayWriter(self.folder / "labels", label_type, None),
         }
         low, high = np.full(len(numeric), np.inf), np.full(len(numeric), -np.inf)
         try:
@@ -194,20 +191,18 @@ class Preparation:
                 "classes": max(2, len(classes)),
                 "low": low.tolist(),
                 "high": high.tolist(),
-                "options": self.request.options_key(),
-                "raw_bytes": sum(part.file.stat().st_size for part in self.request.parts),
                 "facts": self._facts(form, classes, np.bincount(class_of, counts[-1], len(classes)).astype(int).tolist()),
             }
             values = [schema[key] for key in ("names", "numeric_names", "sizes", "classes")]
             values += [writer.digest.hexdigest() for writer in writers.values()]
             schema["fingerprint"] = hashlib.sha256(json.dumps(values).encode()).hexdigest()
-            content = self.hashes if None not in self.hashes else [self.text_digest.hexdigest()]
-            schema["key"] = hashlib.sha256(json.dumps([content, schema["options"]]).encode()).hexdigest()[:32]
-            store.write_schema(self.folder, writers, np.concatenate([np.zeros(0, np.int64), *counts[:-1]]), schema)
+            writers["counts"] = ArrayWriter(self.folder / "counts", np.dtype(np.int64), None)
+            for count in counts[:-1]:
+                writers["counts"].write(count)
+            write_schema(self.folder, writers, schema)
         finally:
             for writer in writers.values():
                 writer.abandon()
-        return schema
 
     def _facts(self, form: TextFormat, classes: list[str], rows: list[int]) -> dict[str, Any]:
         facts: dict[str, Any] = {"file_sha256": self.hashes, "class_rows": dict(zip(classes, rows, strict=False))}

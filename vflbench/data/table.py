@@ -61,7 +61,6 @@ class RawTable:
     numeric: (n, k) float64 with NaN where missing, or int32 with MISSING_INTEGER where missing.
     categorical: (n, c) int32 codes. Codes of column j are 0 .. sizes[j] - 1, in the order of the values.
     labels: (n,) classes 0 .. classes - 1. fingerprint: digest of the content.
-    check: takes chunk numbers and raises an error if one of these chunks is damaged.
     forget: releases the memory pages that reading has mapped.
     statistics: over all rows, if they are known beforehand.
     limits: minimum and maximum of each numeric column, (k,) each, if the kind of column fixes them, as for pixels;
@@ -78,7 +77,6 @@ class RawTable:
     labels: np.ndarray
     classes: int = 2
     fingerprint: str = ""
-    check: Callable[[np.ndarray], None] = field(default=lambda _chunks: None, compare=False)
     forget: Callable[[], None] = field(default=lambda: None, compare=False)
     statistics: Statistics | None = None
     limits: tuple[np.ndarray, np.ndarray] | None = field(default=None, compare=False)
@@ -119,7 +117,6 @@ class RawTable:
 
     def take(self, positions: np.ndarray) -> RawTable:
         """Copy the rows at these positions."""
-        self.check(np.unique(positions // CHUNK_ROWS))
         return replace(
             self,
             numeric=self.numeric[positions],
