@@ -116,9 +116,7 @@ def test_prepare_counts_the_columns_that_are_trained_on(tmp_path):
     assert "50 rows, 1 column (1 left out), 3 ids;" in prepared.line(left_out)
 
 
-@pytest.mark.parametrize(
-    "amounts", [["€ 1,234.56", "€ 2.50"], ["1.234,56 €", "2,50 €"], ["1,234.56", "2.5"], ["1,2", "2,5"]]
-)
+@pytest.mark.parametrize("amounts", [["1.234,56", "2,50"], ["1,234.56", "2.5"], ["1,2", "2,5"]])
 def test_every_number_is_called_a_number(tmp_path, amounts):
     lines = ["paid;y", *(f"{amounts[i % 2]};{i % 2}" for i in range(60))]
     dataset = Csv(path=write(tmp_path / "t.csv", lines), label="y", delimiter=";")
@@ -235,8 +233,6 @@ def doubt(tmp_path, values, name="a", **options):
         (["n.a." if i % 50 == 0 else str(i % 90) for i in range(N)], "but also 'n.a.', so it is taken for texts"),
         ([f"{i % 9}.{10 + i % 80}" if i < 100 else f'"{i % 9},{10 + i % 80}"' for i in range(N)], "in different ways"),
         ([f"01/{13 + i % 15}/2020" if i % 2 else f"{13 + i % 15}/01/2020" for i in range(N)], "in different ways"),
-        ([f"{i % 90} %" if i % 2 else f"0.{10 + i % 80}" for i in range(N)], "units (%, none), which are read as one"),
-        ([f"{i % 90} {'$€'[i % 2]}" for i in range(N)], "units ($, €), which are read as one"),
         (["0000-00-00" if i % 40 == 0 else f"2020-0{i % 9 + 1}-{10 + i % 19}" for i in range(N)], "but also '0000-00-00'"),
         ([f"{i % 9 + 1}.{100 + i}" if i % 3 else str(900 - i) for i in range(N)], "stands before thousands"),
         (["left" if label == "yes" else "here" for label in LABEL], "determines the label: each of its 2 values"),
@@ -255,7 +251,6 @@ def test_a_line_says_what_may_be_meant_otherwise(tmp_path, values, said):
         ([f"{v:.3f}".rstrip("0") for v in WEIGHT], {}),  # a measurement with up to three decimals
         ([f"{i % 9 + 1}.{100 + i}" if i % 3 else str(900 - i) for i in range(N)], {"decimal": "."}),
         ([f"{i % 9 + 1}.{100 + i % 90}" if i % 3 else str(900 - i % 90) for i in range(N)], {"decimal": ","}),
-        ([f"{i % 90} €" if i % 9 else "0" for i in range(N)], {}),
         ([int(label == "yes" and i > 50) for i, label in enumerate(LABEL)], {}),  # a value of two classes
         ([int(label == "yes") for label in LABEL], {"types": {"a": "numeric"}}),
     ],

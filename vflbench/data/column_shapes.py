@@ -27,12 +27,11 @@ class ColumnShape:
 
     kind: the narrowest that fits: null (nothing but missing values), number, text. marks: decimal marks with which all can
     be read as amounts; orders: those of year, month and day with which all are dates, each with its first day. fraction,
-    timed, marked: whether one is a number with a fraction, has a time of day, has a currency. plain: whether all texts are
-    plain numbers, which whoever wrote the file took for texts. differs: an amount that the two marks read differently.
-    dotted: whether points stand in all dates. rows, missing: of how many
-    rows how many are missing. readable, others: values of the
-    blocks that are numbers or dates, and that are neither, such as `odd`. beside: a number such as 1.234 in a column where
-    whole numbers have no point. units: of amounts, `none` for those without.
+    timed: whether one is a number with a fraction, has a time of day. plain: whether all texts are plain numbers, which
+    whoever wrote the file took for texts. differs: an amount that the two marks read differently. dotted: whether points
+    stand in all dates. rows, missing: of how many rows how many are missing. readable, others: values of the blocks that
+    are numbers or dates, and that are neither, such as `odd`. beside: a number such as 1.234 in a column where whole
+    numbers have no point.
     """
 
     kind: Kind = "null"
@@ -40,7 +39,6 @@ class ColumnShape:
     marks: set[Mark] = field(default_factory=lambda: set(_MARKS))
     orders: dict[Order, float] = field(default_factory=lambda: dict.fromkeys(_ORDERS, np.inf))
     timed: bool = False
-    marked: bool = False
     plain: bool = True
     differs: str = ""
     example: str = ""
@@ -51,7 +49,6 @@ class ColumnShape:
     others: int = 0
     odd: str = ""
     beside: str = ""
-    units: set[str] = field(default_factory=set)
 
     @property
     def is_open(self) -> bool:
@@ -99,10 +96,7 @@ class ColumnShape:
         self.marks -= {mark for mark, numbers in read.items() if np.isnan(numbers).any()}
         if len(self.marks) == 2:
             other = np.flatnonzero(read["."] != read[","])
-            self.marked |= bool(Amount(".").is_marked(values).any())
             self.differs = self.differs or (values[int(other[0])].as_py() if len(other) else "")
-        if self.marks:
-            self.units |= Amount(".").units(values)
         for order in list(self.orders):
             days = Date(order).numbers(values)[0]
             if np.isnan(days).any():
@@ -130,8 +124,6 @@ class ColumnShape:
             return Amount(mark)
         if len(self.marks) == 1 or not self.differs:
             return Amount(min(self.marks, key=_MARKS.index))
-        if mark is None and self.marked:  # money has no three decimals, so the sign stands before thousands
-            return Amount("." if "," in self.differs else ",")
         return None
 
     def reading(self, mark: Mark | None, day_first: bool | None) -> Reading | None:
@@ -145,10 +137,6 @@ class ColumnShape:
                 "thousands, say dataset.decimal=','"
             )
         if self.kind != "text" or self.reading(mark, day_first) is not None:
-            if self.kind == "text" and len(self.units) > 1 and self.date(day_first) is None:
-                return (
-                    f"column {name} holds amounts of several units ({', '.join(sorted(self.units))}), which are read as one"
-                )
             return ""
         if len(self.orders) > 1:
             return (

@@ -38,7 +38,7 @@ _READING = 5
 class Csv(PartyFiles, FileDataset):
     """Any table with a header, or without; the user names the label column and the columns of each party.
 
-    A column is numeric if it holds numbers in every row, also amounts such as `1.234,56 €`; dates become numbers (days since
+    A column is numeric if it holds numbers in every row, also such as `1.234,56`; dates become numbers (days since
     the first, month, weekday, hour); all others are categorical, unless `types` overrides it. A column that tells every row
     apart, such as a customer's number, is left out, and a line says so. A missing value (empty, NA, N/A, NaN, null, ?) is 0
     in a numeric column, beside which a column says where, and a category of its own in a categorical one. Classes are the

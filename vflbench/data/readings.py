@@ -1,4 +1,4 @@
-"""Texts that stand for numbers: amounts with a decimal comma, separators of thousands or a currency, and dates."""
+"""Texts that stand for numbers: amounts with a decimal comma or separators of thousands, and dates."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +11,6 @@ import pyarrow.compute as pc
 Mark = Literal[".", ","]
 Order = Literal["ymd", "dmy", "mdy"]
 
-_CODES = "USD|EUR|GBP|CHF|JPY|CNY|INR|BRL|SEK|NOK|DKK|PLN|CZK|HUF|AUD|CAD|NZD|MXN|RUB|TRY|KRW|SGD|HKD|kr|zł|Fr\\."
-_MONEY = rf"(?:\p{{Sc}}|{_CODES}|%)"
-_BLANK = r"[ \x{00a0}\x{202f}]"
-_GROUPS = {mark: rf"[{other}'\x{{2019}} \x{{00a0}}\x{{202f}}]" for mark, other in ((".", ","), (",", "."))}
 _END_OF_TIME = r"(?:Z|UTC|[-+]\d{2}:?\d{2})?"
 _TIME = rf"(?:[T ] *(?P<H>\d{{1,2}}):(?P<M>\d{{2}})(?::(?P<S>\d{{2}}(?:[.,]\d+)?))? *(?P<p>[AaPp][Mm])? *{_END_OF_TIME})?"
 _DATES: Mapping[str, str] = {
@@ -43,9 +39,9 @@ class Reading(Protocol):
 
 @dataclass(frozen=True)
 class Amount:
-    """Numbers as people write them: `1.234,56 €`, `$1,234.56`, `12 %`, `3,5`. A share in percent stays as it is written.
+    """Numbers with a mark of their own before decimals, or with one before thousands: `1.234,56`, `1,234.56`, `3,5`.
 
-    mark: of decimals. Of thousands it is the other one, a blank or an apostrophe.
+    mark: of decimals. Of thousands it is the other one.
     """
 
     mark: Mark
@@ -56,34 +52,12 @@ class Amount:
         return "amounts" if self.mark == "." else "numbers with a decimal comma"
 
     def numbers(self, values: pa.Array) -> list[np.ndarray]:
-        point, group = ("\\." if self.mark == "." else ","), _GROUPS[self.mark]
-        digits = rf"(?:[1-9]\d{{0,2}}(?:{group}\d{{3}})+|\d+)(?:{point}\d*)?|{point}\d+"
-        pattern = (
-            rf"^{_BLANK}*(?P<s>[-+\x{{2212}}]?){_BLANK}*{_MONEY}?{_BLANK}*(?P<t>[-+\x{{2212}}]?)(?P<n>{digits})(?P<e>(?:[eE][-+]?\d+)?)"
-            rf"{_BLANK}*{_MONEY}?{_BLANK}*$"
-        )
-        found = pc.extract_regex(values, pattern)
-        sign = pc.binary_join_element_wise(found.field("s"), found.field("t"), "")
-        whole = pc.replace_substring_regex(found.field("n"), group, "")
-        text = pc.binary_join_element_wise(pc.replace_substring(whole, ",", "."), found.field("e"), "")
-        numbers = text.filter(pc.and_kleene(found.is_valid(), pc.less_equal(pc.utf8_length(sign), 1)))
-        out = np.full(len(values), np.nan)
-        kept = _mask(pc.and_kleene(found.is_valid(), pc.less_equal(pc.utf8_length(sign), 1)))
-        out[kept] = numbers.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        out[kept & _mask(pc.match_substring_regex(sign, r"[-\x{2212}]"))] *= -1
-        out[~np.isfinite(out)] = np.nan
-        return [out]
-
-    def units(self, values: pa.Array) -> set[str]:
-        """The currencies and percent signs of some texts; `none` if a text other than a zero has none."""
-        found = pc.extract_regex(values, rf"(?P<u>{_MONEY})")
-        plain = values.filter(pc.invert(found.is_valid()))
-        bare = pc.any(pc.match_substring_regex(plain, "[1-9]")).as_py()
-        return {unit for unit in pc.unique(found.field("u")).to_pylist() if unit} | ({"none"} if bare else set())
-
-    def is_marked(self, values: pa.Array) -> np.ndarray:
-        """(n,) bool: texts with a currency or a percent sign."""
-        return _mask(pc.match_substring_regex(values, _MONEY))
+        group = "," if self.mark == "." else "."
+        digits = rf"(?:[1-9]\d{{0,2}}(?:\{group}\d{{3}})+|\d+)(?:\{self.mark}\d*)?|\{self.mark}\d+"
+        fits = pc.match_substring_regex(values, rf"^ *[-+]?(?:{digits})(?:[eE][-+]?\d+)? *$")
+        plain = pc.replace_substring(pc.replace_substring(values, group, ""), self.mark, ".")
+        numbers = pc.if_else(fits, pc.utf8_trim(plain, " +"), None).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return [np.where(np.isfinite(numbers), numbers, np.nan)]
 
 
 @dataclass(frozen=True)
