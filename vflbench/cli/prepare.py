@@ -1,7 +1,7 @@
 """`vflbench prepare dataset=...`."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
@@ -62,16 +62,6 @@ def prepare_one(config: DictConfig) -> None:
         if not isinstance(dataset, FileDataset | PartyFiles):
             name = type(dataset).__name__
             raise UserError(f"{name} is read from no file, so there is nothing to prepare", key="dataset")
-        if isinstance(dataset, PartyFiles) and not dataset.is_kept():
-            print("\n".join([*dataset.described(), "these files are not put into the cache: each run reads them"]))
-            return
-        assert isinstance(dataset, FileDataset)
-        prepared = dataset.prepare()
-        columns: list[str] = []
-        left_out: Mapping[str, str] = {}
-        if isinstance(dataset, PartyFiles):
-            columns = dataset.table_lines(prepared.table, prepared.facts)
-            left_out = dataset.left_out(prepared.table, prepared.facts.get("read_as", {}))
-        print("\n".join([prepared.line(left_out), *columns]))
+        print("\n".join(dataset.described()))
     except Exception as error:
         fail_with(error)  # here: Hydra would add lines of its own

@@ -97,6 +97,13 @@ class Csv(PartyFiles, FileDataset):
     def is_kept(self) -> bool:
         return self.party_files is None and (self.path is None or not self._is_joined)
 
+    def described(self) -> list[str]:
+        if not self.is_kept():
+            return PartyFiles.described(self)
+        prepared = self.prepare()
+        left_out = self.left_out(prepared.table, prepared.facts.get("read_as", {}))
+        return [prepared.line(left_out), *self.table_lines(prepared.table, prepared.facts)]
+
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         return super().read(rng) if self.is_kept() else joined(self, self._sources())
 

@@ -63,6 +63,10 @@ class FileDataset(Dataset):
         )
         return prepare(request)
 
+    def described(self) -> list[str]:
+        """A line on the prepared table, which is made if it isn't there."""
+        return [self.prepare().line()]
+
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         prepared = self.prepare()
         if prepared.made:

@@ -20,6 +20,8 @@ from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError, shown
 from vflbench.options import options
 
+NOT_KEPT = "these files are not put into the cache: each run reads them"
+
 
 @options
 class PartyFiles(OwnColumns):
@@ -60,10 +62,6 @@ class PartyFiles(OwnColumns):
                 raise UserError(problem, key="dataset.types", value=name)
         return sources
 
-    def is_kept(self) -> bool:
-        """Whether what is read is kept for later runs; if not, each run reads it."""
-        return False
-
     def described(self) -> list[str]:
         """What was read, and what each column is taken for: of one table, or of each party's file."""
         if self.party_files is None:
@@ -73,6 +71,7 @@ class PartyFiles(OwnColumns):
                 f"read: {len(raw):,} rows, {len(raw.names)} columns",
                 *facts.get("notes", ()),
                 *self.table_lines(raw, facts),
+                NOT_KEPT,
             ]
         lines: list[str] = []
         self.check_parties()
@@ -85,7 +84,7 @@ class PartyFiles(OwnColumns):
             read_as = facts.get("read_as", {})
             lines += column_table(source.raw, facts, label, self.id, self.left_out(source.raw, read_as))
             lines += note_lines([*self.doubts(source.raw, read_as), *case_lines(facts["class_rows"])])
-        return lines
+        return [*lines, NOT_KEPT]
 
     def file_of(self, party: str) -> str:
         """Its own. Raises UserError where none is named, or no column of identifiers."""
