@@ -331,9 +331,9 @@ def heat_map(
         base = alt.Chart(alt.NamedData("cells"), width=wide, height=alt.Step(23)).encode(x=x, y=y)
         base = base.transform_filter(f"datum.part == {number}")
         on_colours = {"condition": {"test": "datum.dark", "value": "#ffffff"}, "value": "#1c1c1c"}
-        words = base.mark_text(fontSize=11).encode(text="words:N", color=alt.value(INK) if group == " " else on_colours)
+        texts = base.mark_text(fontSize=11).encode(text="words:N", color=alt.value(INK) if group == " " else on_colours)
         boxes = base.mark_rect().encode(color=alt.Color("shade:N", scale=None), tooltip=alt.Tooltip("hover:N"))
-        charts.append(words if group == " " else alt.layer(boxes, words))
+        charts.append(texts if group == " " else alt.layer(boxes, texts))
     known = cells.value.dropna()
     spread = f" Values from {known.min():.3g} to {known.max():.3g}." if len(known) else ""
     described = f"{len(rows)} rows by {cells[cells.group != ' '].column.nunique()} columns.{spread}"

@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -144,7 +144,7 @@ def matrix(section: Section) -> Made:
     drawn = {("", title): frame[title].map(lambda auc: f"{auc.mean:.3f}")}
     drawn |= {("", "ceiling"): frame.ceiling} if promised else {}
     drawn |= dict(table.items())
-    words = {}
+    words: dict[tuple[str, tuple[str, str]], str] = {}
     for level in [level for level in levels if level != REFERENCE]:
         which = means.loc[table.index, level].dropna(how="all").idxmax(axis=1)
         best = pd.Series({name: table.at[name, (level, attack)] for name, attack in which.items()}, dtype=object)
@@ -366,25 +366,26 @@ def alarms(section: Section) -> Made:
                 lines.append(line | {"cheating": len(cheating), "honest": len(honest)})
     if not lines:
         return
-    read, counts = pd.DataFrame(lines), ["noticed", "at batch (median)", "first", "last", "false alarms"]
-    picks = zip(counts[1:4], (statistics.median, min, max), strict=True)
-    read = read.assign(
-        **{name: pd.Series([pick(of) if of else None for of in read.batches], dtype=object) for name, pick in picks}
-    )
+    read = pd.DataFrame(lines)
+    when: dict[str, Callable[[list[int]], float]] = {"at batch (median)": statistics.median, "first": min, "last": max}
+    for name, pick in when.items():
+        read[name] = pd.Series([pick(of) if of else None for of in read.batches], dtype=object)
     parts = []
     drawn = read.used & read.setting.isin(list(dict.fromkeys(read.setting))[:MOST_LINES])
-    for what, count, runs, line in (
+    for what, count, runs, kind in (
         ("noticed", read.batches.map(len), read.cheating, "solid"),
         ("false alarms", read.accused, read.honest, "dotted"),
     ):
         read[what] = count.astype(str) + " of " + runs.astype(str)
         part = pd.DataFrame({"label": read.setting + f": {what}", "y": count / runs.where(runs > 0), "more": read[what]})
-        parts.append(part.assign(style=read.setting, x=read.threshold, line=line, mark=False)[drawn])
+        parts.append(part.assign(style=read.setting, x=read.threshold, line=kind, mark=False)[drawn])
     note = (
         "Runs with an adversary that were noticed, and at which batch; honest runs, also those beside the others, that "
         "raised an alarm. Each policy at each threshold is applied to the scores in the logs."
     )
-    in_table = read[read.threshold.isin((0.3, 0.5, 0.7, 0.9))][["setting", "policy", "window", "threshold", *counts]]
+    in_table = read[read.threshold.isin((0.3, 0.5, 0.7, 0.9))][
+        ["setting", "policy", "window", "threshold", "noticed", *when, "false alarms"]
+    ]
     yield _table(section, "alarms", "When split_guard raises an alarm", in_table, note)
     note = "Each threshold is applied to the scores in the logs, with the policy of the run; see the table of alarms."
     title = "Cheating label parties that are noticed, and honest ones that are accused"
