@@ -217,7 +217,7 @@ def test_rebuilt_pictures_have_a_line_for_each_setting_with_how_well_they_are_re
             config = {"model": {"bottom_layers": depth}}
             save(tmp_path / f"{depth}_{biased}", done, defense=defense, config=config, pictures=pictures)
     figure = by_name(figures(section_of(tmp_path), []))["inversion_inversion_pictures"]
-    words = " ".join(texts_of(figure))
+    words = " ".join(line["text"].replace("\n", " ") for line in figure.spec["datasets"]["texts"])
     assert words.count("MSE 0.018, identified 100%") == 2 * 3
     assert "none, bottom_layers 5: MSE" in words
     assert len(figure.spec["datasets"]["pictures"]) == 1 + 2 * 3

@@ -326,10 +326,9 @@ def solvers(section: Section) -> Iterator[Figure]:
                 "machine, with another solver."
             )
             times = known.solver_seconds[known.solver_seconds > 0]
-            how = {"low": times.min(), "high": times.max(), "log": True}
             slug = f"{section.slug}_solvers{f'_{place}' * (len(families) > 1)}"
             title = f"Seconds to rebuild a batch, by rows and columns{f': {name}' * bool(name)}"
-            yield heat_map(wide, slug, title, note, words=words, **how)
+            yield heat_map(wide, slug, title, note, words=words, low=times.min(), high=times.max(), log=True)
 
 
 # When SplitGuard notices a label party that cheats, and how often it accuses an honest one
