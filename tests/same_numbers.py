@@ -136,8 +136,6 @@ RUNS = {
         "attack.batch_reconstruction.formulation=published"
     ),
     "rounds_cbc": f"{ROUNDS} dataset.rows=5 dataset.features=8 attack.batch_reconstruction.solver=cbc",
-    "rounds_cpsat": f"{ROUNDS} dataset.rows=5 dataset.features=8 attack.batch_reconstruction.solver=cpsat",
-    "rounds_lattice": f"{ROUNDS} attack.batch_reconstruction.recovery=lattice epochs=3",
     "rounds_asynchronous": f"{ROUNDS} protocol.mode=asynchronous protocol.batches=2 dataset.rows=6 dataset.features=16",
     "rounds_parties": f"{ROUNDS} protocol.parties=4 dataset.rows=4 protocol.reduction=sum",
     "rounds_unknown_size": f"{ROUNDS} attack.batch_reconstruction.knows_batch_size=false protocol.intercept=true",

@@ -85,13 +85,6 @@ def test_a_programme_finds_a_batch_that_fits(tmp_path):
 
 
 @pytest.mark.slow
-def test_integer_relations_need_few_rounds(tmp_path):
-    few = {"rows": 5, "features": 14, "epochs": 4}
-    assert rebuilt(tmp_path / "a", **few)["exact"] == 0
-    assert rebuilt(tmp_path / "b", **few, attack={"recovery": "lattice"})["exact"] == 1
-
-
-@pytest.mark.slow
 def test_two_local_batches_are_told_apart_and_three_are_rebuilt_together(tmp_path):
     slow = {"rows": 4, "features": 14, "rate": 0.02, "mode": "asynchronous"}
     two = rebuilt(tmp_path / "2", batches=2, **slow)

@@ -1,6 +1,5 @@
 """The attack from outside: whole runs in which no batch comes twice."""
 
-import pytest
 import torch
 from attacks.views import shares, view_of
 from builders import run_in
@@ -14,8 +13,6 @@ from vflbench.messages.facts import OwnColumns, Updates
 from vflbench.messages.rules import Rules
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
-
-pytest.importorskip("flint")
 
 
 def rebuilt(folder, defense, *, rows=6, features=14, **protocol):

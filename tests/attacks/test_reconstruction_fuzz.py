@@ -10,7 +10,7 @@ import reconstruction_fuzz as fuzz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflbench.attacks.batch_reconstruction import batch_search
+from vflbench.attacks.batch_reconstruction import search as batch_search
 
 SHARES = {path: share for path, (_, share) in fuzz.PATHS.items()}
 FEW = 3  # instances of the rarest path

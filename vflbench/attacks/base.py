@@ -60,9 +60,9 @@ class RebuiltBatch:
     local step of each row, where it is known. binary: (d,) bool, columns taken for binary. shares: (m, d), how likely an
     entry is a 1, in the order of rows. figures: of the search. note: why it has no answer, or an incomplete one.
 
-    guessed_rows: (m, d), nan where it has no guess, and guessed_labels: (m,), its best guess where rows or labels are
-    unknown, in the order of rows; it claims nothing. column_guesses: (g, m, d), batches that follow from its own columns
-    alone, as a reference for what an answer is worth.
+    guessed_rows: (m, d), nan where it has no guess: its best guess where rows are unknown, in their order; it claims
+    nothing. column_guesses: (g, m, d), batches that follow from its own columns alone, as a reference for what an answer is
+    worth.
     """
 
     step: int
@@ -75,7 +75,6 @@ class RebuiltBatch:
     binary: Tensor | None = None
     shares: Tensor | None = None
     guessed_rows: Tensor | None = None
-    guessed_labels: Tensor | None = None
     column_guesses: Tensor | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     note: str = ""

@@ -1,23 +1,126 @@
-"""Hidden subset sum: a whole private batch from a single update."""
+"""Hidden subset sum: a whole private batch from a single update, by orthogonal lattices."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from flint import fmpz_mat
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltBatch
+from vflbench.attacks.batch_reconstruction.gram import PRIME, kernel_modulo
 from vflbench.messages.facts import ClassShares, OwnColumns, Updates
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
 from vflbench.options import options
 
-if TYPE_CHECKING:
-    from vflbench.attacks.batch_reconstruction.orthogonal_lattice import OneUpdate
+MOST_ROWS = 16
+"""Of one update: 2^16 vectors are tried for rows."""
+_MOST_CANDIDATES = 128
+_GAP = 1.5  # in length, between relations of the rows and those of chance
+_MARGIN = 64.0  # times the rounding that an explanation may be off
+
+
+@dataclass(frozen=True)
+class OneUpdate:
+    """x: (m, d) of 0 and 1, y: (m,) of -1 and 1, None with a refusal. relations: short ones that were used. candidates: 0/1
+    vectors that the relations leave. refusal: why there is no batch, or "".
+    """
+
+    x: np.ndarray | None = None
+    y: np.ndarray | None = None
+    relations: int = 0
+    candidates: int = 0
+    refusal: str = ""
+
+
+def rows_of_one_update(update: np.ndarray, theta: np.ndarray, rows: int, step: float, error: float) -> OneUpdate:
+    """A batch X, y with the update u = X^T s, whose weights s_r = step (y_r / 2 - x_r.theta / 4) are not known either.
+
+    A relation w, integers with w.u = 0, holds for every row, X w = 0, unless it is as long as chance makes it: the weights
+    are generic numbers. LLL finds d - rank X short ones where d numbers have enough digits. The rows are 0/1 vectors in the
+    lattice orthogonal to them, where 2^rank combinations are tried. How often each occurs, and with which label, are whole
+    numbers n that solve  sum_c,y n_cy c step (y / 2 - c.theta / 4) = u.
+
+    update, theta: (d,) float64. rows: m. step: rate / m of a mean, rate of a sum. error: largest rounding of an entry of
+    the update. What is returned gives the update up to 64 errors; that no other batch does is not proved.
+
+    Source: Nguyen and Stern, "The Hardness of the Hidden Subset Sum Problem and Its Cryptographic Implications", CRYPTO
+    1999; that weights are known up to the label, and the integer programme, are ours.
+    """
+    d = len(update)
+    if not theta.any():
+        return OneUpdate(refusal="at theta = 0 all rows have the same weight")
+    if rows > MOST_ROWS or rows >= d:
+        return OneUpdate(refusal=f"one update reveals at most {min(MOST_ROWS, d - 1)} rows of {d} columns, not {rows}")
+    relations = _short_relations(update, error, d - rows)
+    if relations is None:
+        return OneUpdate(refusal="the update has no short integer relations: noise, or too few digits")
+    candidates = _binary_vectors(relations)
+    found = len(relations), len(candidates)
+    if not 0 < len(candidates) <= _MOST_CANDIDATES:
+        return OneUpdate(None, None, *found, refusal=f"{len(candidates)} vectors can be rows")
+    solved = _multiplicities(candidates, update, theta, rows, step, error)
+    if solved is None:
+        return OneUpdate(None, None, *found, refusal="no rows and labels give this update")
+    return OneUpdate(*solved, *found)
+
+
+def _short_relations(update: np.ndarray, error: float, least: int) -> list[list[int]] | None:
+    """(k, d) integers orthogonal to the update up to its error, those before the largest gap in length; k >= least."""
+    d, largest = len(update), float(np.abs(update).max())
+    digits = math.floor(math.log2(largest / error)) if largest > error > 0 else 0
+    if digits < 8:
+        return None
+    scaled = [round(float(u) / largest * 2**digits) for u in update]
+    basis = fmpz_mat([[int(i == j) for j in range(d)] + [scaled[i]] for i in range(d)]).lll()
+    vectors = sorted(([int(basis[i, j]) for j in range(d + 1)] for i in range(d)), key=lambda v: sum(x * x for x in v))
+    lengths = [math.sqrt(sum(x * x for x in v)) for v in vectors]
+    gaps = [lengths[k] / lengths[k - 1] for k in range(least, d)]
+    count = least + int(np.argmax(gaps)) if max(gaps) > _GAP else least
+    return [v[:d] for v in vectors[:count]]
+
+
+def _binary_vectors(relations: list[list[int]]) -> np.ndarray:
+    """(n, d) uint8: the 0/1 vectors, but 0, that are orthogonal to the relations, modulo the prime."""
+    basis = kernel_modulo((np.array(relations, dtype=object) % PRIME).astype(np.int64))
+    if len(basis) > MOST_ROWS:
+        return np.zeros((0, basis.shape[1]), dtype=np.uint8)
+    bits = (np.arange(1, 2 ** len(basis))[:, None] >> np.arange(len(basis))) & 1
+    for column in basis.T:  # column by column, as most combinations fail early
+        bits = bits[bits @ column % PRIME <= 1]
+    return (bits @ basis % PRIME).astype(np.uint8)
+
+
+def _multiplicities(
+    candidates: np.ndarray, update: np.ndarray, theta: np.ndarray, rows: int, step: float, error: float
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Rows (m, d) and labels (m,) that give the update, or None."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import
+
+    zero = np.zeros((1, len(update)), dtype=np.uint8)  # a row of zeros adds nothing, whatever its label
+    x = np.vstack([candidates, candidates, zero])
+    y = np.repeat([1.0, -1.0, 1.0], [len(candidates), len(candidates), 1])
+    parts = x * (step * (y / 2 - x @ theta / 4))[:, None]
+    scale = step / 2
+    slack = max(_MARGIN * error / scale, 1e-6)
+    matching = LinearConstraint(parts.T / scale, update / scale - slack, update / scale + slack)
+    total = LinearConstraint(np.ones((1, len(x))), rows, rows)
+    options = {"node_limit": 10_000}
+    result = milp(
+        np.zeros(len(x)), constraints=[matching, total], bounds=Bounds(0, rows), integrality=np.ones(len(x)), options=options
+    )
+    if result.x is None:
+        return None
+    n = np.rint(result.x).astype(int)
+    if n.sum() != rows or (np.abs(n @ parts - update) > _MARGIN * error).any():
+        return None
+    return np.repeat(x, n, axis=0), np.repeat(y, n)
 
 
 @options
@@ -29,7 +132,7 @@ class HiddenSubsetSum(Attack):
 
     It needs binary columns, more columns than rows, at most 16 rows, one local step, complete updates that are exact up to
     rounding, and a model other than 0. With 20 columns it rebuilds up to 12 or 13 rows in float64, and 4 in float32. Its
-    answer gives the update. It is not proved that no other batch does. It needs the extra `lattice`.
+    answer gives the update. It is not proved that no other batch does.
 
     Source: Nguyen and Stern, "The Hardness of the Hidden Subset Sum Problem and Its Cryptographic Implications", 1999; its
     use on updates is ours.
@@ -67,7 +170,7 @@ def _rebuilt(step: int, kept: Mapping[str, Any]) -> RebuiltBatch:
     alone = sources > 1 or rules["parties"] == 2
     rows = rules["batches"] * rules["batch_size"] * (1 if alone else rules["parties"] - 1)
     found = [_solved(kept, update.numpy(), rows) for update in kept["seen"]]
-    from vflbench.attacks.batch_reconstruction.best_guess import guesses_by_columns
+    from vflbench.attacks.batch_reconstruction.solutions import guesses_by_columns
 
     guesses = guesses_by_columns(kept["shares"].numpy(), rows * sources, seed=step)
     return _answer(step, found, rows, guesses, kept["shares"], kept["label"])
@@ -75,8 +178,7 @@ def _rebuilt(step: int, kept: Mapping[str, Any]) -> RebuiltBatch:
 
 def _solved(kept: Mapping[str, Any], u: np.ndarray, rows: int) -> OneUpdate:
     """u: (d,), of `rows` rows."""
-    from vflbench.attacks.batch_reconstruction.orthogonal_lattice import OneUpdate, rows_of_one_update
-    from vflbench.attacks.batch_reconstruction.recovery.affine import rounding_unit  # late: scipy, and flint
+    from vflbench.attacks.batch_reconstruction.recover import rounding_unit  # late: scipy, and flint
 
     rules, theta, after = kept["rules"], kept["before"].numpy(), kept["after"].numpy()
     if rules["whole"] is False:

@@ -25,7 +25,6 @@ def batch_figures(
     steps: Tensor | None,
     binary: Tensor | None,
     guessed_rows: Tensor | None = None,
-    guessed_labels: Tensor | None = None,
     column_guesses: Tensor | None = None,
 ) -> dict[str, float]:
     """Figures of one batch x (m, d), y (m,) in {-1, +1}, and when (m,), the local step of each row.
@@ -64,9 +63,8 @@ def batch_figures(
     if not columns.all() and guessed_rows is not None:
         figures["entries_right"] = share(_right(answer[matched(answer, x)], x, guessed))
     answer = answer[order]
-    answered = _filled(labels, guessed_labels)
-    if answered is not None:
-        figures["labels_right"] = _labels_right(answer[:, columns], answered.to(x)[order], y, guess_label)
+    if labels is not None:
+        figures["labels_right"] = _labels_right(answer[:, columns], labels.to(x)[order], y, guess_label)
     if rows is None:
         return figures
     known = ~rows.to(x.device)[order].isnan()
@@ -111,7 +109,6 @@ def batch_example(
     binary: Tensor | None,
     shares: Tensor | None = None,
     guessed_rows: Tensor | None = None,
-    guessed_labels: Tensor | None = None,
     **_: object,
 ) -> Example:
     """The batch and the answer, row by row, with the label as 0 or 1 in the last column.
@@ -120,14 +117,14 @@ def batch_example(
     answer, the attack's own guess of the batch is shown, then the guess.
     """
     truth = torch.cat([x, (y[:, None] + 1) / 2], dim=1)
-    answer, answered = _filled(rows, guessed_rows), _filled(labels, guessed_labels)
+    answer = _filled(rows, guessed_rows)
     if answer is None:
         features, answered_labels = guess.to(x).expand_as(x), torch.full_like(y, guess_label)
     else:
         columns = _matching_columns(binary, x)
         order = matched(answer[:, columns], x[:, columns])
         nothing = math.nan if rows is not None else guess_label
-        answered_labels = torch.full_like(y, nothing) if answered is None else answered.to(y)[order]
+        answered_labels = torch.full_like(y, nothing) if labels is None else labels.to(y)[order]
         answer = answer.to(x)
         likely = answer if shares is None else torch.where(shares.to(x).isnan(), answer, shares.to(x))
         features = likely[order]

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from reconstruction_rounds import batch
 
-from vflbench.attacks.batch_reconstruction.enumeration.exact import enumerate_batches
-from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.modular_rank import rank
+from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
+from vflbench.attacks.batch_reconstruction.gram import Gram, rank
 
 SHAPES = st.tuples(st.integers(0, 12), st.integers(0, 8))
 

@@ -5,7 +5,7 @@ import pytest
 from reconstruction_rounds import batch, rounds
 
 from vflbench.attacks.batch_reconstruction.real_columns import binary_columns, real_features
-from vflbench.attacks.batch_reconstruction.recovery.least_squares import least_squares
+from vflbench.attacks.batch_reconstruction.recover import least_squares
 
 
 def mixed_table(m, binary, real, counts, rng, intercept=False):

@@ -18,9 +18,7 @@ from vflbench.messages.view import View
 from vflbench.options import Seconds, Steps, options
 
 if TYPE_CHECKING:
-    from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions
-    from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
-    from vflbench.attacks.batch_reconstruction.search_result import SearchResult
+    from vflbench.attacks.batch_reconstruction.search import SearchOptions, SearchResult, TrainingRules
 
 
 @options
@@ -33,9 +31,8 @@ class BatchReconstruction(Attack):
     With several other participants, the attacker knows the sum of their updates, and rebuilds all their rows together. If it
     sees each update (protocol.aggregation=plain), it rebuilds each batch alone.
 
-    recovery: how alpha and beta are found: `least_squares` over d + 1 rounds or more, or `lattice`, integer relations among
-    few rounds (extra `lattice`). solver: `exact` enumerates every batch that matches, `highs`, `cbc` and `cpsat` (extra
-    `cpsat`) solve an integer programme for one. formulation: form of the programme: `tight`, or as `published`.
+    solver: `exact` enumerates every batch that matches, `highs` and `cbc` solve an integer programme for one. formulation:
+    form of the programme: `tight`, or as `published`.
     knows_batch_size: otherwise the batch size follows from the mean gradients, as the least one that makes all numbers
     integers. time_limit: seconds for one batch. max_batches: largest number of matching batches that are listed. Columns
     that are not binary, by the rules' schema, are solved for where the binary ones determine the rows. Without a schema they
@@ -43,17 +40,16 @@ class BatchReconstruction(Attack):
     nothing: like every `assumption` of a result, it sets what figures claim to 0.
 
     The answer holds the first matching batch; `matches` counts all of them. If none is found, the answer is a guess, and
-    counts as no match. The guess is a batch whose X^T X is near alpha, found by annealing. If alpha isn't known, entries are
-    drawn with the shares of ones in the attacker's own rows, and labels are the majority of the training rows.
+    counts as no match: entries are drawn with the shares of ones in the attacker's own rows, and labels are the majority of
+    the training rows.
 
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019; the enumeration, the tight
-    programme, integer relations, real-valued columns and the answer to asynchronous training are ours.
+    programme, real-valued columns and the answer to asynchronous training are ours.
     """
 
     threat = Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares})
 
-    recovery: Literal["least_squares", "lattice"] = "least_squares"
-    solver: Literal["exact", "highs", "cbc", "cpsat"] = "exact"
+    solver: Literal["exact", "highs", "cbc"] = "exact"
     formulation: Literal["tight", "published"] = "tight"
     knows_batch_size: bool = True
     time_limit: Seconds = 10.0
@@ -82,9 +78,8 @@ class BatchReconstruction(Attack):
 
     def _rebuild(self, step: int, positive: float) -> RebuiltBatch:
         """positive: the share of positives among the training rows."""
-        from vflbench.attacks.batch_reconstruction.batch_search import search
-        from vflbench.attacks.batch_reconstruction.best_guess import guesses_by_columns
-        from vflbench.attacks.batch_reconstruction.search_result import side_by_side
+        from vflbench.attacks.batch_reconstruction.search import search, side_by_side
+        from vflbench.attacks.batch_reconstruction.solutions import guesses_by_columns
 
         key, kept = str(step), self._rounds[str(step)]
         thetas, updates = kept["before"].numpy(), kept["others"].numpy()
@@ -98,9 +93,9 @@ class BatchReconstruction(Attack):
         return _answer(step, result, guesses_by_columns(shares.numpy(), sources * rows, seed=step), shares, label)
 
     def _options(self) -> SearchOptions:
-        from vflbench.attacks.batch_reconstruction.batch_search import SearchOptions
+        from vflbench.attacks.batch_reconstruction.search import SearchOptions
 
-        names = ("recovery", "solver", "formulation", "knows_batch_size", "time_limit", "max_batches")
+        names = ("solver", "formulation", "knows_batch_size", "time_limit", "max_batches")
         return SearchOptions(**{name: getattr(self, name) for name in names})
 
     def state(self) -> dict[str, Any]:
@@ -129,7 +124,7 @@ def _nothing(rules: Rules, sources: int, columns: int) -> dict[str, Any]:
 
 def _training_rules(kept: Mapping[str, Any]) -> TrainingRules:
     """What all participants agreed to. Whether updates are whole, if nothing says so, the attacker's own ones tell."""
-    from vflbench.attacks.batch_reconstruction.recover_gram import TrainingRules
+    from vflbench.attacks.batch_reconstruction.search import TrainingRules
 
     rules = kept["rules"]
     agreed = {name: rules[name] for name in ("rate", "reduction", "batches", "batch_size")}
@@ -146,7 +141,7 @@ def _seen(updates: Updates) -> Tensor:
 
 
 def _answer(step: int, result: SearchResult, column_guesses: np.ndarray, shares: Tensor, guess_label: float) -> RebuiltBatch:
-    names = ("rows", "labels", "steps", "binary", "shares", "guessed_rows", "guessed_labels")
+    names = ("rows", "labels", "steps", "binary", "shares", "guessed_rows")
     arrays = {name: getattr(result, name) for name in names}
     tensors: dict[str, Any] = {name: None if part is None else torch.from_numpy(part) for name, part in arrays.items()}
     guesses = torch.from_numpy(column_guesses).double()

@@ -1,10 +1,50 @@
 """The Gram matrix of a private batch, alpha = X^T X, and beta = X^T Y: what its updates determine."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from flint import fmpz, nmod_mat
 
-from vflbench.attacks.batch_reconstruction.modular_rank import rank
+PRIME = 2**31 - 1
+
+
+def primes() -> Iterator[int]:
+    """The primes from 2^31 - 1 downwards. Products of two residues fit into int64."""
+    return (number for number in range(PRIME, 2, -2) if fmpz(number).is_prime())
+
+
+def residues(a: np.ndarray, prime: int = PRIME) -> nmod_mat:
+    """An integer matrix (n, k) modulo a prime."""
+    a = np.asarray(a)
+    return nmod_mat(*a.shape, [int(value) for value in (a % prime).ravel()], prime)
+
+
+def array_of(matrix: nmod_mat) -> np.ndarray:
+    """(n, k) int64, from 0 to the prime."""
+    return np.array([int(value) for value in matrix.entries()], dtype=np.int64).reshape(matrix.nrows(), matrix.ncols())
+
+
+def reduced(a: np.ndarray, prime: int = PRIME) -> tuple[np.ndarray, list[int]]:
+    """The reduced echelon form of (n, k) integers modulo a prime, and its pivot columns."""
+    form, rank_ = residues(a, prime).rref()
+    echelon = array_of(form)
+    return echelon, [int(np.flatnonzero(row)[0]) for row in echelon[:rank_]]
+
+
+def rank(a: np.ndarray) -> int:
+    """The rank of an integer matrix over the field of 2^31 - 1 elements.
+
+    a: (n, k) integers. The result never exceeds the rank over the rationals. It is smaller only if the prime divides every
+    minor of that size: use it as a lower bound. For matrices that nobody chose, this has a probability of about 2^-31.
+    """
+    return int(residues(a).rank())
+
+
+def kernel_modulo(x: np.ndarray) -> np.ndarray:
+    """(k, d): a basis of the vectors w with x @ w = 0 modulo p. x: (n, d)."""
+    basis, size = residues(x).nullspace()
+    return array_of(basis)[:, : int(size)].T
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflbench.attacks.batch_reconstruction.modular_rank import rank
+from vflbench.attacks.batch_reconstruction.gram import rank
 
 CountViolations = Callable[[np.ndarray, int, np.ndarray], np.ndarray]
 _LARGEST_TOLERANCE = 0.25  # beyond it an integer is no evidence of a binary column

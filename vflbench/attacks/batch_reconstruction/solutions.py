@@ -1,4 +1,4 @@
-"""The result of a search for the batches with a given Gram matrix."""
+"""The result of a search for the batches with a given Gram matrix, and guesses that need no search."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -15,11 +15,10 @@ class Solutions:
 
     status: what is known of the batches with this Gram matrix, up to the order of their rows:
 
-    - `proved`: `batches` are all of them. A second search, or an argument that needs none, confirmed it: see the package
-      `certificate`.
-    - `infeasible`: none exists, confirmed in the same way.
+    - `proved`: `batches` are all of them: the search ended, or the lattice of the rows leaves no other.
+    - `infeasible`: none exists; the search ended.
     - `found`: an integer programme ended with this batch. Nothing is claimed of others.
-    - `partial`: these batches match. The search did not end, or a second one did not confirm that no batch is missing.
+    - `partial`: these batches match. The search did not end.
     - `limit`: no batch was found, and nothing is claimed. `note` says which limit was reached.
 
     complete: whether the status is `proved` or `infeasible`.
@@ -39,7 +38,6 @@ class Solutions:
     complete: bool = False
     seconds: float = 0.0
     note: str = ""
-    method: str = field(default="", kw_only=True)
     labellings: int | None = field(default=None, kw_only=True)
 
     @property
@@ -75,3 +73,30 @@ def share_of_ones(solutions: Solutions) -> np.ndarray:
         raise ValueError("there is no matching batch")
     first = solutions.batches[0]
     return np.mean([x[align_rows(x, first)] for x in solutions.batches], axis=0, dtype=float)
+
+
+def guesses_by_columns(shares: np.ndarray, rows: int, *, draws: int = 20, seed: int = 0) -> np.ndarray:
+    """Batches that need no update, only each column's share of ones: (draws, m, d) uint8.
+
+    Rows of a guess are matched to the true ones before they are compared, so independent draws are right more often than
+    their entries alone. The entries are 1 with probability p^k / (p^k + (1 - p)^k), and k is that of 1, 2, 4 and infinity
+    (the majority of each column) which does best on batches drawn by the shares themselves. shares: (d,) in [0, 1].
+    """
+    draw = np.random.default_rng(seed)
+    shares = np.clip(np.asarray(shares, dtype=float), 0.0, 1.0)
+    truths = draw.random((draws, rows, len(shares))) < shares
+    best: np.ndarray = np.empty(0)
+    most = -1.0
+    for power in (1.0, 2.0, 4.0, np.inf):
+        drawn = draw.random(truths.shape) < _sharpened(shares, power)
+        right = float(np.mean([(g[align_rows(g, x)] == x).mean() for g, x in zip(drawn, truths, strict=True)]))
+        if right > most:
+            best, most = drawn, right
+    return best.astype(np.uint8)
+
+
+def _sharpened(shares: np.ndarray, power: float) -> np.ndarray:
+    if power == np.inf:
+        return np.where(shares > 0.5, 1.0, 0.0)
+    ones, zeros = shares**power, (1 - shares) ** power
+    return ones / (ones + zeros)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vflbench.attacks.batch_reconstruction.asynchronous.bounded_integers import bounded_integers, equal_rows
+from vflbench.attacks.batch_reconstruction.asynchronous import bounded_integers, equal_rows
 
 
 @settings(max_examples=40)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from reconstruction_rounds import batches
 
-from vflbench.attacks.batch_reconstruction.asynchronous.local_map import compose
-from vflbench.attacks.batch_reconstruction.asynchronous.row_labels import labels_from_eta, labels_from_sums
+from vflbench.attacks.batch_reconstruction.asynchronous import compose, labels_from_eta, labels_from_sums
 
 
 def test_equal_rows_of_a_batch_have_only_a_mean_label():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from reconstruction_rounds import batches, gradient
 
-from vflbench.attacks.batch_reconstruction.asynchronous.local_map import compose, expansion_terms, recover_map
-from vflbench.attacks.batch_reconstruction.asynchronous.total_sums import recover_total
+from vflbench.attacks.batch_reconstruction.asynchronous import compose, expansion_terms, recover_map, recover_total
 
 
 def differences_of(parts, thetas, rate, mean=False):

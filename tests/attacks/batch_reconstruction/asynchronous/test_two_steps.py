@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 from reconstruction_rounds import batch, batches
 
-from vflbench.attacks.batch_reconstruction.asynchronous.local_map import compose
-from vflbench.attacks.batch_reconstruction.asynchronous.local_sums import local_sums
-from vflbench.attacks.batch_reconstruction.asynchronous.separation import separate
-from vflbench.attacks.batch_reconstruction.asynchronous.symmetric_factors import symmetric_factors
-from vflbench.attacks.batch_reconstruction.asynchronous.two_steps import two_steps
+from vflbench.attacks.batch_reconstruction.asynchronous import compose, local_sums, separate, symmetric_factors, two_steps
 
 
 def planted(m, d, rate, seed, density=0.5):
@@ -36,7 +32,6 @@ def test_rates_do_not_hide_the_sum():
 
 
 def test_at_a_simple_fraction_entries_are_ambiguous_and_the_factors_are_not():
-    pytest.importorskip("flint")
     for rate, (m, d) in product((0.5, 1.0, 2.0), ((11, 20), (6, 8))):
         alphas, _, scaled, labels, q = planted(m, d, rate, seed=3)
         assert "more than one pair" in separate(scaled, q, m, 1e-9).refusal
@@ -49,7 +44,6 @@ def test_at_a_simple_fraction_entries_are_ambiguous_and_the_factors_are_not():
 
 
 def test_dependent_columns_need_an_assumption_at_a_simple_fraction():
-    pytest.importorskip("flint")
     for rate, (m, d) in product((0.5, 1.0), ((4, 12), (8, 20))):
         alphas, _, scaled, labels, q = planted(m, d, rate, seed=1)
         steps = two_steps(scaled, labels, q, m, 1e-9)

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from vflbench.attacks.batch_reconstruction.recovery.affine import (
+from vflbench.attacks.batch_reconstruction.recover import (
     FLOAT32,
     FLOAT64,
     chance_limit,
     checked_pairs,
     fit_affine,
-    fit_shared,
     rounding_unit,
 )
 
@@ -51,17 +50,6 @@ def test_one_spare_pair_says_little_about_noise():
     points, values, *_ = planted(3, 1, np.random.default_rng(2), noise=0.1)
     few = fit_affine(points, values, floor=0.0)
     assert few.linear_error.max() > 1e4 * few.residual
-
-
-def test_each_coordinate_is_fitted_from_the_rounds_that_share_it():
-    rng = np.random.default_rng(3)
-    points, values, linear, constant = planted(60, 4, rng)
-    shared = rng.random((60, 4)) < 0.4
-    fit = fit_shared(points, np.where(shared, values, 0), shared, floor=1e-15)
-    assert np.allclose(fit.linear, linear, atol=1e-10)
-    assert np.allclose(fit.constant, constant, atol=1e-10)
-    shared[:, 2] = False
-    assert fit_shared(points, values, shared, floor=0.0).refusal.startswith("coordinate 2: too few rounds")
 
 
 def test_float32_is_recognised_by_its_values():

@@ -1,4 +1,4 @@
-"""Every matching batch, once: against exhaustive search, against CP-SAT, and the methods against each other."""
+"""Every matching batch, once: against exhaustive search and against CP-SAT."""
 
 import csv
 import functools
@@ -12,19 +12,20 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from reconstruction_rounds import batch
 
-from vflbench.attacks.batch_reconstruction.enumeration import exact, lattice_reduction
-from vflbench.attacks.batch_reconstruction.enumeration.bounded_counts import bounded_counts
-from vflbench.attacks.batch_reconstruction.enumeration.column_order import order_columns
-from vflbench.attacks.batch_reconstruction.enumeration.column_search import ColumnSearch
-from vflbench.attacks.batch_reconstruction.enumeration.row_candidates import row_candidates
-from vflbench.attacks.batch_reconstruction.enumeration.time_limit import TimeLimit
-from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.modular_rank import rank
+from vflbench.attacks.batch_reconstruction import enumeration
+from vflbench.attacks.batch_reconstruction.enumeration import (
+    ColumnSearch,
+    TimeLimit,
+    bounded_counts,
+    is_alone,
+    order_columns,
+    row_candidates,
+    unique_batch,
+)
+from vflbench.attacks.batch_reconstruction.gram import Gram, rank
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
-from vflbench.errors import UserError
 
-METHODS = ("columns", "candidates", "auto")
-enumerate_batches = functools.partial(exact.enumerate_batches, time_limit=None)
+enumerate_batches = functools.partial(enumeration.enumerate_batches, time_limit=None)
 
 
 def draw(seed, rows, columns, density=0.5):
@@ -64,11 +65,10 @@ def check_against_exhaustive_search(rows: int, most: int) -> None:
     rest = np.random.default_rng(rows).permutation(np.array(alphas[most // 4 :], dtype="V128"))
     for key in [bytes(alpha) for alpha in [*alphas[: most // 4], *rest][:most]]:
         gram = Gram(np.frombuffer(key, dtype=np.int64).reshape(4, 4), None, rows)
-        for method in METHODS:
-            solutions = enumerate_batches(gram, method=method)
-            assert (solutions.status, solutions.complete) == ("proved", True), (rows, method, gram.alpha)
-            assert solutions.count == len(solutions.batches) == len(known[key]), (rows, method, gram.alpha)
-            assert as_set(solutions) == {x.tobytes() for x in known[key]}, (rows, method, gram.alpha)
+        solutions = enumerate_batches(gram)
+        assert (solutions.status, solutions.complete) == ("proved", True), (rows, gram.alpha)
+        assert solutions.count == len(solutions.batches) == len(known[key]), (rows, gram.alpha)
+        assert as_set(solutions) == {x.tobytes() for x in known[key]}, (rows, gram.alpha)
 
 
 @pytest.mark.slow
@@ -164,43 +164,64 @@ def test_many_more_batches_are_those_of_cp_sat():
     check_against_cp_sat(range(15, 100))
 
 
-@pytest.mark.slow
-def test_all_methods_return_the_same_batches_and_the_true_one():
-    for (rows, columns), seed in itertools.product(((8, 5), (11, 10), (11, 20), (12, 16), (16, 24)), range(3)):
-        case = (rows, columns, seed)
-        x, y = draw(seed, rows, columns)
-        gram = Gram.of(x, y)
-        results = [enumerate_batches(gram, method=method) for method in METHODS]
-        assert all(solutions.complete for solutions in results), case
-        assert sort_rows(x).tobytes() in as_set(results[0]), case
-        assert as_set(results[0]) == as_set(results[1]) == as_set(results[2]), case
-        assert len({solutions.labellings for solutions in results}) == 1, case
-        assert all(gram.matches(other) for other in results[0].batches), case
+def by_search(gram: Gram, monkeypatch) -> set:
+    """The same, where no lattice is asked."""
+    with monkeypatch.context() as patched:
+        patched.setattr(enumeration, "unique_batch", lambda *_: None)
+        solutions = enumerate_batches(gram)
+    assert solutions.note == "the search ended"
+    return as_set(solutions)
 
 
-def test_the_lattice_yields_the_one_batch_that_a_search_proves():
-    for rows, columns in ((8, 14), (12, 20), (20, 40), (32, 64)):
+def test_the_lattice_yields_the_one_batch_that_a_search_proves(monkeypatch):
+    for rows, columns in ((12, 20), (16, 24), (20, 40), (32, 64)):
         x, y = draw(rows, rows, columns)
         gram = Gram.of(x, y)
-        solutions = enumerate_batches(gram, method="lattice")
-        assert solutions.status == "proved", (rows, columns)
-        assert solutions.unique
+        solutions = enumerate_batches(gram)
+        assert solutions.unique, (rows, columns)
+        assert "lattice" in solutions.note
+        assert is_alone(x)
         assert np.array_equal(solutions.batches[0], sort_rows(x)), (rows, columns)
         # No two rows are equal, and none is zero: all labels are known.
         order = np.lexsort(x.T[::-1])
         assert np.array_equal(solutions.labels[0][0], (y[order] + 1) / 2), (rows, columns)
         if rows <= 20:
-            other = enumerate_batches(gram, method="candidates")
-            assert other.unique
-            assert as_set(other) == as_set(solutions)
+            assert by_search(gram, monkeypatch) == as_set(solutions)
 
 
 def test_sixty_four_rows_of_a_hundred_columns_follow_from_the_lattice():
     x, _ = draw(3, 64, 100)
     solutions = enumerate_batches(Gram.of(x))
-    assert solutions.method == "lattice"
+    assert "lattice" in solutions.note
     assert solutions.unique
     assert np.array_equal(solutions.batches[0], sort_rows(x))
+
+
+def test_rows_that_generate_a_part_of_the_lattice_alone_prove_nothing():
+    even = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])  # they XOR to zero: columns of even weight
+    gram = Gram.of(even).with_intercept
+    assert not is_alone(even)
+    assert unique_batch(gram, [level.column for level in order_columns(gram)], TimeLimit(None)) is None
+    assert enumerate_batches(Gram.of(even)).count == 2
+    assert not is_alone(np.array([[1, 0], [0, 1], [1, 1], [0, 0]]))  # fewer columns than rows
+
+
+def test_what_is_found_before_the_time_is_up_is_unique_where_its_columns_generate_all_vectors(monkeypatch):
+    """The Smith normal form of [1, X] alone tells."""
+    for seed, alone in ((0, True), (0, False)):
+        x, _ = draw(seed, 6, 12)
+        x = x if alone else np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
+
+        class Stopped(ColumnSearch):
+            def batches(self):
+                yield next(super().batches())
+                raise enumeration.TimeLimitReached
+
+        with monkeypatch.context() as patched:
+            patched.setattr(enumeration, "ColumnSearch", Stopped)
+            solutions = enumeration.enumerate_batches(Gram.of(x), time_limit=1e6)
+        assert (solutions.count, solutions.unique, solutions.complete) == (1, alone, alone)
+        assert "time limit" in solutions.note
 
 
 @pytest.mark.slow
@@ -209,43 +230,6 @@ def test_eighty_rows_need_more_than_one_reduction():
     solutions = enumerate_batches(Gram.of(x))
     assert solutions.unique
     assert np.array_equal(solutions.batches[0], sort_rows(x))
-
-
-def test_an_inconclusive_lattice_is_reported(monkeypatch):
-    # Fewer columns than rows, then rows that XOR to zero: columns of even weight, which do not generate Z^4.
-    x, _ = draw(0, 8, 5)
-    few = enumerate_batches(Gram.of(x), method="lattice")
-    assert few.status == "limit"
-    assert "rank" in few.note
-    even = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
-    both = enumerate_batches(Gram.of(even), method="lattice")
-    assert both.status == "limit"
-    assert "do not generate" in both.note
-    assert enumerate_batches(Gram.of(even)).count == 2
-    monkeypatch.setattr(lattice_reduction, "flint_installed", lambda: False)
-    with pytest.raises(UserError, match="python-flint"):
-        enumerate_batches(Gram.of(x), method="lattice")
-    wide, _ = draw(0, 16, 24)
-    assert enumerate_batches(Gram.of(wide)).method == "candidates"
-
-
-def test_multiplicities_of_few_possible_rows_prove_a_batch_alone():
-    x, _ = draw(4, 23, 20)
-    solutions = enumerate_batches(Gram.of(x))
-    assert (solutions.method, solutions.unique) == ("multiplicities", True)
-    assert "quadratic form" in solutions.note
-    assert np.array_equal(solutions.batches[0], sort_rows(x))
-    other = enumerate_batches(Gram.of(x), method="candidates")
-    assert other.unique
-    assert as_set(other) == as_set(solutions)
-
-
-def test_several_multiplicities_are_reported():
-    x, _ = draw(0, 12, 4)
-    assert enumerate_batches(Gram.of(x)).count > 1
-    several = enumerate_batches(Gram.of(x), method="multiplicities")
-    assert (several.status, several.complete) == ("limit", False)
-    assert "several" in several.note
 
 
 def test_four_rows_that_xor_to_zero_can_be_switched():
@@ -274,11 +258,10 @@ def test_zero_equal_and_constant_columns_and_equal_rows():
     x[4] = x[5] = 0
     x[:, 6] = 1 - x[:, 5]
     gram = Gram.of(x, y)
-    for method in METHODS:
-        solutions = enumerate_batches(gram, method=method)
-        assert solutions.complete, method
-        assert sort_rows(x).tobytes() in as_set(solutions), method
-        assert as_set(solutions) == by_cp_sat(Gram.of(x)), method
+    solutions = enumerate_batches(gram)
+    assert solutions.complete
+    assert sort_rows(x).tobytes() in as_set(solutions)
+    assert as_set(solutions) == by_cp_sat(Gram.of(x))
 
 
 def test_sums_that_no_batch_has_are_infeasible_with_a_reason():
@@ -306,9 +289,8 @@ def test_sums_that_pass_every_test_of_consistency_can_be_infeasible():
     gram = Gram(alpha, None, 6)
     assert gram.inconsistency() is None
     assert by_cp_sat(gram) == set()
-    for method in METHODS:
-        solutions = enumerate_batches(gram, method=method)
-        assert (solutions.status, solutions.count, solutions.complete) == ("infeasible", 0, True), method
+    solutions = enumerate_batches(gram)
+    assert (solutions.status, solutions.count, solutions.complete) == ("infeasible", 0, True)
 
 
 def test_a_nearly_dependent_column_loses_no_row():
@@ -318,7 +300,7 @@ def test_a_nearly_dependent_column_loses_no_row():
     placed = [level.column for level in order_columns(gram)]
     lower = np.linalg.cholesky(gram[np.ix_(placed, placed)].astype(float))
     assert 1e-9 < np.diagonal(lower).min() ** 2 < 1e-7
-    solutions = enumerate_batches(Gram.of(x), method="candidates")
+    solutions = enumerate_batches(Gram.of(x))
     assert solutions.unique
     assert np.array_equal(solutions.batches[0], sort_rows(x))
 
@@ -334,10 +316,9 @@ def test_columns_that_floats_call_dependent_lose_no_row():
     for first, second in ((0, 1), (5, 30), (17, 17), (34, 35)):
         x = triangular(36)
         x = np.r_[x, x[[first, second]]]
-        for method in METHODS:
-            solutions = enumerate_batches(Gram.of(x), method=method)
-            assert solutions.unique, (first, second, method)
-            assert np.array_equal(solutions.batches[0], sort_rows(x)), (first, second, method)
+        solutions = enumerate_batches(Gram.of(x))
+        assert solutions.unique, (first, second)
+        assert np.array_equal(solutions.batches[0], sort_rows(x)), (first, second)
 
 
 def divisible_minor() -> np.ndarray:
@@ -350,10 +331,9 @@ def test_a_dependence_modulo_the_prime_is_none():
     x = divisible_minor()
     gram = Gram.of(x)
     assert rank(gram.with_intercept) == 5 < np.linalg.matrix_rank(gram.with_intercept)
-    for method in METHODS:
-        solutions = enumerate_batches(gram, method=method)
-        assert solutions.complete, method
-        assert sort_rows(x).tobytes() in as_set(solutions), method
+    solutions = enumerate_batches(gram)
+    assert solutions.complete
+    assert sort_rows(x).tobytes() in as_set(solutions)
 
 
 @pytest.mark.slow
@@ -365,7 +345,7 @@ def test_rows_of_real_data_with_many_nearly_dependent_columns_are_found(data_fol
     rows = np.random.default_rng(4).choice(len(lines) - 1, 64, replace=False)
     x = np.array([[int(lines[1 + row][k]) for k in binary] for row in rows])
     assert x.shape == (64, 180)
-    solutions = enumerate_batches(Gram.of(x), method="candidates")
+    solutions = enumerate_batches(Gram.of(x))
     assert sort_rows(x).tobytes() in as_set(solutions)
 
 
@@ -385,7 +365,7 @@ def test_a_maximum_gives_a_lower_bound_only_if_it_is_exceeded():
 
 def test_the_time_limit_is_reported():
     x, _ = draw(0, 40, 12)
-    solutions = exact.enumerate_batches(Gram.of(x), time_limit=0)
+    solutions = enumeration.enumerate_batches(Gram.of(x), time_limit=0)
     assert (solutions.status, solutions.count, solutions.complete) == ("limit", 0, False)
     assert "time limit" in solutions.note
 
@@ -402,7 +382,6 @@ def test_sparse_one_hot_rows_are_enumerated_without_repeats():
         assert len(as_set(solutions)) == solutions.count, seed
         assert sort_rows(x).tobytes() in as_set(solutions), seed
         assert all(gram.matches(other) for other in solutions.batches), seed
-        assert as_set(solutions) == as_set(enumerate_batches(gram, method="columns", max_batches=10**5)), seed
 
 
 def test_leverages_of_the_true_rows_sum_to_the_rank():

@@ -1,0 +1,272 @@
+"""Batches from integer programmes: both solvers and formulations, verified in integers, and stopped early."""
+
+import functools
+from itertools import combinations_with_replacement, product
+from tempfile import gettempdir
+
+import numpy as np
+import pulp
+import pytest
+from reconstruction_rounds import batch
+
+from vflbench.attacks.batch_reconstruction import integer_programme
+from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.integer_programme import Programme, prefixes, shares_of_positives, tight, verified
+from vflbench.attacks.batch_reconstruction.solutions import sort_rows
+from vflbench.errors import UserError
+
+ENDLESS = 1e6  # seconds: a limit that no test reaches
+solve = functools.partial(integer_programme.solve, time_limit=ENDLESS)
+
+# Passes every simple test, and no seven rows have it: a batch's alpha with one pair's count moved by one.
+NO_SUCH_BATCH = Gram(
+    np.array(
+        [
+            [2, 1, 1, 1, 0, 1],
+            [1, 5, 2, 3, 3, 2],
+            [1, 2, 4, 3, 3, 2],
+            [1, 3, 3, 4, 3, 2],
+            [0, 3, 3, 3, 4, 2],
+            [1, 2, 2, 2, 2, 3],
+        ]
+    ),
+    None,
+    7,
+)
+IN_PROCESS = [("tight", "highs"), ("tight", "cbc"), ("published", "highs"), ("published", "cbc")]
+
+
+def draw(rows, columns, seed, density=0.5):
+    return batch(rows, columns, np.random.default_rng(seed), density)
+
+
+def sorted_with(x, y):
+    order = np.lexsort(x.T[::-1])
+    return x[order], y[order]
+
+
+def check_planted_batch(formulation, solver) -> None:
+    x, y = draw(6, 10, seed=1)
+    assert len(np.unique(x, axis=0)) == 6  # otherwise labels are shares
+    assert x.any(axis=1).all()
+    solutions = solve(Gram.of(x, y), formulation=formulation, solver=solver)
+    truth, labels = sorted_with(x, y)
+    case = (formulation, solver, solutions.note)
+    assert (solutions.status, solutions.count, solutions.complete, solutions.labellings) == ("found", 1, False, 1), case
+    assert np.array_equal(solutions.batches[0], truth), case
+    assert np.array_equal(solutions.labels[0][0], labels == 1), case
+    assert not solutions.unique  # a programme does not prove it
+
+
+def check_infeasible(formulation, solver) -> None:
+    assert NO_SUCH_BATCH.inconsistency() is None
+    solutions = solve(NO_SUCH_BATCH, formulation=formulation, solver=solver)
+    case = (formulation, solver, solutions.note)
+    assert (solutions.status, solutions.batches, solutions.count, solutions.complete) == ("infeasible", (), 0, True), case
+    assert "the search ended" in solutions.note
+
+
+def test_a_planted_batch_and_its_labels_are_recovered():
+    for formulation, solver in IN_PROCESS:
+        check_planted_batch(formulation, solver)
+
+
+def test_a_consistent_alpha_that_no_batch_has_is_proved_infeasible():
+    for formulation, solver in IN_PROCESS[:2]:
+        check_infeasible(formulation, solver)
+
+
+def check_paper_size(rows, columns) -> None:
+    x, y = draw(rows, columns, seed=3)
+    solutions = solve(Gram.of(x, y))
+    truth, labels = sorted_with(x, y)
+    assert solutions.status == "found"
+    assert np.array_equal(solutions.batches[0], truth)
+    assert np.array_equal(solutions.labels[0][0], labels == 1)
+
+
+@pytest.mark.slow
+def test_a_batch_of_the_papers_size_is_recovered():
+    check_paper_size(8, 20)
+
+
+@pytest.mark.slow
+def test_larger_batches_of_the_papers_sizes_are_recovered():
+    check_paper_size(11, 15)
+    check_paper_size(11, 20)
+
+
+def test_random_batches_of_any_density_are_answered_with_their_gram_matrix():
+    rng = np.random.default_rng(0)
+    for seed in range(40):
+        rows, columns = (int(k) for k in rng.integers(1, 7, 2))
+        x, y = draw(rows, columns, seed, density=rng.uniform(0.05, 0.95))
+        gram = Gram.of(x, y)
+        solutions = solve(gram)
+        assert solutions.status == "found", (x, solutions.note)
+        assert np.array_equal(Gram.of(solutions.batches[0]).alpha, gram.alpha), seed
+        ones = solutions.batches[0].astype(int)
+        positives = np.nan_to_num(solutions.labels[0][0])
+        assert np.allclose(2 * ones.T @ positives - ones.sum(0), gram.beta), seed  # shares have the same sums as labels
+
+
+def test_without_beta_there_are_no_labels():
+    x, _ = draw(5, 8, seed=2)
+    for solver in ("highs", "cbc"):
+        solutions = solve(Gram.of(x), solver=solver)
+        assert (solutions.status, solutions.labels, solutions.labellings) == ("found", None, None), solver
+        assert np.array_equal(solutions.batches[0], sort_rows(x)), solver
+
+
+def test_one_row_and_one_column():
+    for solver, x in product(("highs", "cbc"), ([[1]], [[0]], [[1, 0, 1]], [[0], [1], [1]])):
+        solutions = solve(Gram.of(np.array(x)), solver=solver)
+        assert solutions.status == "found", (solver, x)
+        assert np.array_equal(solutions.batches[0], sort_rows(np.array(x))), (solver, x)
+
+
+def test_an_empty_batch_is_its_own_solution():
+    for shape in ((0, 3), (4, 0), (0, 0)):
+        solutions = solve(Gram.of(np.zeros(shape, dtype=int), np.ones(shape[0], dtype=int)))
+        assert solutions.status == "found", shape
+        assert solutions.batches[0].shape == shape
+        assert np.isnan(solutions.labels[0][0]).all()
+        assert len(solutions.labels[0][0]) == shape[0]
+
+
+def test_labels_of_equal_rows_are_their_share_and_of_rows_of_zeros_unknown():
+    x = np.array([[0, 0], [1, 0], [1, 0], [1, 1]])
+    solutions = solve(Gram.of(x, np.array([1, 1, -1, -1])))
+    assert np.array_equal(solutions.batches[0], x)
+    assert np.array_equal(solutions.labels[0][0], [np.nan, 0.5, 0.5, 0.0], equal_nan=True)
+    assert np.array_equal(shares_of_positives(x, np.array([1, 1, 0, 0])), [np.nan, 0.5, 0.5, 0.0], equal_nan=True)
+
+
+def test_labels_that_no_batch_has_are_infeasible():
+    gram = Gram.of(np.array([[1, 1, 0], [1, 1, 0]]), np.array([1, 1]))
+    for solver in ("highs", "cbc"):
+        solutions = solve(Gram(gram.alpha, np.array([2, 0, 0]), 2), solver=solver)  # equal columns, different betas
+        assert solutions.status == "infeasible", solver
+
+
+def test_an_inconsistent_alpha_is_infeasible_with_its_reason():
+    for alpha, rows, reason in (
+        ([[2, 1], [0, 2]], 4, "not symmetric"),
+        ([[2, 3], [3, 2]], 4, "more than"),
+        ([[3, 0], [0, 3]], 5, "less than"),
+        ([[2.0, 1.0], [1.0, 2.0]], 4, "not integers"),
+    ):
+        solutions = solve(Gram(np.array(alpha), None, rows))
+        assert (solutions.status, solutions.complete) == ("infeasible", True), reason
+        assert reason in solutions.note
+
+
+def test_the_time_may_be_up_before_the_programme_is_written():
+    for solver in ("highs", "cbc"):
+        solutions = solve(Gram.of(draw(4, 6, seed=0)[0]), solver=solver, time_limit=0.0)
+        assert (solutions.status, solutions.batches, solutions.complete) == ("limit", (), False), solver
+        assert "before the programme was written" in solutions.note
+
+
+def test_the_first_two_columns_follow_from_alpha():
+    x, _ = draw(9, 2, seed=4)
+    bits = [prefix for prefix, count in prefixes(Gram.of(x).alpha, 9) for _ in range(count)]
+    assert np.array_equal(bits, sort_rows(x)[::-1])
+
+
+def test_the_tight_programme_has_each_batch_once():
+    """All its solutions, by cutting off one after the other: as many as there are batches, up to row order."""
+    rows = [np.array(bits) for bits in product((0, 1), repeat=4)]
+    x = np.array([[1, 1, 1, 0], [1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 0]])  # four rows that XOR to zero: ambiguous
+    gram = Gram.of(x)
+    batches = sum(
+        np.array_equal(Gram.of(np.array(other)).alpha, gram.alpha) for other in combinations_with_replacement(rows, 4)
+    )
+    model = Programme(float("inf"))
+    entries = tight(model, gram).all
+    solutions = set()
+    while model.problem.solve(pulp.HiGHS(msg=False, threads=1)) == pulp.LpStatusOptimal:
+        bits = [round(entry.varValue) for entry in entries]
+        solutions.add(tuple(bits))
+        model.add(pulp.lpSum(1 - entry if bit else entry for entry, bit in zip(entries, bits, strict=True)) >= 1)
+    assert len(solutions) == batches > 1
+    assert len({sort_rows(np.array(bits).reshape(4, 4)).tobytes() for bits in solutions}) == batches
+
+
+def test_nothing_is_printed_or_left_behind(capfd, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    assert gettempdir() == str(tmp_path / "temporary")
+    x, y = draw(5, 6, seed=0)
+    for solver in ("highs", "cbc"):
+        assert solve(Gram.of(x, y), solver=solver).status == "found"
+        assert solve(NO_SUCH_BATCH, solver=solver).status == "infeasible"
+        assert capfd.readouterr() == ("", ""), solver
+        assert not list((tmp_path / "here").iterdir()), solver
+        assert not list((tmp_path / "temporary").iterdir()), solver
+
+
+def test_a_programme_gives_the_same_batch_again():
+    x = np.array([[1, 1, 1, 0], [1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 0]])  # two batches have its alpha
+    first, second = (solve(Gram.of(x)).batches[0] for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+@pytest.mark.slow
+def test_a_solver_that_is_stopped_reports_only_verified_batches(monkeypatch):
+    """Before its first branch, whatever the machine: this published programme needs several."""
+    cbc = pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, maxNodes=0)
+    monkeypatch.setattr(integer_programme, "_solver", lambda *_: cbc)
+    gram = Gram.of(*draw(9, 9, seed=0))
+    solutions = solve(gram, formulation="published", solver="cbc")
+    assert solutions.status in ("limit", "partial"), solutions.note
+    assert not solutions.ended
+    assert not solutions.complete
+    assert all(gram.matches(other) for other in solutions.batches)
+
+
+class Says(pulp.LpSolver):
+    """A solver that says so of its values."""
+
+    def __init__(self, values, status):
+        super().__init__()
+        self._values, self._status = values, status
+
+    def actualSolve(self, lp, **_):  # noqa: N802 - PuLP's name
+        for variable in lp.variables():
+            place = int(variable.name[1:]) - 1 if variable.name.startswith("v") else -1  # another one is PuLP's
+            variable.varValue = self._values[place] if self._values and 0 <= place < len(self._values) else None
+        kinds = {pulp.LpSolutionOptimal: pulp.LpStatusOptimal, pulp.LpSolutionInfeasible: pulp.LpStatusInfeasible}
+        lp.assignStatus(kinds.get(self._status, pulp.LpStatusOptimal), self._status)
+
+
+def test_a_solvers_word_is_no_proof(monkeypatch):
+    x, _ = draw(4, 5, seed=0)
+    gram = Gram.of(x)
+    right = [float(bit) for bit in x.ravel()]
+    wrong = [1 - right[0], *right[1:]]
+    for status, values, says in (
+        ("found", [value + 1e-7 for value in right], pulp.LpSolutionOptimal),
+        ("partial", right, pulp.LpSolutionIntegerFeasible),
+        ("limit", wrong, pulp.LpSolutionOptimal),
+        ("limit", None, pulp.LpSolutionInfeasible),  # mistaken: there is a batch
+    ):
+        monkeypatch.setattr(integer_programme, "_solver", lambda *_, values=values, says=says: Says(values, says))
+        solutions = solve(gram, formulation="published")
+        assert (solutions.status, solutions.complete) == (status, False)
+    assert verified([0.5] * len(right), gram) is None
+    confirmed = solve(NO_SUCH_BATCH, formulation="published")
+    assert (confirmed.status, confirmed.complete) == ("infeasible", True)
+    assert solve(NO_SUCH_BATCH, time_limit=0.0).status == "limit"  # a solver that was stopped may report infeasibility
+
+
+def test_a_missing_solver_is_an_error_with_another_one(monkeypatch):
+    gram = Gram.of(np.eye(2, dtype=int))
+    monkeypatch.setattr(pulp.HiGHS, "available", lambda _: False)
+    with pytest.raises(UserError, match=r"batch_reconstruction.solver=highs: HiGHS can't be loaded"):
+        solve(gram)
+    monkeypatch.setattr(pulp.COIN_CMD, "available", lambda _: False)
+    with pytest.raises(UserError, match=r"solver=cbc: PuLP includes no CBC"):
+        solve(gram, solver="cbc")

@@ -1,0 +1,266 @@
+"""A batch from its Gram matrix by an integer programme, as in the paper: one matching batch, verified in integers."""
+
+import time
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise, permutations
+from typing import Any, Literal
+
+import numpy as np
+import pulp
+
+from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
+from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.solutions import Solutions, Status, sort_rows
+from vflbench.errors import UserError
+
+Formulation = Literal["tight", "published"]
+Solver = Literal["highs", "cbc"]
+
+_SHORTEST = 0.01  # seconds: for solvers 0 means no limit
+
+
+def solve(
+    gram: Gram,
+    *,
+    formulation: Formulation = "tight",
+    solver: Solver = "highs",
+    time_limit: float = 60.0,
+) -> Solutions:
+    """One batch X (and labels, if beta is known) with X^T X = alpha and X^T Y = beta.
+
+    formulation: `tight` or the paper's own, `published`; see `tight` and `published`. time_limit: seconds, for writing the
+    programme and solving it.
+
+    Returns Solutions with count 1 and complete False, since a programme does not go on to the next batch: `found` if the
+    solver ended with a batch, `partial` if it was stopped with one, `limit` if there is none, `infeasible` if alpha or beta
+    are inconsistent or the solver reports that no batch exists, and only if a search in integers confirms it: solvers
+    compute in floats. The solver's values are always rounded and verified in integers; a batch that fails is discarded.
+    `seconds` are those of the solver, without this confirmation. Raises UserError for a solver that is not there.
+
+    Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", section 4.
+    """
+    start = time.monotonic()
+    solutions = _solve(gram, formulation, solver, start + time_limit)
+    solutions = replace(solutions, seconds=time.monotonic() - start)
+    if solutions.status != "infeasible" or gram.inconsistency():
+        return solutions
+    searched = enumerate_batches(gram, time_limit=time_limit, max_batches=0)
+    confirmed = searched.status == "infeasible"
+    note = f"{solutions.note}; a search in integers: {searched.note}"
+    return replace(solutions, status="infeasible" if confirmed else "limit", complete=confirmed, note=note)
+
+
+def _solve(gram: Gram, formulation: Formulation, solver: Solver, deadline: float) -> Solutions:
+    if (reason := gram.inconsistency()) is not None:
+        return Solutions("infeasible", complete=True, note=reason)
+    if gram.rows == 0 or len(gram.alpha) == 0:  # no unknowns: the empty batch fits
+        values, ended, note = [0.0] * gram.rows, True, "nothing to solve"
+    else:
+        programme = Programme(deadline)
+        try:
+            unknowns = (tight if formulation == "tight" else published)(programme, gram).all
+        except TimeoutError as timeout:
+            return Solutions("limit", note=str(timeout))
+        problem = programme.problem
+        problem.solve(_solver(solver, max(deadline - time.monotonic(), _SHORTEST)))
+        ended = {pulp.LpStatusOptimal: True, pulp.LpStatusInfeasible: False}.get(problem.status)
+        if problem.sol_status == pulp.LpSolutionIntegerFeasible:  # stopped with a batch, which PuLP calls optimal
+            ended = None
+        note = f"{solver}: {pulp.LpSolution[problem.sol_status]}"
+        values = [unknown.varValue for unknown in unknowns]
+    known = None not in values
+    if known and (right := verified(values, gram)) is not None:
+        x, labelling = right
+        labels = None if labelling is None else ((labelling,),)
+        status: Status = "found" if ended else "partial"
+        return Solutions(status, (x,), labels, count=1, note=note, labellings=None if labelling is None else 1)
+    if ended is False and time.monotonic() < deadline:  # later, a solver's "infeasible" may mean "stopped"
+        return Solutions("infeasible", complete=True, note=note)
+    return Solutions("limit", note=f"{note}; its values fail the verification in integers" if known and ended else note)
+
+
+def _solver(name: Solver, seconds: float) -> Any:
+    if name == "cbc":
+        bundled, options = pulp.PULP_CBC_CMD.pulp_cbc_path, ["randomSeed 0", "randomCbcSeed 0"]
+        cbc = pulp.COIN_CMD(path=bundled, msg=False, timeLimit=seconds, options=options)
+        if not cbc.available():
+            problem = "PuLP includes no CBC that runs here: use solver highs"
+            raise UserError(problem, key="attack.batch_reconstruction.solver", value=name)
+        return cbc
+    if not pulp.HiGHS().available():
+        problem = "HiGHS can't be loaded: install highspy (not beside OR-Tools in one process), or use solver exact"
+        raise UserError(problem, key="attack.batch_reconstruction.solver", value=name)
+    return pulp.HiGHS(msg=False, threads=1, timeLimit=seconds, random_seed=0)
+
+
+class Programme:
+    """A programme in PuLP without an objective: any matching batch."""
+
+    def __init__(self, deadline: float):
+        self.problem, self._deadline, self._count = pulp.LpProblem("batch"), deadline, 0
+        self.problem += 0
+
+    def binary(self, low: int = 0, high: int = 1) -> pulp.LpVariable:
+        """An unknown that is 0 or 1, between low and high."""
+        return self._variable(low, high, pulp.LpInteger)
+
+    def fraction(self) -> pulp.LpVariable:
+        """An unknown in [0, 1] that need not be declared integer: the constraints make it 0 or 1 where this matters."""
+        return self._variable(0, 1, pulp.LpContinuous)
+
+    def add(self, constraint: pulp.LpConstraint) -> None:
+        """Raises TimeoutError after the deadline: large programmes take long to write."""
+        if time.monotonic() > self._deadline:
+            raise TimeoutError("the time limit was reached before the programme was written")
+        self.problem += constraint
+
+    def _variable(self, low: int, high: int, kind: str) -> pulp.LpVariable:
+        self._count += 1
+        return self.problem.add_variable(f"v{self._count}", low, high, kind)
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """entries: the unknowns of X, m rows of d in the columns' given order. labels: those of y in {0, 1}, or None."""
+
+    entries: list[list[Any]]
+    labels: list[Any] | None
+
+    @property
+    def all(self) -> list[Any]:
+        """Those of X row by row, then those of y."""
+        return [entry for row in self.entries for entry in row] + (self.labels or [])
+
+
+def published(programme: Programme, gram: Gram) -> Unknowns:
+    """The paper's programme: a product for every ordered pair of columns, and no order of the rows.
+
+        sum_r x_ri = alpha_ii,   sum_r delta_rij = alpha_ij,   2 delta_rij <= x_ri + x_rj,   x_ri + x_rj - 1 <= delta_rij
+
+    with x and delta binary. Its relaxation allows delta = 1/2 if one of two entries is 1, each batch has up to m! equivalent
+    solutions, and every product occurs twice. The labels, if beta is known, are one more binary column y with
+
+        sum_r x_ri y_r = (alpha_ii + beta_i) / 2          since beta_i = sum_r x_ri (2 y_r - 1).
+
+    Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", section 4.
+    """
+    m, d = gram.rows, len(gram.alpha)
+    entries = [[programme.binary() for _ in range(d)] for _ in range(m)]
+    for i in range(d):
+        programme.add(pulp.lpSum(row[i] for row in entries) == int(gram.alpha[i, i]))
+    labels, columns, common = _with_labels(programme, entries, gram.alpha, gram.beta)
+    for i, j in permutations(range(len(columns)), 2):
+        products = [programme.binary() for _ in range(m)]
+        for one, other, both in zip(columns[i], columns[j], products, strict=True):
+            programme.add(2 * both <= one + other)
+            programme.add(one + other - 1 <= both)
+        programme.add(pulp.lpSum(products) == int(common[i, j]))
+    return Unknowns(entries, labels)
+
+
+def tight(programme: Programme, gram: Gram) -> Unknowns:
+    """The same batches, each once: the convex hull of each product, one product for each pair of columns, and rows in order.
+
+        delta_rij <= x_ri,   delta_rij <= x_rj,   delta_rij >= x_ri + x_rj - 1          for i < j
+
+    Columns nearest to half full come first, so that the order of the rows excludes most solutions. Rows are in falling
+    lexicographic order, so alpha alone fixes the first two columns: alpha_01 rows begin with 11, alpha_00 - alpha_01 with
+    10, and so on. Within these four groups each row r and the next one, s, are kept in order by marks f_rj. A row may set a
+    mark where it is strictly greater; from there on the entries of both rows are free:
+
+        f_rj <= x_rj,   f_rj <= 1 - x_sj,   x_rj + sum_(k<j) f_rk >= x_sj.
+
+    If x is integer, the first column with x_rj < x_sj needs an earlier one with x_rk > x_sk, which is the lexicographic
+    order. All coefficients are 0 and 1; weights 2^j over many columns would exceed the solver's tolerances.
+    """
+    order = _half_full_first(gram)
+    alpha = gram.alpha[np.ix_(order, order)]
+    beta = None if gram.beta is None else gram.beta[order]
+    groups = prefixes(alpha, gram.rows)
+    entries = [
+        [programme.binary(bit, bit) for bit in prefix] + [programme.binary() for _ in range(len(alpha) - len(prefix))]
+        for prefix, count in groups
+        for _ in range(count)
+    ]
+    for i in range(len(alpha)):
+        programme.add(pulp.lpSum(row[i] for row in entries) == int(alpha[i, i]))
+    labels, columns, common = _with_labels(programme, entries, alpha, beta)
+    for i, j in combinations(range(len(columns)), 2):
+        products = [programme.fraction() for _ in range(gram.rows)]
+        for one, other, both in zip(columns[i], columns[j], products, strict=True):
+            programme.add(both <= one)
+            programme.add(both <= other)
+            programme.add(both >= one + other - 1)
+        programme.add(pulp.lpSum(products) == int(common[i, j]))
+    start = 0
+    for prefix, count in groups:
+        for row, following in pairwise(entries[start : start + count]):
+            _in_falling_order(programme, row[len(prefix) :], following[len(prefix) :])
+        start += count
+    place = np.argsort(order)  # back to the given order of the columns
+    return Unknowns([[row[k] for k in place] for row in entries], labels)
+
+
+def _half_full_first(gram: Gram) -> np.ndarray:
+    """(d,) columns, those with the number of ones nearest to m / 2 first: they split the rows most evenly."""
+    return np.argsort(np.abs(2 * np.diagonal(gram.alpha) - gram.rows), kind="stable")
+
+
+def prefixes(alpha: np.ndarray, rows: int) -> list[tuple[tuple[int, ...], int]]:
+    """The first two columns (or the only one) of rows in falling order: each prefix, and the number of rows with it."""
+    ones = int(alpha[0, 0])
+    if len(alpha) == 1:
+        return [((1,), ones), ((0,), rows - ones)]
+    both, second = int(alpha[0, 1]), int(alpha[1, 1])
+    return [((1, 1), both), ((1, 0), ones - both), ((0, 1), second - both), ((0, 0), rows - ones - second + both)]
+
+
+def _with_labels(
+    programme: Programme, entries: list[list[Any]], alpha: np.ndarray, beta: np.ndarray | None
+) -> tuple[list[Any] | None, list[list[Any]], np.ndarray]:
+    """The unknowns of the labels (or None), the columns of X and y, and the number of ones that each two of them share.
+
+    The number of positives is not known: the last diagonal entry of the third result is 0 and unused.
+    """
+    columns = [list(column) for column in zip(*entries, strict=True)]
+    if beta is None:
+        return None, columns, alpha
+    labels = [programme.binary() for _ in entries]
+    with_positives = (np.diagonal(alpha) + beta) // 2
+    common = np.block([[alpha, with_positives[:, None]], [with_positives[None], np.zeros((1, 1), dtype=alpha.dtype)]])
+    return labels, [*columns, labels], common
+
+
+def _in_falling_order(programme: Programme, row: list[Any], following: list[Any]) -> None:
+    """Keep two neighbouring rows in order; see `tight`."""
+    marks: list[Any] = []
+    for one, other in zip(row, following, strict=True):
+        programme.add(pulp.lpSum([one, *marks]) >= other)
+        mark = programme.fraction()
+        programme.add(mark <= one)
+        programme.add(mark + other <= 1)
+        marks.append(mark)
+
+
+def verified(values: list[float], gram: Gram) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """The batch and its labelling in a solver's values (X row by row, then y), or None if they do not fit the Gram matrix.
+
+    Returns X (m, d) uint8 with rows in lexicographic order, and the labelling as in `Solutions`: the share of positives
+    among the equal rows, nan for rows of zeros; None if beta is unknown.
+    """
+    m, d = gram.rows, len(gram.alpha)
+    bits = np.rint(np.asarray(values)).astype(np.int64)
+    x, y = bits[: m * d].reshape(m, d), bits[m * d :]
+    if gram.beta is None:
+        return (sort_rows(x), None) if gram.matches(x) else None
+    if not gram.matches(x, 2 * y - 1):
+        return None
+    return sort_rows(x), shares_of_positives(sort_rows(x), y[np.lexsort(x.T[::-1])] if x.size else y)
+
+
+def shares_of_positives(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(m,): the share of positives among the rows equal to each; nan for rows of zeros, which enter no sum. y: 0 and 1."""
+    equal = (x[:, None, :] == x[None, :, :]).all(axis=2)
+    shares = (equal @ y) / np.maximum(equal.sum(axis=1), 1)
+    shares[~x.any(axis=1)] = np.nan
+    return shares

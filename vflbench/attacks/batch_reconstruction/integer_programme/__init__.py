@@ -1,1 +1,0 @@
-"""One binary batch with a given Gram matrix, from an integer programme that HiGHS, CBC or CP-SAT solves."""

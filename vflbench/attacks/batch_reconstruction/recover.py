@@ -1,0 +1,664 @@
+"""alpha and beta of one batch in integers, by least squares: from what the rounds determine, or the reason why not."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from scipy.stats import t as student
+
+from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.messages.rules import Schema
+
+_DEVIATIONS = 6.0  # standard errors; a larger error has probability 2e-9
+FLOAT64 = 2.0**-53
+FLOAT32 = 2.0**-24
+
+
+@dataclass(frozen=True)
+class AffineFit:
+    """values = points @ linear + constant, by least squares.
+
+    linear: (d, k) and its standard errors linear_error (d, k); constant: (k,) and constant_error (k,). The errors combine
+    the spread of the residual and the `floor`. They are scaled by Student's quantile, so that 6 of them mean the same for
+    any number of pairs.
+    residual: root mean square, in units of the values. condition: of the centred points with columns of equal length.
+    spare: pairs beyond the d + 1 that determine a map; without any the residual is 0 whatever the noise.
+    floor_dominates: whether the errors come from rounding of the values and the condition, not from the residual.
+    inverse: (d, d), and value_error: (k,); the standard error of (v @ linear)_k is |v @ inverse| value_error_k.
+    refusal: why there is no map, or None. The other fields are then None, except rounds, spare and (if any) condition.
+    """
+
+    rounds: int
+    spare: int
+    linear: np.ndarray | None = None
+    constant: np.ndarray | None = None
+    linear_error: np.ndarray | None = None
+    constant_error: np.ndarray | None = None
+    residual: float | None = None
+    spread: float = 0.0
+    condition: float | None = None
+    floor_dominates: bool = True
+    refusal: str | None = None
+    inverse: np.ndarray | None = None
+    value_error: np.ndarray | None = None
+
+
+def rounding_unit(thetas: np.ndarray, updates: np.ndarray, unit: float | None = None) -> float:
+    """The relative rounding of the messages: 2^-24 if float32 represents either array exactly, else 2^-53; `unit` if given.
+
+    Updates computed from differences of float32 parameters need not be float32 numbers themselves.
+    """
+    if unit is not None:
+        return unit
+    single = any(np.array_equal(sent, sent.astype(np.float32)) for sent in (thetas, updates))
+    return FLOAT32 if single else FLOAT64
+
+
+def checked_pairs(points: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64. Raises ValueError unless both are (n, d), d >= 1, and finite."""
+    points, values = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if points.ndim != 2 or points.shape != values.shape or points.shape[1] == 0:
+        raise ValueError(f"thetas and updates must both be (n, d) with d >= 1, not {points.shape} and {values.shape}")
+    if not (np.isfinite(points).all() and np.isfinite(values).all()):
+        raise ValueError("thetas and updates must be finite numbers")
+    return points, values
+
+
+def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> AffineFit:
+    """Least squares through the singular values of the centred points, columns scaled to equal length.
+
+    points: (n, d) float64, exact. values: (n, k) float64, each with an absolute rounding error of about `floor`. The fit
+    needs d + 1 affinely independent points: d of them leave a rank-one freedom, L + n w^T and c - (n.p) w^T, with n the
+    normal of their hyperplane. `directions.fit_directions` finds what points in a subspace determine.
+    """
+    n, d = points.shape
+    spare = n - d - 1
+    if spare < 0:
+        return AffineFit(n, spare, refusal=f"too few rounds: {d} coordinates need {d + 1} pairs, there are {n}")
+    centre = points.mean(0)
+    centred = points - centre
+    length = np.linalg.norm(centred, axis=0)
+    if not length.all():
+        fixed = np.flatnonzero(length == 0)[:5].tolist()
+        return AffineFit(n, spare, refusal=f"the thetas are not affinely independent: coordinates {fixed} never change")
+    u, singular, vt = np.linalg.svd(centred / length, full_matrices=False)
+    condition = float(singular[0] / singular[-1]) if singular[-1] else float("inf")
+    if singular[-1] <= singular[0] * max(n, d) * 2 * FLOAT64:
+        why = f"the thetas of {n} rounds are not affinely independent: the condition of the design is {condition:.1e}"
+        return AffineFit(n, spare, condition=condition, refusal=why)
+    inverse = vt.T / singular / length[:, None]  # (d, d): points' pseudo-inverse is inverse @ u^T
+    mean = values.mean(0)
+    linear = inverse @ (u.T @ (values - mean))
+    constant = mean - centre @ linear
+    residuals = values - points @ linear - constant
+    residual = float(np.sqrt(np.mean(residuals**2)))
+    # The points are exact, but the fit rounds its products, as if each point were off by half a unit in the last place.
+    floor = floor + FLOAT64 * float(np.abs(points).max() * np.abs(linear).sum(0).max() + np.abs(constant).max())
+    freedom = spare * values.shape[1]
+    spread = np.zeros(values.shape[1])
+    if freedom:
+        each = np.sqrt((residuals**2).sum(0) / spare)
+        pooled = float(np.sqrt((residuals**2).sum() / freedom))
+        spread = np.maximum(each, pooled) * student_quantile(freedom)
+    error = np.hypot(spread, floor)
+    slope = np.linalg.norm(inverse, axis=1)
+    offset = np.sqrt(1 / n + np.linalg.norm(centre @ inverse) ** 2)
+    return AffineFit(
+        n,
+        spare,
+        linear,
+        constant,
+        np.outer(slope, error),
+        offset * error,
+        residual,
+        float(spread.max(initial=0.0)),
+        condition,
+        bool(floor >= spread.max(initial=0.0)),
+        inverse=inverse,
+        value_error=error,
+    )
+
+
+def student_quantile(freedom: int) -> float:
+    """By what to multiply a spread from `freedom` spare values, so that 6 of it are exceeded with probability 2e-9."""
+    return float(student.isf(1e-9, freedom)) / _DEVIATIONS
+
+
+def chance_limit(entries: int, tries: int = 1) -> float:
+    """The distance r to an integer that `entries` random numbers all stay within with probability 10^-6 / `tries` or less.
+
+    (2 r)^entries <= 1e-6 / tries,  and r <= 5/16 for any number of entries
+    """
+    return min(5 / 16, 0.5 * (1e-6 / tries) ** (1 / max(entries, 1)))
+
+
+_DIRECTION, _NO_DIRECTION = 1e-8, 1e-13
+"""Singular values, relative to the largest: at least this for a direction of the points, at most that for none."""
+_NOTHING = 1e-9  # length of a rest of a unit vector that is rounding
+_LARGEST_BOUND = 1 / 4  # of an entry's error by columns that are equal up to rounding
+
+
+@dataclass(frozen=True)
+class KnownColumns:
+    """Facts about the columns of a batch X that hold whatever the updates are.
+
+    null: (d, z), directions with X v = 0 for each v; ones: (d,) with X u = 1, or None; rows: |X u|^2 = m, or None; binary:
+    (d,) bool, the columns that hold only 0 and 1. One-hot groups have equal sums, so their differences are null directions.
+    """
+
+    null: np.ndarray
+    binary: np.ndarray
+    ones: np.ndarray | None = None
+    rows: float | None = None
+
+    @classmethod
+    def nothing(cls, d: int) -> "KnownColumns":
+        return cls(np.zeros((d, 0)), np.zeros(d, dtype=bool))
+
+
+@dataclass(frozen=True)
+class DirectionsFit:
+    """alpha and beta by rows, nan where they are not determined.
+
+    linear: (d, k), row i the products of column i with the k coordinates of the values; constant: (k,); linear_error and
+    constant_error: their standard errors. determined: (d,) bool, the rows that are known. fit: of the directions that the
+    points took, with its condition, residual and refusal.
+    """
+
+    fit: AffineFit
+    linear: np.ndarray = field(repr=False)
+    constant: np.ndarray = field(repr=False)
+    linear_error: np.ndarray = field(repr=False)
+    constant_error: np.ndarray = field(repr=False)
+    determined: np.ndarray = field(repr=False)
+
+
+def fit_directions(
+    points: np.ndarray, values: np.ndarray, *, floor: float, known: KnownColumns, nothing_beyond: bool = False
+) -> DirectionsFit:
+    """values = points @ linear + constant, linear = alpha^T, as far as the points determine it.
+
+    Points p + G s, with G (d, r) an orthonormal basis of the directions that they took, give alpha G and alpha p - 2 beta,
+    and no more: alpha + N and beta + N p / 2 fit as well, for every symmetric N with N G = 0. So entry ij of alpha is
+    determined if, and only if, e_i or e_j lies in span(G): N = P M P with the projection P across G, and N_ij = 0 for all M
+    only if P e_i = 0 or P e_j = 0. A row that the models never moved along may hold anything.
+
+    Null directions v of the data extend the span, because alpha v = 0. With X u = 1, a binary column has sum x = sum x^2, so
+    alpha_jj = alpha_j.u is known if u is in the span. The rest p = P e_j then has the squared length
+    |X p|^2 = alpha_jj - (e_j + p)^T alpha (e_j - p). If it is 0, p is a null direction. If it is only small, entry kj is off
+    by |x_k| |X p| at most, which is added to the errors (an eighth of it: 8 errors are what a true value may be off). The
+    rest of u itself is such a direction if |X u|^2 = m is reached within the span.
+
+    points: (n, d), values: (n, k). floor: absolute rounding error of the values. nothing_beyond: assume that no row of the
+    data has a part across the span, so that everything is determined. The constant is determined where p = 0, or, with
+    k = d, where row i is.
+    """
+    n, d = points.shape
+    if n < 2:
+        return all_determined(AffineFit(n, n - d - 1, refusal=f"too few rounds: there are {n}"), d)
+    null = _orthonormal(known.null)
+    taken = _directions(points, null)
+    if taken.shape[1] == d:
+        return all_determined(fit_affine(points, values, floor=floor), d)
+    if not taken.shape[1]:
+        return all_determined(AffineFit(n, n - 1, refusal=f"the models of all {n} rounds are the same"), d)
+    fit = fit_affine(points @ taken, values, floor=floor)
+    if fit.refusal:
+        return all_determined(fit, d)
+    rest = np.eye(d) - taken @ taken.T - null @ null.T
+    # Movements that were too small for a direction are errors of the values.
+    small = np.abs((points - points.mean(axis=0)) @ rest).max() * np.abs(fit.linear).max() * np.sqrt(d)
+    fit = fit_affine(points @ taken, values, floor=floor + small)
+    if nothing_beyond:
+        whole = np.ones(d, dtype=bool)
+        return DirectionsFit(fit, taken @ fit.linear, fit.constant, _error(taken, fit), fit.constant_error, whole)
+    bound = np.zeros((d, values.shape[1]))
+    determined = np.linalg.norm(rest, axis=0) <= _NOTHING
+    if known.ones is not None and values.shape[1] == d:
+        bound = _bound_of_rests(fit, taken, rest, known)
+        determined |= (bound <= _LARGEST_BOUND)[:, known.binary].all(axis=1)
+    linear, error = taken @ fit.linear, _error(taken, fit) + np.where(determined[:, None], bound, 0) / 8
+    linear[~determined], error[~determined] = np.nan, np.nan
+    mean = points.mean(axis=0)
+    across = mean - taken @ (taken.T @ mean) - null @ (null.T @ mean)
+    constant, constant_error = fit.constant.copy(), fit.constant_error.copy()
+    if np.abs(across).max() > _NO_DIRECTION * np.abs(points).max():
+        if values.shape[1] == d:
+            constant[determined] -= linear[determined] @ across
+            constant_error[determined] += error[determined] @ np.abs(across)
+            constant[~determined], constant_error[~determined] = np.nan, np.nan
+        else:
+            constant[:], constant_error[:] = np.nan, np.nan
+    return DirectionsFit(fit, linear, constant, error, constant_error, determined)
+
+
+def all_determined(fit: AffineFit, d: int) -> DirectionsFit:
+    """A fit with all d directions, or, if it refused, with none."""
+    if fit.refusal:
+        matrix, vector = np.full((d, d), np.nan), np.full(d, np.nan)
+        return DirectionsFit(fit, matrix, vector, matrix, vector, np.zeros(d, dtype=bool))
+    return DirectionsFit(fit, fit.linear, fit.constant, fit.linear_error, fit.constant_error, np.ones(d, dtype=bool))
+
+
+def _orthonormal(vectors: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of the span of the columns."""
+    if not vectors.shape[1]:
+        return vectors
+    u, singular, _ = np.linalg.svd(vectors, full_matrices=False)
+    return u[:, singular > _NOTHING * singular.max()]
+
+
+def _directions(points: np.ndarray, null: np.ndarray) -> np.ndarray:
+    """(d, r) orthonormal and across `null`: the directions that the points take; all of them if it is not clear which."""
+    d = points.shape[1]
+    if null.shape[1]:
+        u, _, _ = np.linalg.svd(null, full_matrices=True)
+        complement = u[:, null.shape[1] :]
+    else:
+        complement = np.eye(d)
+    if not complement.shape[1]:
+        return complement
+    centred = (points - points.mean(axis=0)) @ complement
+    _, singular, vt = np.linalg.svd(centred, full_matrices=False)
+    if not singular.max(initial=0.0):
+        return complement[:, :0]
+    taken = singular >= _DIRECTION * singular[0]
+    if (taken.all() and len(singular) == complement.shape[1]) or (singular[~taken] > _NO_DIRECTION * singular[0]).any():
+        return complement
+    return complement @ vt[taken].T
+
+
+def _error(directions: np.ndarray, fit: AffineFit) -> np.ndarray:
+    """(n, k): standard errors of directions (n, r) @ linear."""
+    return np.outer(np.linalg.norm(directions @ fit.inverse, axis=1), fit.value_error)
+
+
+def _bound_of_rests(fit: AffineFit, taken: np.ndarray, rest: np.ndarray, known: KnownColumns) -> np.ndarray:
+    """(d, d): how far alpha_jk may be from the product of column k with the part of e_j in the span. inf if unknown.
+
+    It is |x_k| |X p| for a binary column j with rest p, and follows for the others if their rest is a sum of such.
+    """
+    d = len(rest)
+    of_taken = (taken @ fit.linear).T  # (d, d): column j is alpha times the part of e_j in the span
+    error = _error(taken, fit).T
+    squares = of_taken @ known.ones  # alpha_kk of binary columns k
+    squares_error = _error((taken.T @ known.ones)[None], fit)[0]
+    ones_rest = rest @ known.ones
+    if np.linalg.norm(ones_rest) > _NOTHING * np.sqrt(d):
+        if known.rows is None:
+            return np.full((d, d), np.inf)
+        most = known.rows - (known.ones + ones_rest) @ squares + 8 * np.abs(known.ones + ones_rest) @ squares_error
+        squares_error = squares_error + np.sqrt(max(most, 0.0) * known.rows) / 8
+    mirrored = np.eye(d) + rest  # columns e_j + p
+    length = squares - np.einsum("kj,kj->j", mirrored, of_taken)
+    length_error = squares_error + np.einsum("kj,kj->j", np.abs(mirrored), error)
+    most = np.sqrt(np.maximum(length, 0) + 8 * length_error)  # |X p|
+    own = np.where(known.binary & (np.linalg.norm(rest, axis=0) > _NOTHING), most, np.inf)
+    column = np.sqrt(np.maximum(squares, 0) + 8 * squares_error)  # |x_k|
+    column = np.where(known.binary, column, column.max(initial=1.0, where=known.binary))
+    bound = np.outer(own, column)
+    small = np.isfinite(own) & (np.sqrt(d) * own * column[known.binary].max(initial=0.0) <= _LARGEST_BOUND)
+    if small.any():
+        shares = np.linalg.lstsq(rest[:, small], rest, rcond=1e-6)[0]
+        inside = np.linalg.norm(rest[:, small] @ shares - rest, axis=0) <= _NOTHING
+        sums = np.abs(shares).T @ own[small]
+        bound[inside] = np.minimum(bound[inside], np.outer(sums[inside], column))
+    return np.where(np.linalg.norm(rest, axis=0)[:, None] <= _NOTHING, 0.0, bound)
+
+
+_NEGLIGIBLE = 1e-6  # distance to an integer that is allowed whatever the error
+SAFE_ERROR = 1 / 16  # the largest standard error for safe rounding: 1/2 is eight of them away
+
+
+@dataclass(frozen=True)
+class RecoveredSums:
+    """alpha and beta of one batch, or the reason why they are not known.
+
+    alpha: (k, k) int64, beta: (k,) int64, of the k columns `columns`, None with a refusal. rows: m as given or determined,
+    None if not known. real_alpha, real_beta: (d, d) and (d,), unrounded, float64, of all columns, alpha symmetrised, nan
+    where nothing is determined. With `mean` and an unknown batch size they are alpha / m and beta / m. alpha_error,
+    beta_error: their standard errors. columns: those that are determined and not known to be other than binary.
+    undetermined: the columns whose own sums are not determined. assumption: what is taken for granted, or "".
+    condition: of the design. rounds: pairs used. residual: root mean square of 4 g - alpha theta + 2 beta, unrounded.
+    distance: the largest distance of an entry to an integer. refusal: why there are no integers, one sentence, or None.
+    """
+
+    rounds: int
+    alpha: np.ndarray | None = None
+    beta: np.ndarray | None = None
+    rows: int | None = None
+    real_alpha: np.ndarray | None = None
+    real_beta: np.ndarray | None = None
+    alpha_error: np.ndarray | None = None
+    beta_error: np.ndarray | None = None
+    condition: float | None = None
+    residual: float | None = None
+    distance: float | None = None
+    columns: np.ndarray | None = None
+    undetermined: tuple[int, ...] = ()
+    assumption: str = ""
+    refusal: str | None = None
+
+    @property
+    def gram(self) -> Gram:
+        """The integers for the solvers. Raises ValueError if there are none, or the batch size is not known."""
+        if self.refusal is not None or self.rows is None:
+            raise ValueError(self.refusal or "the batch size is not known")
+        return Gram(self.alpha, self.beta, self.rows)
+
+
+def unrounded_sums(fit: DirectionsFit, rows: int | None, schema: Schema | None) -> RecoveredSums:
+    one, other = fit.linear, fit.linear.T  # each may lack what the other has
+    both = np.isfinite(one) & np.isfinite(other)
+    alpha = np.where(both, (one + other) / 2, np.where(np.isfinite(one), one, other))
+    one_error, other_error = fit.linear_error, fit.linear_error.T
+    error = np.where(np.isfinite(one), one_error, other_error)
+    columns = np.flatnonzero(fit.determined)
+    if schema is not None:
+        columns = np.intersect1d(columns, schema.binary)
+    return RecoveredSums(
+        fit.fit.rounds,
+        rows=rows,
+        real_alpha=alpha,
+        real_beta=-fit.constant / 2,
+        alpha_error=np.where(both, np.hypot(one_error, other_error) / 2, error),
+        beta_error=fit.constant_error / 2,
+        condition=fit.fit.condition,
+        residual=fit.fit.residual,
+        columns=columns,
+        undetermined=tuple(np.flatnonzero(~fit.determined).tolist()),
+    )
+
+
+def round_sums(recovered: RecoveredSums, fit: DirectionsFit, updates: np.ndarray, schema: Schema | None) -> RecoveredSums:
+    """The integers of the columns that can be rounded, or a refusal."""
+    if not len(recovered.columns):
+        return replace(recovered, refusal="none of the columns whose sums are determined is binary by the schema")
+    if unsafe := why_unsafe(fit, recovered, updates):
+        return unsafe
+    recovered = _rounded(recovered, recovered.rows, updates)
+    return recovered if schema is None or recovered.refusal else _of_schema(recovered, schema)
+
+
+def groups_of(schema: Schema) -> tuple[tuple[int, int], ...]:
+    """First column and size of each group of columns of which every row has exactly one 1, the intercept among them."""
+    return (*([(0, 1)] if schema.intercept else []), *schema.one_hot)
+
+
+def _of_schema(recovered: RecoveredSums, schema: Schema) -> RecoveredSums:
+    """The batch size, if it follows from a group of columns with one 1 in each row; or why they are no such group."""
+    place = {int(column): k for k, column in enumerate(recovered.columns)}
+    for first, size in groups_of(schema):
+        if not all(j in place for j in range(first, first + size)):
+            continue
+        group = [place[j] for j in range(first, first + size)]
+        rows = int(np.diagonal(recovered.alpha)[group].sum())
+        if (recovered.rows or rows) != rows or (recovered.alpha[group].sum(axis=0) != np.diagonal(recovered.alpha)).any():
+            why = f"columns {first} to {first + size - 1} do not have one 1 in each row: noise, or a batch that changes"
+            return replace(recovered, refusal=why)
+        recovered = replace(recovered, rows=rows)
+    if why := inconsistency(recovered.alpha, recovered.beta, recovered.rows):
+        return replace(recovered, refusal=f"no batch of binary rows has this alpha and beta: {why}")
+    return recovered
+
+
+def why_unsafe(fit: DirectionsFit, recovered: RecoveredSums, updates: np.ndarray) -> RecoveredSums | None:
+    """A refusal if the fit is too uncertain to be rounded, before a look at the integers."""
+    block = np.ix_(recovered.columns, recovered.columns)
+    alpha_error, linear = recovered.alpha_error[block], fit.linear[block]
+    error = max(alpha_error.max(), recovered.beta_error[recovered.columns].max())
+    if not error <= SAFE_ERROR:
+        why = f"the residual is too large ({fit.fit.residual:.2g}, a standard error of {error:.2g} after"
+        why = f"{why} {fit.fit.rounds} rounds): {_causes(updates)}"
+        if fit.fit.floor_dominates:
+            why = (
+                f"rounding is not safe: the design of {fit.fit.rounds} rounds is ill-conditioned ({fit.fit.condition:.1e}), "
+                f"so the rounding of the updates causes a standard error of {error:.2g}; take more rounds or other thetas"
+            )
+        return replace(recovered, refusal=why)
+    asymmetry = np.abs(linear - linear.T)
+    if (asymmetry > 12 * np.maximum(alpha_error, SAFE_ERROR / 2)).any():
+        return replace(recovered, refusal=f"alpha is not symmetric (off by {asymmetry.max():.2g}): {_causes(updates)}")
+    return None
+
+
+def _causes(updates: np.ndarray) -> str:
+    norms = np.linalg.norm(updates, axis=1)
+    clipped = int((norms > norms.max() * (1 - 1e-9)).sum())
+    if clipped > 1:
+        return f"{clipped} of {len(norms)} updates have the same norm {norms.max():.3g}: they were clipped"
+    return "noise, clipping, several steps in one update or a batch that changes between rounds"
+
+
+def _distances(recovered: RecoveredSums, scale: float = 1) -> tuple[np.ndarray, np.ndarray]:
+    """The distance of each entry times scale to an integer, and the distance that its error allows."""
+    columns = recovered.columns
+    upper = np.triu_indices(len(columns))
+    block = np.ix_(columns, columns)
+    entries = scale * np.concatenate([recovered.real_alpha[block][upper], recovered.real_beta[columns]])
+    error = scale * np.concatenate([recovered.alpha_error[block][upper], recovered.beta_error[columns]])
+    return np.abs(entries - np.rint(entries)), 8 * error + _NEGLIGIBLE
+
+
+def _rounded(
+    recovered: RecoveredSums, rows: int | None, updates: np.ndarray, scale: int = 1, tries: int = 1
+) -> RecoveredSums:
+    """The integers, or why there are none. scale: factor of the unrounded entries."""
+    distances, allowed = _distances(recovered, scale)
+    distance = float(distances.max())
+    scaled = replace(
+        recovered,
+        rows=rows,
+        real_alpha=scale * recovered.real_alpha,
+        real_beta=scale * recovered.real_beta,
+        alpha_error=scale * recovered.alpha_error,
+        beta_error=scale * recovered.beta_error,
+        residual=scale * recovered.residual,
+        distance=distance,
+    )
+    # The errors alone would accept any values that are noisy enough, chance alone small real numbers of a sparse batch.
+    if distance > chance_limit(len(distances), tries) or (distances > allowed).any():
+        off = distances.max(where=distances > allowed, initial=0.0) or distance
+        why = f"alpha and beta are not integral (one is {off:.2g} off): columns that are not binary, {_causes(updates)}"
+        return replace(scaled, refusal=why)
+    block = np.ix_(scaled.columns, scaled.columns)
+    alpha, beta = (np.rint(part).astype(np.int64) for part in (scaled.real_alpha[block], scaled.real_beta[scaled.columns]))
+    if why := inconsistency(alpha, beta, rows):
+        return replace(scaled, refusal=f"no batch of binary rows has this alpha and beta: {why}")
+    return replace(scaled, alpha=alpha, beta=beta)
+
+
+def inconsistency(alpha: np.ndarray, beta: np.ndarray, rows: int | None) -> str | None:
+    """`Gram.inconsistency`; for an unknown batch size with one that excludes nothing."""
+    return Gram(alpha, beta, int(np.trace(np.abs(alpha))) if rows is None else rows).inconsistency()
+
+
+def with_batch_size(recovered: RecoveredSums, most_rows: int, updates: np.ndarray) -> RecoveredSums:
+    """The least m for which m alpha and m beta are integers of a binary batch (recovered: alpha / m and beta / m).
+
+    A size below the true m leaves an entry at least 1/m off. The precision must resolve this, up to m = 64 or 8 times the
+    size that fits.
+    """
+    for rows in range(1, most_rows + 1):
+        distances, allowed = _distances(recovered, rows)
+        if allowed.max() * max(64, 8 * rows) > 1:
+            why = f"no batch size below {rows} fits, and the precision resolves no larger one: {_causes(updates)}"
+            return replace(recovered, refusal=why)
+        if (distances > allowed).any():
+            continue
+        candidate = _rounded(recovered, rows, updates, scale=rows, tries=most_rows)
+        if candidate.refusal is None:
+            return candidate
+    why = f"no batch size up to {most_rows} fits binary rows: columns that are not binary, {_causes(updates)}"
+    return replace(recovered, refusal=why)
+
+
+__all__ = ["SAFE_ERROR", "RecoveredSums", "Reduction", "inconsistency", "least_squares", "rounding_floor"]
+
+Reduction = Literal["sum", "mean"]
+
+
+def least_squares(
+    thetas: np.ndarray,
+    updates: np.ndarray,
+    *,
+    rate: float,
+    reduction: Reduction,
+    rows: int | None = None,
+    most_rows: int = 4096,
+    unit: float | None = None,
+    schema: Schema | None = None,
+    nothing_beyond: bool = False,
+) -> RecoveredSums:
+    """alpha and beta by least squares, rounded if that is safe.
+
+        update = -rate g(theta),   4 g = alpha theta - 2 beta   (sum; for mean the right side over m)
+
+    thetas: (n, d), the parameters; updates: (n, d), the answers to them. All of alpha takes n >= d + 1 affinely independent
+    thetas: with d pairs alpha + v v^T and beta + (p.v) v / 2 fit as well, where v is the normal of the thetas' hyperplane
+    v.theta = p. Of thetas in a subspace `fit_directions` says which columns are determined; the others are left out.
+    rate: the step size of the sender, > 0. rows: m, if known. With `sum` it follows from an intercept or a one-hot group.
+    With `mean` and rows None, m is the least integer up to `most_rows` that makes every entry integral and consistent; its
+    multiples fit too. unit: relative rounding of the updates, estimated from the values if None. schema: of the columns;
+    only the binary ones are rounded. Without it all are. nothing_beyond: assume that no row has a part in a direction that
+    the thetas did not take.
+
+    A refusal names the problem: few rounds, dependent thetas, a design too ill-conditioned for safe rounding (full batches:
+    the thetas lie on a Krylov sequence), noise, clipping, a batch that changes, or columns that are not binary. Noise that
+    many rounds average out is not refused. Raises ValueError for invalid shapes, sizes or numbers.
+
+    Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", section 4.
+    """
+    thetas, updates = checked_pairs(thetas, updates)
+    check_rate_and_rows(rate, rows)
+    values = -4 / rate * updates
+    scale = (rows or 1) if reduction == "mean" else 1
+    floor = scale * rounding_floor(thetas, updates, rate, unit, rows=rows if reduction == "sum" else 1)
+    known = known_columns(schema, thetas.shape[1], rows or (1 if reduction == "mean" else None))
+    fit = fit_directions(thetas, scale * values, floor=floor, known=known, nothing_beyond=nothing_beyond)
+    refusal = fit.fit.refusal or (None if fit.determined.any() else _why_nothing(*thetas.shape))
+    if refusal:
+        return RecoveredSums(fit.fit.rounds, rows=rows, condition=fit.fit.condition, refusal=refusal)
+    recovered = unrounded_sums(fit, rows, schema)
+    if reduction == "mean" and rows is None and len(recovered.columns):
+        return why_unsafe(fit, recovered, updates) or with_batch_size(recovered, most_rows, updates)
+    return round_sums(recovered, fit, updates, schema)
+
+
+def known_columns(schema: Schema | None, d: int, rows: float | None = None) -> KnownColumns:
+    """What the schema says of the directions of the data. d: columns. rows: m, in units of alpha."""
+    if schema is None:
+        return KnownColumns.nothing(d)
+    binary = np.zeros(d, dtype=bool)
+    binary[list(schema.binary)] = True
+    sums = np.zeros((d, 0))
+    for first, size in groups_of(schema):
+        group = np.zeros((d, 1))
+        group[first : first + size] = 1
+        sums = np.hstack([sums, group])
+    if not sums.shape[1]:
+        return KnownColumns(sums, binary)
+    return KnownColumns(sums[:, 1:] - sums[:, :1], binary, sums[:, 0], rows)
+
+
+def _why_nothing(n: int, d: int) -> str:
+    if n < d + 1:
+        return f"too few rounds: {d} coordinates need {d + 1} pairs, there are {n}"
+    return f"the thetas of {n} rounds are not affinely independent, and no column's own sums are determined"
+
+
+def rounding_floor(
+    thetas: np.ndarray, updates: np.ndarray, rate: float, unit: float | None, *, rows: float | None = None
+) -> float:
+    """The absolute rounding error of 4 g. It is relative to the parameters: updates may be their differences.
+
+    rows: m (1 for mean gradients), if known. The terms -y/2 of the rows are rounded too, also where labels cancel.
+    """
+    largest = np.abs(thetas).max(initial=0.0) + np.abs(updates).max(initial=0.0) + rate / 2 * (rows or 0)
+    return 4 / rate * 4 * rounding_unit(thetas, updates, unit) * float(largest)
+
+
+def check_rate_and_rows(rate: float, rows: int | None) -> None:
+    if not (np.isfinite(rate) and rate > 0):
+        raise ValueError(f"the rate must be a positive number, not {rate}")
+    if rows is not None and rows < 1:
+        raise ValueError(f"a batch must have at least one row, not {rows}")
+
+
+def selective_sums(
+    thetas: np.ndarray,
+    updates: np.ndarray,
+    shared: np.ndarray,
+    *,
+    rate: float,
+    rows: int,
+    schema: Schema | None = None,
+) -> RecoveredSums:
+    """alpha and beta of the columns whose coordinates were shared often enough.
+
+    thetas, updates: (n, d); shared: (n, d) bool, the coordinates of each update that were sent. rate, rows, schema: as in
+    `least_squares`. A column is kept if its row of alpha is known, with a standard error that allows rounding. All kept
+    entries must then be integers, within 8 standard errors and within the distance at which random numbers pass with
+    probability 1e-6: few entries must be nearer than many. The columns are chosen before any entry is compared.
+    """
+    n, d = thetas.shape
+    known = known_columns(schema, d)
+    linear, linear_error = np.full((d, d), np.nan), np.full((d, d), np.inf)
+    constant, constant_error = np.full(d, np.nan), np.full(d, np.inf)
+    fits: dict[int, DirectionsFit] = {}
+    for i in range(d):
+        sent = shared[:, i]
+        if not sent.any():
+            continue
+        floor = rounding_floor(thetas[sent], updates[sent], rate, None, rows=rows)
+        fit = fit_directions(thetas[sent], -4 / rate * updates[sent][:, [i]], floor=floor, known=known)
+        if not fit.fit.refusal and fit.determined[i]:
+            fits[i] = fit
+    errors = _pooled_errors([fit.fit for fit in fits.values()])
+    for (i, fit), ratio in zip(fits.items(), errors, strict=True):
+        linear[:, i], linear_error[:, i] = fit.linear[:, 0], fit.linear_error[:, 0] * ratio
+        constant[i], constant_error[i] = fit.constant[0], fit.constant_error[0] * ratio
+    known_rows = np.maximum(np.diagonal(linear_error), constant_error / 2) <= SAFE_ERROR
+    kept = np.flatnonzero(known_rows & np.isfinite(np.diagonal(linear)) & np.isfinite(constant))
+    kept = _all_pairs(linear_error, kept)
+    if not len(kept):
+        why = f"no coordinate was shared often enough: its row of alpha needs {d + 1} rounds with it"
+        return RecoveredSums(n, rows=rows, refusal=why)
+    determined = np.isin(np.arange(d), kept)
+    linear[:, ~determined], linear_error[:, ~determined] = np.nan, np.nan
+    worst = max((fits[i].fit for i in kept.tolist()), key=lambda fit: fit.condition)
+    whole = DirectionsFit(replace(worst, rounds=n), linear, constant, linear_error, constant_error, determined)
+    return round_sums(unrounded_sums(whole, rows, schema), whole, updates, schema)
+
+
+def _pooled_errors(fits: list[AffineFit]) -> list[float]:
+    """By what to multiply the standard errors of each fit, of one coordinate, for the noise that all of them show together.
+
+    A fit with few spare pairs cannot tell its noise alone. As in `fit_affine`, the noise of a coordinate is the larger one
+    of its own and the pooled one.
+    """
+    freedom = sum(fit.spare for fit in fits)
+    if not freedom:
+        return [1.0] * len(fits)
+    squares = [fit.residual**2 * fit.rounds for fit in fits]
+    pooled = np.sqrt(sum(squares) / freedom)
+    quantile = student_quantile(freedom)
+    ratios = []
+    for fit, square in zip(fits, squares, strict=True):
+        own = np.sqrt(square / fit.spare) if fit.spare else 0.0
+        before = float(fit.value_error[0])
+        floor = np.sqrt(max(before**2 - fit.spread**2, 0.0))
+        ratios.append(float(np.hypot(max(own, pooled) * quantile, floor)) / before if before else 1.0)
+    return ratios
+
+
+def _all_pairs(linear_error: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Those of the columns all of whose products with each other are known well enough; the worst are left out first."""
+    while len(kept):
+        part = linear_error[np.ix_(kept, kept)]
+        part = np.fmin(part, part.T)
+        bad = ~(part <= SAFE_ERROR)
+        if not bad.any():
+            break
+        kept = np.delete(kept, int(bad.sum(axis=1).argmax()))
+    return kept

@@ -1,1 +1,0 @@
-"""alpha and beta of one private batch, from the parameters and the updates of its rounds."""
