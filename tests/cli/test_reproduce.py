@@ -83,7 +83,7 @@ def test_without_a_folder_of_data_synthetic_rows_are_taken_and_files_are_asked_f
         ([], "name experiments, or all of them with --all"),
         (["marvell_sumkl", "--all"], "not both"),
         (["marvel_sumkl"], "did you mean marvell_sumkl"),
-        (["asynchronous_rang"], "did you mean asynchronous_range"),
+        (["no_defens"], "did you mean no_defense"),
         (["xyz"], "there are bytedance_max_norm"),
         (["marvell_sumkl", "--data", "nowhere"], "--data=nowhere: there is no such folder"),
         (["marvell_sumkl", "--budget", "soon"], "not a time"),

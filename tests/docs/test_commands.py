@@ -111,8 +111,6 @@ def run(command: Command, folder: Path, shelf: Path) -> subprocess.CompletedProc
         return script(words, folder)
     if words[:2] == ["reproduce", "no_defense"]:
         words = [*words, "--draws", "1"]  # the last one counts
-    if words[:2] == ["reproduce", "asynchronous_range"]:
-        words = [*words, "--rates", "1.0"]
     if words[0] != "train" or {"--help", "--cfg", "-h"} & set(words):
         return warm_command.run(words, folder, environment)
     for runs in few_runs(words[1:], compared(command.page)):

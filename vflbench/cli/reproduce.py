@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vflbench.cli.main import Words
-from vflbench.cli.measurements import asynchronous_range, no_defense
+from vflbench.cli.measurements import no_defense
 from vflbench.errors import UserError, nearest
 from vflbench.places import config_folder
 from vflbench.report.published import PublishedExperiment, read_experiments
@@ -180,17 +180,14 @@ def _environment(plan: Plan) -> dict[str, str]:
     return {**threads, **os.environ, "PYTHONPATH": path, **data}
 
 
-MEASUREMENTS = {"asynchronous_range": asynchronous_range, "no_defense": no_defense}
+MEASUREMENTS = {"no_defense": no_defense}
 """What is measured by itself, and is no sweep of `vflbench train`."""
 CLICKS = "On Criteo and Avazu, values seen less than 5 times share an id, and numbers are replaced by their logarithms."
 _EPILOG = """
 NAME is an experiment (`vflbench list experiments` shows them all, with what
-they cost), or one of these, which are measured separately and have options
-of their own (`vflbench reproduce NAME --help`):
-  asynchronous_range   the local step sizes at which asynchronous training
-                       reveals its batches
-  no_defense           what no defense can do: how well new rows are ranked
-                       by a party with embeddings and some labels
+they cost), or no_defense, which has options of its own (`vflbench reproduce
+no_defense --help`): what no defense can do, that is, how well new rows are
+ranked by a party with embeddings and some labels.
 
 Each experiment is run by `vflbench train experiment=NAME`, --jobs of them at
 once, and the same command continues where an earlier one stopped. The expected
@@ -207,7 +204,6 @@ examples:
   vflbench reproduce marvell_sumkl forward_figure2 --data data --scale 0.2 \\
     epochs=1
   vflbench reproduce --all --data data --budget 2h
-  vflbench reproduce asynchronous_range --rates 0.1,0.5
 """
 
 
