@@ -37,7 +37,7 @@ _DEFAULT_FOLDERS = {
 _ANNOUNCED_BYTES = 1 << 30
 _PACKAGES = (
     *("torch", "numpy", "scipy", "scikit-learn", "pyarrow", "hydra-core", "omegaconf", "pydantic", "numba"),
-    *("python-flint", "pulp", "highspy", "ortools", "scikit-image", "pillow"),
+    *("python-flint", "pulp", "highspy", "scikit-image", "pillow"),
 )
 
 
