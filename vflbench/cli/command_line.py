@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 import hydra
 from hydra.types import RunMode
@@ -88,7 +89,7 @@ def hydra_words(words: Sequence[str], command: str) -> argparse.Namespace:
     of_config = [f"--cfg={part}" for part in ("job", "hydra", "all")]
     parser.add_argument("--package", "-p", dest="flags", action="append", type="--package={}".format)
     parser.add_argument("--cfg", "-c", dest="flags", action="append", type="--cfg={}".format, choices=of_config)
-    info = {"nargs": "?", "const": kinds[0], "choices": kinds, "type": "--info={}".format}
+    info: dict[str, Any] = {"nargs": "?", "const": kinds[0], "choices": kinds, "type": "--info={}".format}
     parser.add_argument("--info", "-i", dest="flags", action="append", **info)
     return parser.parse_intermixed_args(list(words))
 
