@@ -239,9 +239,10 @@ def _other_messages(read: Sequence[tuple[Run, Reading]], figure: str) -> list[st
     """`embeddings 64 %`: what other kinds of messages give away to attacks that know no more than the worst one."""
     best: dict[str, list[float]] = {}
     for run, worst in read:
-        most = LEVELS.index(level_of(worst.attack, run.manifest.threats))
+        level = level_of(worst.attack, run.manifest.threats)
+        no_more = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else LEVELS  # of other hands any level
         known = [leak for leak in run.summary.leaks if counts(leak, run)]
-        known = [leak for leak in known if LEVELS.index(level_of(leak.attack, run.manifest.threats)) <= most]
+        known = [leak for leak in known if level_of(leak.attack, run.manifest.threats) in no_more]
         for kind in dict.fromkeys(leak.message for leak in known):
             values = [value for leak in known if leak.message == kind and not math.isnan(value := leak_value(leak, figure))]
             best.setdefault(kind, []).extend([max(values)] if values else [])
