@@ -168,7 +168,7 @@ CAPS = {
     "vflbench/models": 1_263,
     "vflbench/numerics": 2_409,
     "vflbench/protocols": 1_982,
-    "vflbench/report": 2_893,
+    "vflbench/report": 2_891,
     "vflbench/results": 1_469,
     "vflbench/run": 3_520,
 }

@@ -22,7 +22,6 @@ DEFENSES: dict[str, tuple[str, ...]] = {
 }
 """Row of the table -> the options of its defense."""
 KNOWN = (5, 10, 20, 50, 100, 200, 400, 1000)
-SPLITS = ("test", "train")
 _NO_DEFENSE = """What no defense can do: new rows ranked by whoever has the embeddings and k labelled rows.
 
 The label party has no columns of its own. For each defense and seed it trains one network; KEY=VALUE are options of
@@ -67,7 +66,7 @@ def no_defense(arguments: Sequence[str]) -> None:
             print(f"seed {seed}, {name}: test AUC {found[name, 'test', MODEL]:.4f}", file=sys.stderr, flush=True)
         runs.append(found)
     means = {key: over_runs((run[key] for run in runs), UNIT) for key in runs[0]}
-    for split in SPLITS:
+    for split in ("test", "train"):
         print(f"\n{split} rows\n\n{markdown(means, split, options.known)}")
 
 

@@ -22,7 +22,7 @@ import pandas as pd
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval
 from vflbench.report.group import LEAKS, Section, attack_on, flat, over_seeds, slugged
-from vflbench.report.tables import assumptions, ceiling, text_of
+from vflbench.report.tables import assumptions, ceiling, largest, text_of
 from vflbench.report.tables import known_labels as known_labels_table
 from vflbench.report.words import in_words, within
 from vflbench.report.words import shown as in_short
@@ -500,14 +500,12 @@ def run_epochs(section: Section) -> Iterator[Figure]:
     seen = rows[rows.visible & rows.attack.isin(list(named))]
     readings = seen[seen.metric.isin(_READINGS)]
     readings = readings if len(readings) else seen[seen.metric == "leak_macro_auc"]
-    largest = readings.sort_values("value", kind="stable").drop_duplicates(["attack", "x"], keep="last")
-    largest = largest.assign(
-        label=[named[attack][0] for attack in largest.attack], style=[named[attack][1] for attack in largest.attack]
+    worst = readings.sort_values("value", kind="stable").drop_duplicates(["attack", "x"], keep="last")
+    worst = worst.assign(
+        label=[named[attack][0] for attack in worst.attack], style=[named[attack][1] for attack in worst.attack]
     )
-    largest = largest.sort_values("x").sort_values(
-        "attack", key=lambda attacks: attacks.map(list(named).index), kind="stable"
-    )
-    points = pd.concat([utility, largest])
+    worst = worst.sort_values("x").sort_values("attack", key=lambda attacks: attacks.map(list(named).index), kind="stable")
+    points = pd.concat([utility, worst])
     points["y"] = [Interval(*ends) for ends in zip(points.value, points.ci_low, points.ci_high, strict=True)]
     axes = numbers(alt.X, "epoch", whole=rows.x.max()), numbers(alt.Y, "AUC")
     note = f"Each attack at the layer and party where it is largest. {note}".strip()
@@ -623,8 +621,7 @@ def _references(section: Section, head: str) -> Iterator[tuple[str, tuple[str, s
 
 def _largest(leaks: pd.DataFrame, by: Sequence[str], column: str, figure: str = "") -> pd.DataFrame:
     """y: mean and interval over runs of the largest value that each has in a group, beside the columns that make groups."""
-    largest = leaks.groupby([leaks.index.rename("of"), *by], sort=False)[column].max().reset_index()
-    return over_seeds(largest, by, column, figure).rename("y").reset_index()
+    return largest(leaks, by, column, figure).rename("y").reset_index()
 
 
 def strongest(leaks: pd.DataFrame, figure: str) -> list[str]:

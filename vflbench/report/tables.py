@@ -343,7 +343,7 @@ def strongest(section: Section) -> Table | None:
     """What the strongest attack of each level reads of each kind of message, where there are both of both."""
     seen = section.leaks[section.leaks["visible"] & section.leaks["leak_auc"].notna()]
     frame, messages = _facts(section, "test_auc", "train_auc"), ("gradient", "embedding")
-    reads = _largest(seen, ["level", "message", "setting", "name"])
+    reads = largest(seen, ["level", "message", "setting", "name"])
     best = reads.map(_mean).groupby(level=[0, 1, 2]).idxmax()
     for level, knows in zip(LEVELS[:2], ("no labels", "known labels"), strict=True):
         for message in messages:
@@ -354,8 +354,8 @@ def strongest(section: Section) -> Table | None:
     references = section.leaks[section.leaks["is_reference"]]
     for message in messages:
         of_probe = references[(references["name"] == PROBE) & (references["layer"] == f"{message}s")]
-        frame[f"probe on {message}s"] = _largest(of_probe, ["setting"])
-    frame["own columns"] = _largest(references[references["name"].str.endswith(OWN_COLUMNS)], ["setting"])
+        frame[f"probe on {message}s"] = largest(of_probe, ["setting"])
+    frame["own columns"] = largest(references[references["name"].str.endswith(OWN_COLUMNS)], ["setting"])
     note = f"At the visible layer where the attack reads most. {_MEANS} Of the attack with the largest mean."
     return table(section, "strongest", "The strongest attack on each kind of message", frame, note, is_open=True)
 
@@ -370,7 +370,7 @@ def known_labels(section: Section) -> Table | None:
     leaks = leaks.sort_values("known")
     if leaks["known"].nunique() < 2:
         return None
-    frame = _largest(leaks, ["setting", "message", "known"], "leak_two_sided").unstack("known")
+    frame = largest(leaks, ["setting", "message", "known"], "leak_two_sided").unstack("known")
     frame = frame.rename(columns=lambda known: f"{known} known").reset_index()
     frame.insert(2, "train AUC", frame["setting"].map(section.over_seeds("train_auc")))
     note = f"Two-sided leak AUC of completion {section.where}. {_MEANS}"
@@ -658,13 +658,13 @@ def _by_attack(section: Section) -> pd.DataFrame:
     leaks = section.leaks[(section.leaks["counts"] | section.leaks["is_reference"]) & section.leaks[figure].notna()]
     kind = leaks["level"].where(~leaks["is_reference"], "reference")
     leaks = leaks.assign(column=leaks["attack"] + ", " + kind).sort_values("is_reference", kind="stable")
-    return _largest(leaks, ["setting", "column"], figure).unstack()[list(dict.fromkeys(leaks["column"]))]
+    return largest(leaks, ["setting", "column"], figure).unstack()[list(dict.fromkeys(leaks["column"]))]
 
 
-def _largest(leaks: pd.DataFrame, by: Sequence[str], figure: str = "leak_auc") -> pd.Series:
-    """Mean and interval over runs of the largest value that each has in a group."""
-    largest = leaks.groupby([leaks.index, *by], sort=False)[figure].max().rename("value").reset_index()
-    return over_seeds(largest, by, "value", figure)
+def largest(leaks: pd.DataFrame, by: Sequence[str], column: str = "leak_auc", figure: str | None = None) -> pd.Series:
+    """Mean and interval over runs of the largest value that each has in a group. figure: what the column is, if not so."""
+    most = leaks.groupby([leaks.index.rename("of"), *by], sort=False)[column].max().rename("value").reset_index()
+    return over_seeds(most, by, "value", column if figure is None else figure)
 
 
 def _figure(section: Section) -> str:
