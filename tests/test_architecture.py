@@ -1,6 +1,7 @@
 """The walls of the house, read from the source: who may import whom, and what no module does."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -9,7 +10,6 @@ import pytest
 from size import rooms_of
 
 PACKAGE = Path(__file__).resolve().parent.parent / "vflbench"
-MODULES = {file.relative_to(PACKAGE).as_posix(): ast.parse(file.read_text()) for file in sorted(PACKAGE.rglob("*.py"))}
 
 # Room -> what of ours it may import beside itself. A line names only rooms above it, so nothing imports in a circle.
 TABLE = {
@@ -56,9 +56,15 @@ GUARDED = {
 }
 
 
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    """Path below the package -> its source."""
+    return {file.relative_to(PACKAGE).as_posix(): ast.parse(file.read_text()) for file in sorted(PACKAGE.rglob("*.py"))}
+
+
 def imports(module: str) -> Iterator[str]:
     """Dotted names: `from a.b import c` is a.b.c."""
-    for node in ast.walk(MODULES[module]):
+    for node in ast.walk(modules()[module]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -82,11 +88,11 @@ def test_a_room_imports_only_what_the_table_says():
     rooms, leaves = list(TABLE), LEAVES.split()
     for number, (room, doors) in enumerate(TABLE.items()):
         assert {door.split(".")[0] for door in doors.split()} <= set(rooms[:number]), f"{room}: the table points up"
-    assert {room_of(module) for module in MODULES} == {*rooms, *leaves, "__init__", "__main__"}
+    assert {room_of(module) for module in modules()} == {*rooms, *leaves, "__init__", "__main__"}
     may_import = {**TABLE, **dict.fromkeys(leaves, ""), "__init__": " ".join(rooms), "__main__": "cli"}
     wrong = [
         f"{module} imports {name}"
-        for module in MODULES
+        for module in modules()
         for name in own_imports(module)
         if not within(name, f"{room_of(module)} {may_import[room_of(module)]} {LEAVES} __version__")
     ]
@@ -94,22 +100,22 @@ def test_a_room_imports_only_what_the_table_says():
 
 
 def test_the_house_has_at_most_21_rooms_on_9_floors_and_7_modules_at_the_root():
-    rooms = {room_of(module) for module in MODULES}
+    rooms = {room_of(module) for module in modules()}
     below = {room: set[str]() for room in rooms}
-    for module in MODULES:
+    for module in modules():
         below[room_of(module)] |= {name.split(".")[0] for name in own_imports(module)} & rooms - {room_of(module)}
     floor: dict[str, int] = {}
     for room in TopologicalSorter(below).static_order():  # raises where rooms import each other in a circle
         floor[room] = 1 + max((floor[other] for other in below[room]), default=0)
     assert len(rooms) <= 21, sorted(rooms)
     assert max(floor.values()) <= 9, floor
-    assert len([module for module in MODULES if "/" not in module]) <= 7
+    assert len([module for module in modules() if "/" not in module]) <= 7
 
 
 def test_a_package_of_others_is_imported_only_where_the_table_says():
     wrong = [
         f"{module} imports {name}"
-        for module in MODULES
+        for module in modules()
         for name in imports(module)
         if name.split(".")[0] in GUARDED
         and not within(module.removesuffix(".py").replace("/", "."), GUARDED[name.split(".")[0]])
@@ -121,12 +127,12 @@ def test_no_module_uses_private_names_of_hydra_and_omegaconf():
     """Imported names, and in the only room that knows Hydra each attribute of another object that begins with `_`."""
     wrong = [
         f"{module} imports {name}"
-        for module in MODULES
+        for module in modules()
         for name in imports(module)
         if name.split(".")[0] in ("hydra", "omegaconf") and any(part.startswith("_") for part in name.split("."))
     ]
-    for module in MODULES:
-        for node in ast.walk(MODULES[module]):
+    for module in modules():
+        for node in ast.walk(modules()[module]):
             if room_of(module) == "cli" and isinstance(node, ast.Attribute) and is_private(node.attr):
                 owner = ast.unparse(node.value)
                 wrong += [f"{module}:{node.lineno} uses {owner}.{node.attr}"] if owner not in ("self", "cls") else []
@@ -141,7 +147,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
     seeds = {"manual_seed", "seed", "seed_everything", "use_deterministic_algorithms"}
     draws = {"bernoulli", "multinomial", "normal", "rand", "randint", "randn", "randperm"}
     wrong = []
-    for module, tree in MODULES.items():
+    for module, tree in modules().items():
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue

@@ -51,6 +51,7 @@ def composed(*overrides: str) -> DictConfig:
         return compose("train", [*overrides, "name=test"])
 
 
+@pytest.mark.slow
 def test_every_choice_builds():
     """One choice of each group at a time, so that a dozen configs cover all."""
     names = {group: [name for g, name in CHOICES if g == group and installed(name)] for group in (*SINGLE, *KEYED)}

@@ -78,6 +78,7 @@ def test_an_undefended_step_reads_two_numbers(rng):
     assert reads_of_a_step(rng, {}) == ["__bool__", "item"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*DEFENSES, "binomial"])
 def test_a_defended_step_mixes_no_devices_and_reads_few_numbers(name, rng):
     names = ("quantize", "binomial") if name == "binomial" else (name,)

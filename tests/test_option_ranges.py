@@ -54,6 +54,7 @@ def test_every_number_has_a_range_with_two_ends_and_its_default_inside():
                 assert isinstance(field.default, str | list | None) or field.default in its_range, field
 
 
+@pytest.mark.slow
 def test_the_error_says_the_range_of_every_number():
     for choice in EVERY:
         for name, hint in choice.hints().items():

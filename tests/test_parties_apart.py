@@ -87,6 +87,7 @@ def test_metrics_are_equal_byte_for_byte(name, parties, tmp_path):
     assert steps == [(2 * batches if guarded else batches + 2)] * parties  # learn and embed travel together
 
 
+@pytest.mark.slow
 def test_an_attack_at_a_party_elsewhere_is_skipped_with_the_command_for_its_recording(tmp_path):
     attacks = {name: every_attack()[name] for name in ("norm", "model_inversion")}
     settings = Settings(epochs=1, batch_size=64, record="messages", audit=Audit(batches=2, dcor=True))

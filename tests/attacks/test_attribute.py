@@ -72,6 +72,7 @@ def test_a_column_that_the_label_and_own_columns_tell_is_guessed_without_message
         assert area - guess < 0.03
 
 
+@pytest.mark.slow
 def test_fresh_noise_averages_out_over_the_epochs_and_memoised_noise_does_not(rng):
     values, y, h = planted(rng, strength=3.0)
     areas = {}

@@ -74,6 +74,7 @@ def readings(attack, rng):
     return read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", attacks_on_labels())
 def test_messages_that_say_nothing_of_the_label_read_a_coin(name, rng):
     read = readings(attacks_on_labels()[name], rng)

@@ -91,6 +91,7 @@ def test_no_more_columns_than_independent_logits_come_back_within_the_bound(rng,
     assert "determine all" in rebuilt.note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("numeric", "classes"), [({"a": 1}, 2), ({"a": 3, "b": 2, "label": 2}, 6)])
 def test_from_logits_of_float64_the_columns_are_exact_to_its_rounding(rng, numeric, classes):
     rows = rows_of(rng, numeric, classes=classes)
@@ -130,6 +131,7 @@ def check_random_models(rng, draws):
     assert claimed > draws / 3
 
 
+@pytest.mark.slow
 def test_the_bound_holds_for_random_models(rng):
     check_random_models(rng, 40)
 

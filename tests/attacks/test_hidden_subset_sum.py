@@ -1,5 +1,6 @@
 """The attack from outside: whole runs in which no batch comes twice."""
 
+import pytest
 import torch
 from attacks.views import shares, view_of
 from builders import run_in
@@ -30,6 +31,7 @@ def rebuilt(folder, defense, *, rows=6, features=14, **protocol):
     return figures | {"notes": " ".join(reconstruction["notes"])}
 
 
+@pytest.mark.slow
 def test_new_batches_in_every_round_hide_nothing(tmp_path):
     for name, protocol in (
         ("mean", {}),

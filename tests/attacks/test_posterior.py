@@ -51,6 +51,7 @@ def ordered(scores):
     return scores.layers["f1"][scores.ids.argsort()]
 
 
+@pytest.mark.slow
 def test_under_noise_along_gradients_it_is_near_the_bayes_optimal_attacker_and_knows_the_sign(rng):
     x, y, released, odds, p = planted(rng, gap=1.0)
     a, unit = p - released.float(), (p - released.float()).abs().max()
@@ -70,6 +71,7 @@ def test_under_isotropic_noise_it_is_near_the_bayes_optimal_attacker(rng):
     assert reached > auc(ordered(run(Posterior(), x, epochs[:1])), y) + 0.02  # noise that is drawn afresh averages out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eps", [1.0, 2.0])
 def test_on_randomized_labels_it_is_near_the_bayes_optimal_attacker(rng, eps):
     flipped = 1 / (1 + math.exp(eps))

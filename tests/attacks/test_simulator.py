@@ -110,6 +110,7 @@ def test_pictures_of_two_parties_are_rebuilt_through_convolutions(rng):
         assert (own.numeric - truth).square().mean() < 0.65 * truth.var(dim=0).mean()
 
 
+@pytest.mark.slow
 def test_categories_and_numbers_of_two_parties_come_back_together(rng):
     rows, auxiliary = (clusters(rng, n, parties=("a", "b"), sizes=(CLASSES,)) for n in (800, 400))
     started = session(rows, model=WideDeep(bottom_layers=1, width=24, wide=True))

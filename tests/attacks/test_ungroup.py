@@ -61,6 +61,7 @@ def test_it_goes_on_from_what_it_saved():
     assert torch.equal(*scores)
 
 
+@pytest.mark.slow
 def test_a_run_falls_to_it(tmp_path):
     """Pairs of rows, two epochs: as many equations as rows."""
     summary = run_in(tmp_path / "run", defenses={"batch_average": BatchAverage(group=2)}, attacks={"ungroup": Ungroup()})

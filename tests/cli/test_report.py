@@ -48,6 +48,7 @@ def recording(folder):
     (folder / "manifest.json").write_text('{"format": "vflbench-messages/1", "classes": 2, "parties": {}}')
 
 
+@pytest.mark.slow
 def test_a_recording_is_no_run_and_the_command_that_reads_it_is_named(here, capsys):
     recording(here / "w" / "recorded")
     for words in (["w"], ["w/recorded"]):
@@ -79,6 +80,7 @@ def test_an_empty_folder_is_an_error_and_leaves_nothing(here, words):
     assert [path.name for path in here.rglob("*")] == ["outputs"]
 
 
+@pytest.mark.slow
 def test_the_table_along_a_key_is_printed_and_on_the_page(here, capsys):
     sweep(here / "outputs", seeds=1)
     report(["outputs", "--by", "sumkl", "--figures", "none"])
@@ -160,6 +162,7 @@ def test_at_a_terminal_it_asks_and_takes_yes_alone(here, monkeypatch, capsys, an
     assert "3 runs lie somewhere under" in errors.getvalue()
 
 
+@pytest.mark.slow
 def test_figures_have_the_formats_that_are_asked_for(here):
     sweep(here / "outputs", seeds=1)
     report(["outputs", "--figures", "none"])
@@ -175,6 +178,7 @@ def test_commands_alone_are_printed_for_a_shell(here, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", [True, False])
 def test_open_says_where_there_is_no_browser(here, capsys, monkeypatch, shown):
     write_run(here / "outputs" / "run")

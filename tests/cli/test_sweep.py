@@ -45,6 +45,7 @@ def test_an_interval_is_refused():
         runs("seed=interval(0,1)", pairs=[])
 
 
+@pytest.mark.slow
 def test_a_launcher_that_an_experiment_chooses_is_refused_unless_the_command_line_has_one(tmp_path):
     (tmp_path / "experiment").mkdir()
     text = "# @package _global_\ndefaults:\n  - override /hydra/launcher: basic\n"

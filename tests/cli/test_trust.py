@@ -278,6 +278,7 @@ def test_what_is_listed_and_completed_runs_nothing(hostile):
         assert list(hostile.rglob(MARKER)) == []
 
 
+@pytest.mark.slow
 def test_the_function_train_has_the_same_boundary(hostile, monkeypatch):
     from vflbench import UserError, train
 

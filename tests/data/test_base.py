@@ -207,6 +207,7 @@ def test_no_columns_are_recorded_if_every_one_has_a_party():
     assert facts == {"class_rows": {"0": 50, "1": 50}, "source": "made up"}
 
 
+@pytest.mark.slow
 def test_rows_dropped_for_the_ratio_are_drawn_evenly():
     """80 negatives reduced to 20, 400 times; 5 standard errors."""
     rng, kept = torch.Generator().manual_seed(0), torch.zeros(100)

@@ -187,6 +187,7 @@ def test_the_real_unlabelled_file_is_rejected(data_folder):
     assert "line 1: 39 fields" in error_of(Criteo(path=str(data_folder / "criteo" / "test_unlabelled.txt.gz")))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_every_column_has_the_counts_that_the_data_folder_states(data_folder):
     """The README does not count the empty field as a value, and omits its share if that is below 0.00005."""

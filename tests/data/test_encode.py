@@ -97,6 +97,7 @@ def test_ids_are_in_range_and_frequent_values_stay_apart(codes, min_count, data)
     assert len({min(id_of[c]) for c in set(codes) - frequent}) <= 1
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(-(10**6), 10**6) | st.none(), min_size=1, max_size=40), st.sampled_from(["none", "log"]), st.data()
 )

@@ -74,6 +74,7 @@ def test_training_is_the_same_whether_the_wire_is_biased_or_not(rng):
     assert torch.allclose(crossed[True] - crossed[False], torch.tensor(10 / 3), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_nobody_who_must_tell_two_embeddings_apart_beats_the_promise():
     """The likelihood ratio of all-low and all-high rows, on many messages; every threshold, 99.9 % sure for all together.
 

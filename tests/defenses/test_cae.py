@@ -73,6 +73,7 @@ def test_fake_labels_are_decoded_to_the_classes(classes):
     assert (fake.argmax(1) != torch.arange(classes)).all()
 
 
+@pytest.mark.slow
 def test_the_more_the_fake_label_of_a_class_the_more_that_class():
     """Order is kept, so that AUC is: of two classes the prediction falls where the logit of the network rises."""
     for seed in range(2):
@@ -92,6 +93,7 @@ def test_training_is_on_soft_fake_labels(rng):
         assert torch.equal(defense.labels(y, logits, drawing(rng)), y), classes
 
 
+@pytest.mark.slow
 def test_the_same_generator_gives_the_same_autoencoder_and_a_state_keeps_it():
     first, other = ready(), ready(seed=1)
     again = Cae()

@@ -36,6 +36,7 @@ def run_page(page: str, folder: Path, monkeypatch) -> dict:
     return names
 
 
+@pytest.mark.slow
 def test_torch(tmp_path, monkeypatch):
     torch.manual_seed(0)
     run_page("torch.md", tmp_path, monkeypatch)

@@ -129,6 +129,7 @@ HEADS = {
 }
 
 
+@pytest.mark.slow
 def test_heads_of_runs_that_are_refused(run):
     path = run / "run.json"
     plain = json.loads(path.read_text())

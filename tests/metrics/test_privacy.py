@@ -45,6 +45,7 @@ def least_epsilon(n, eps, delta):
     return high
 
 
+@pytest.mark.slow
 def test_the_ledger_composes_epochs_as_the_binomial_does():
     for n, eps in ((2, 1.0), (10, 1.0), (50, 0.2), (100, 1.0)):
         ledger = Ledger()

@@ -77,6 +77,7 @@ def test_an_answer_in_numpy_is_still_no_answer_of_an_attack():
         checked_scores(np.zeros(3), 3, attack="norm", layer="f1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES)
 def test_classes_and_areas(dtype):
     """Of equal scores the first class counts, as with torch."""

@@ -191,6 +191,7 @@ def test_they_learn_and_predictions_change_nothing(rng):
         assert torch.equal(alone.predict(rows.ids), busy.predict(rows.ids)), name
 
 
+@pytest.mark.slow
 def test_initialisation_and_training_come_from_the_seed_and_leave_torchs_generator_alone(rng):
     """Modules draw from torch's own generator, which is another in each process."""
     for name, model in MODELS.items():

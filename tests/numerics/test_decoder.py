@@ -1,8 +1,10 @@
+import pytest
 import torch
 
 from vflbench.numerics.decoder import fit_decoder
 
 
+@pytest.mark.slow
 def test_an_invertible_function_is_inverted(rng):
     """h = x A + one-hot(id) B: both x and id are recovered for unseen pairs."""
     a, b = torch.randn(3, 12, generator=rng), torch.randn(4, 12, generator=rng)

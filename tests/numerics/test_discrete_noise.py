@@ -24,6 +24,7 @@ def sources(n, rng):
     return {"drawn": DrawnBits(n, rng), "keyed": KeyedBits(torch.arange(n // 10) * 7, 10, 12345)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "chance"), SAMPLERS)
 @pytest.mark.parametrize("scale", [1, 3])
 def test_draws_have_the_distribution(rng, sampler, chance, scale):

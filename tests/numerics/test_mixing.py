@@ -1,5 +1,6 @@
 import math
 
+import pytest
 import torch
 from scipy import stats
 
@@ -34,6 +35,7 @@ def test_unmix_inverts_mix():
             assert torch.equal(unmix(mix(ids, key), key), ids), f"{name}, key {key}"
 
 
+@pytest.mark.slow
 def test_numbers_of_rows_are_uniform_and_independent_of_the_next_rows():
     for name, ids in IDS.items():
         for key in (0, 1, -1, 0x1234567890ABCDEF):

@@ -36,6 +36,7 @@ def test_normals_are_standard_normal_independent_and_the_same_for_the_same_row()
     assert torch.equal(normals(IDS[7:9], KEY, 2, 2), n[7:9, 2:])
 
 
+@pytest.mark.slow
 def test_zero_sum_noise_adds_up_to_zero_and_is_that_of_its_conditional_law():
     """N(-A / left, (left - 1) / left) given the sum A so far: that of a bridge."""
     visits = 5

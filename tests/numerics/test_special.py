@@ -24,6 +24,7 @@ def test_they_are_loaded_without_the_rest_which_can_follow():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_with_other_threads_the_whole_is_loaded():
     code = (
         "import sys, threading\n"

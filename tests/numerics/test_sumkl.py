@@ -82,6 +82,7 @@ def test_one_by_one_and_batched_are_the_same():
         assert solve_target(*single) == pytest.approx(tuple(x[i] for x in batched), rel=1e-11, abs=0)
 
 
+@pytest.mark.slow
 def test_arrays_are_broadcast_and_solved_without_a_compiler_too(monkeypatch):
     targets = np.array([[0.01], [0.16], [math.inf]])
     compiled = solve_target(1.0, np.array([2.0, 3.0]), 4, 1.0, 0.25, targets)

@@ -120,6 +120,7 @@ def test_a_run_stopped_amid_an_epoch_goes_on_to_the_same_bytes(tmp_path, monkeyp
     assert made(parts(), tmp_path / "stopped") == whole
 
 
+@pytest.mark.slow
 def test_it_makes_other_numbers_than_waiting(tmp_path):
     stale = run_in(tmp_path / "stale", protocol=Split(staleness=1), attacks={})
     fresh = run_in(tmp_path / "fresh", protocol=Split(), attacks={})

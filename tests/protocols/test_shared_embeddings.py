@@ -184,6 +184,7 @@ def test_bytes_of_each_link_are_those_counted_by_hand(rng):
         assert {k: (c.messages, c.bytes) for k, c in wire.take_traffic().items()} == expected, (links, compressed)
 
 
+@pytest.mark.slow
 def test_links_change_no_weight(rng):
     rows = table(rng, parties=("a", "b", "label"))
     star, direct = (
@@ -303,6 +304,7 @@ def test_modules_of_a_users_own_keep_statistics_and_draw(rng):
     assert party.top.rng is not shared.label_party.top.rng
 
 
+@pytest.mark.slow
 def test_bf16_keeps_messages_and_weights_in_float32(rng):
     rows = table(rng, parties=("a", "b", "label"))
     carried = []

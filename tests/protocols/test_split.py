@@ -287,6 +287,7 @@ def test_state_of_a_defense_is_kept_apart_for_each_party_and_layer(rng):
     assert sorted(len(d.shapes) for d in Count.made) == [0, *[1] * 8]  # 2 parties x (f2, wide) x 2 directions, and labels
 
 
+@pytest.mark.slow
 def test_bf16_changes_products_alone_and_learns_as_well(rng):
     """Messages, weights and what attackers see stay float32; after an epoch the losses are those of float32, nearly."""
     rows, losses = Synthetic(rows=8000, vocabulary=300).load(rng).train.all(), {}

@@ -58,6 +58,7 @@ def every(words):
     return curve(points, names(alt.X, words[1], words), numbers(alt.Y, words[2]), levels=levels, note=words[3])
 
 
+@pytest.mark.slow
 def test_marks_stand_where_their_values_are():
     """Equal steps are equally far apart, and what is larger stands higher."""
     places = marks_of(curve([{"label": "a", "x": x, "y": y} for x, y in ((0, 0.1), (1, 0.5), (4, 0.9))]))
@@ -88,6 +89,7 @@ def test_no_text_is_computed_with_or_ends_a_drawing_or_a_page():
     assert json.loads(written) == figure.spec
 
 
+@pytest.mark.slow
 def test_every_format_shows_the_figure_and_altair_knows_its_specification():
     figure = curve([{"label": "a", "x": 1, "y": Interval(0.5, 0.4, 0.6)}], levels=[("a coin", 0.5, "dashed", "")])
     alt.LayerChart.from_dict(figure.spec)  # which validates it
@@ -134,6 +136,7 @@ def looks_of(figure):
     return {label: look for label, *look in zip(colours["domain"], colours["range"], shapes["range"], strict=True)}
 
 
+@pytest.mark.slow
 def test_a_label_looks_the_same_in_all_figures(tmp_path):
     """Orange was label_gdp in one figure and no defense in the next."""
     for name, defense in (("none", {}), ("a", {"alibi": {}}), ("m", {"max_norm": {}})):
@@ -159,6 +162,7 @@ def test_settings_are_distinguished_by_their_marks_alone(tmp_path):
     assert len({section.styles[name].shape for name in section.settings.index}) == 5
 
 
+@pytest.mark.slow
 def test_the_plane_has_a_mark_for_each_setting_and_a_front_of_those_that_may_be_compared(tmp_path):
     sweep(tmp_path)
     config = {"attack": {"other": {"_target_": "vflbench.attacks.norm.Norm"}}}
@@ -175,6 +179,7 @@ def test_the_plane_has_a_mark_for_each_setting_and_a_front_of_those_that_may_be_
     assert "Hollow: on no front with the others" in plane.note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("holds", "words"), [(False, " (assumption fails in 2 of 3 runs)"), (True, ""), (None, "")])
 def test_the_label_of_a_ceiling_says_where_what_it_assumes_does_not_hold(tmp_path, holds, words):
     """A figure in a paper has no note beside it."""
@@ -190,6 +195,7 @@ def test_the_label_of_a_ceiling_says_where_what_it_assumes_does_not_hold(tmp_pat
     assert "The ceiling of marvell assumes that they are Gaussians" in figure.note
 
 
+@pytest.mark.slow
 def test_two_ceilings_that_are_equal_are_one_line(tmp_path):
     for sumkl, one in ((0.04, 0.6), (0.16, 0.6)):
         keywords = marvell(sumkl, 0.6)
@@ -220,6 +226,7 @@ def test_a_sweep_has_utility_attacks_and_references_at_each_value(tmp_path):
     assert "attack_0 on gradients" not in lines
 
 
+@pytest.mark.slow
 def test_layers_are_in_order_and_those_that_no_attacker_sees_are_hollow(tmp_path):
     for seed, defense in enumerate(({}, {"alibi": {}})):
         leaks = [leak("norm", layer, value) for layer, value in (("f2", 0.7), ("f1", 0.6))]
@@ -230,6 +237,7 @@ def test_layers_are_in_order_and_those_that_no_attacker_sees_are_hollow(tmp_path
     assert "no attacker sees" in figure.note
 
 
+@pytest.mark.slow
 def test_epochs_have_the_utility_and_the_worst_leak_of_each(tmp_path):
     for seed in range(3):
         write_run(tmp_path / f"a{seed}", seed=seed, norm=0.7 + 0.1 * seed)

@@ -165,6 +165,7 @@ def guarded(folder, scores, honest, share=0.0):
         (place / "train.log").write_text("\n".join(["training", *log, log[-1], ""]))  # the last batch again
 
 
+@pytest.mark.slow
 def test_when_split_guard_noticed_and_whom_it_accused(tmp_path):
     guarded(tmp_path / "one", [0.9, 0.2, 0.2], [1.0, 1.0, 0.1])
     guarded(tmp_path / "three", [1.0, 1.0, 1.0], [0.9, 0.9, 0.9], share=0.5)

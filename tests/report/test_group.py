@@ -29,6 +29,7 @@ def test_runs_that_differ_in_nothing_but_the_seed_are_averaged_and_no_others(tmp
     assert section.over_seeds("bytes_sent")["none"].mean == 1.5e6
 
 
+@pytest.mark.slow
 def test_a_leak_is_the_strongest_reading_at_any_layer_that_an_attacker_sees_or_where_it_is_asked_for(tmp_path):
     write_run(tmp_path / "a", leaks=[leak("norm", "f1", 0.9), leak("norm", "f2", 0.3), leak("norm", "h1", 1, visible=False)])
     expected = {None: 0.9, "all": 0.9, "cut": 0.7, "h1": 1.0}

@@ -287,6 +287,7 @@ def test_a_link_in_the_folder_of_the_report_is_replaced_and_not_written_through(
     assert all(link.stat().st_size > 100 for link in links)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tables", "figures"])
 def test_a_folder_of_the_report_that_is_a_link_is_refused(tmp_path, name):
     write_run(tmp_path / "outputs" / "run")

@@ -68,6 +68,7 @@ def test_a_quantity_that_no_run_has_is_refused_and_the_others_are_named(tmp_path
         write_report([tmp_path], tmp_path / "r", Wishes(y="leak_acu"))
 
 
+@pytest.mark.slow
 def test_the_page_says_which_settings_are_compared_with_no_others_and_why(tmp_path):
     write_run(tmp_path / "none")
     write_run(tmp_path / "defended", norm=0.6, **marvell(0.16))
@@ -76,6 +77,7 @@ def test_the_page_says_which_settings_are_compared_with_no_others_and_why(tmp_pa
     assert "Left out of the front: marvell, sumkl 0.04 (it wasn&#39;t attacked by norm)" in text
 
 
+@pytest.mark.slow
 def test_an_adversary_is_named_with_its_honest_run_beside_it(tmp_path):
     for seed in range(2):
         write_run(tmp_path / f"none{seed}", seed=seed)
@@ -129,6 +131,7 @@ def test_one_origin_is_one_row_also_where_packages_differ_which_is_said(tmp_path
     assert alarms(section) == [("none: averaged over torch 2.6 and 2.7, which may round differently.", False)]
 
 
+@pytest.mark.slow
 def test_a_leak_above_a_ceiling_is_an_alarm(tmp_path):
     keywords = marvell(0.16, 0.68)
     place = {"attack": "norm", "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC"}

@@ -107,10 +107,11 @@ def test_a_folder_where_nothing_began_is_left_empty(tmp_path):
 
 
 PACKAGE = Path(vflbench.__file__).parent
-OTHERS = {"results/folder.py", "messages/manifest.py"}
+OTHERS = {"results/folder.py", "messages/recording_format.py"}
 """The one that names them, and the one on the files of a recording, which has a manifest as well."""
 
 
+@pytest.mark.slow
 def test_no_other_module_spells_a_name():
     names = {value for name, value in vars(folder).items() if name.isupper() and isinstance(value, str)}
     names = {name for name in names if "." in name.strip(".")}

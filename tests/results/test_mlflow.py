@@ -1,12 +1,12 @@
+from importlib.util import find_spec
+
 import pytest
 
-from vflbench.results.loggers import Loggers
+from vflbench.results.loggers import Loggers, Mlflow
 from vflbench.results.recorder import Recorder
 from vflbench.results.schema import MetricRow, Summary
 
-pytest.importorskip("mlflow", reason="mlflow is an extra")
-
-from vflbench.results.loggers import Mlflow
+pytestmark = pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is an extra")
 
 
 def recorder(folder, uri):

@@ -236,6 +236,7 @@ def test_the_flip_rate_is_measured(tmp_path):
     assert rate == pytest.approx(0.2689, abs=0.03)
 
 
+@pytest.mark.slow
 def test_many_classes_are_randomized_and_checked(tmp_path):
     parts = {"dataset": Digits(), "model": Mlp(bottom_layers=2, width=32), "attacks": {}}
     kept = run_in(tmp_path / "kept", defenses={"label_dp": LabelDp(eps=2.0)}, settings=settings(2, canaries=700), **parts)

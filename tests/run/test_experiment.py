@@ -48,6 +48,7 @@ def settings(**changes) -> Settings:
     return Settings(**{"epochs": 2, "batch_size": 128, "audit": Audit(batches=5), **changes})
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path):
     for name, seed in (("first", 0), ("second", 0), ("third", 1)):
         run_in(tmp_path / name, settings=settings(seed=seed), defenses={"max_norm": MaxNorm()})
@@ -111,6 +112,7 @@ def test_no_model_beats_the_planted_bayes_auc_and_a_good_one_comes_near(tmp_path
     assert summary["facts"]["bayes_auc"] == pytest.approx(0.8, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_every_layer_is_attacked_and_what_no_attacker_sees_is_marked(tmp_path):
     run_in(tmp_path / "run", model=WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True))
     leaks = {
@@ -165,6 +167,7 @@ def test_more_than_two_classes_train_and_default_attacks_are_replaced(tmp_path):
     assert FOR_MANY_CLASSES in (tmp_path / "run" / "train.log").read_text()
 
 
+@pytest.mark.slow
 def test_an_attack_gets_the_facts_that_it_declared_and_nothing_else(tmp_path):
     class Witness(Attack):
         threat = Threat(knows={Embeddings, ClassShares})

@@ -52,6 +52,7 @@ def test_the_threat_is_active_and_says_who_cheats_and_the_honest_run_stands_besi
     assert summary["honest"]["test_auc"] is not None
 
 
+@pytest.mark.slow
 def test_the_scores_are_in_the_log_and_the_batches_in_the_figures(whole):
     figures = {f["figure"]: f["value"] for f in json.loads((whole / "summary.json").read_text())["figures"]}
     lines = [line for line in (whole / "train.log").read_text().splitlines() if "split_guard score" in line]

@@ -175,6 +175,7 @@ def test_noise_after_the_top_is_read():
     assert auc((2 * p - heard.residuals - heard.from_cut).sum(dim=0), heard.y) > CEILING + 4 * error
 
 
+@pytest.mark.slow
 def test_more_visits_than_planned_with_fresh_noise_are_read():
     heard = hear(lambda: planned(Unplanned(mu=MU), 1), 10, 3000, 0)
     reached = auc(heard.evidence.sum(dim=0), heard.y)

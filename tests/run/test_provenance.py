@@ -62,6 +62,7 @@ def replace(file, text):
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_file_of_a_plug_in_folder_counts(tmp_path, name):

@@ -66,6 +66,7 @@ class Peeping(Attack):
         )
 
 
+@pytest.mark.slow
 def test_an_attack_that_follows_more_rows_than_there_are_beside_one_that_asks_at_the_end(tmp_path):
     summary = run_in(tmp_path, attacks={"averaging": Averaging(base="norm"), "asker": Asker()}, **SMALL)
     assert {leak["attack"] for leak in summary["leaks"] if leak["batches"]} == {"averaging", "asker", "probe"}
@@ -80,6 +81,7 @@ def test_facts_about_compression_are_copies(tmp_path):
     assert alone["leak_auc"] == beside["leak_auc"]
 
 
+@pytest.mark.slow
 def test_scores_see_nothing_of_what_they_are_graded_against(tmp_path):
     Peeper.seen.clear()
     run_in(tmp_path, attacks={"peeping": Peeping()}, **SMALL)

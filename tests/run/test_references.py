@@ -110,6 +110,7 @@ def test_beside_an_attack_with_labels_stands_the_same_attack_on_own_columns(tmp_
     }
 
 
+@pytest.mark.slow
 def test_references_change_no_other_number(tmp_path):
     def figures(folder, **attacks):
         leaks = run_in(folder, attacks=attacks, **parts(probe=False))["leaks"]

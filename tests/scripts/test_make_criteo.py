@@ -54,6 +54,7 @@ def test_it_has_as_many_rows_and_ids_as_were_asked_for(fields):
     assert distinct[2] / distinct[11] == pytest.approx(10131226 / 8351592, rel=0.01)
 
 
+@pytest.mark.slow
 def test_every_field_is_spelled_as_in_the_real_file(fields):
     assert set(fields[:, 0]) == {"0", "1"}
     categories = fields[:, 14:]

@@ -21,7 +21,7 @@ import pandas as pd
 
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval
-from vflbench.report.group import LEAKS, Section, attack_on, flat, over_seeds, slugged
+from vflbench.report.group import LEAKS, Section, attack_on, flat, slugged
 from vflbench.report.tables import assumptions, ceiling, largest, text_of
 from vflbench.report.tables import known_labels as known_labels_table
 from vflbench.report.words import in_words, within

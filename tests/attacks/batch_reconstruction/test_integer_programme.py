@@ -96,6 +96,7 @@ def test_larger_batches_of_the_papers_sizes_are_recovered():
     check_paper_size(11, 20)
 
 
+@pytest.mark.slow
 def test_random_batches_of_any_density_are_answered_with_their_gram_matrix():
     rng = np.random.default_rng(0)
     for seed in range(40):

@@ -153,6 +153,7 @@ def test_the_least_batch_size_is_an_assumption(draw):
     assert recovered.assumption == "the batch has the least size that fits"
 
 
+@pytest.mark.slow
 def test_noisy_selective_updates_are_refused_rather_than_rounded_by_chance():
     """Once 18 of 81 results at relative noise 0.3 were wrong: few entries were accepted within 0.25 of integers."""
     right = 0

@@ -72,6 +72,7 @@ def test_over_the_reals_the_batches_are_not_determined():
     assert np.linalg.eigvalsh(others[0])[0] > 0
 
 
+@pytest.mark.slow
 def test_the_sums_over_batches_follow_from_updates():
     """For mean gradients the same at m times the rate."""
     m, d = 8, 10
@@ -95,6 +96,7 @@ def test_the_sums_over_batches_follow_from_updates():
             assert total.beta_sum is None or np.array_equal(total.second_labels, alphas[1] @ betas[0]), case
 
 
+@pytest.mark.slow
 def test_rounding_is_right_while_the_second_order_term_is_below_one_half_and_the_root_beyond():
     for m, d, n in ((8, 10, 2), (8, 10, 3), (4, 20, 2)):
         highest = {"rounding": [], "root": []}
