@@ -71,12 +71,18 @@ def read_page(page: str, text: str) -> list[Command | File]:
     """In the order of the page: commands of code blocks, files to write, and whole commands in running text."""
     found: list[Command | File] = []
     for start, language, lines in blocks(text):
-        if language in ("python", "yaml") and lines and (name := re.fullmatch(r"# ([\w./-]+\.(?:py|yaml))", lines[0])):
+        if language in ("python", "yaml") and lines and (name := _path(lines[0], text.split("\n")[start - 4 : start - 2])):
             found.append(File(page, start, name[1], "\n".join(lines) + "\n"))
         elif language in SHELLS:
             found += _commands(page, start, lines)
     found += _inline(page, text)
     return sorted(found, key=lambda entry: entry.line)
+
+
+def _path(first: str, above: Sequence[str]) -> re.Match[str] | None:
+    """Of the file that a block is: in the comment that it begins with, or at the end of the lines above, ` in `PATH`:`."""
+    name = r"([\w./-]+\.(?:py|yaml))"
+    return re.fullmatch(f"# {name}", first) or re.search(f" in `{name}`:\\s*$", "\n".join(above))
 
 
 def blocks(text: str) -> Iterator[tuple[int, str, list[str]]]:
