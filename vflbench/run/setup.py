@@ -170,10 +170,10 @@ def seat(
 ) -> Run:
     """Put every party and every attacker in its seat. Raises UserError for a defense or an adversary that doesn't fit."""
     settings, protocol, train, classes = experiment.settings, experiment.protocol, data.train, data.train.classes
+    refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
+    Chain(experiment.defenses).plan(epochs)  # what they promise depends on it
     chosen, claims, records = experiment.for_classes(classes), claims_of(experiment.defenses), settings.record != "none"
     cheating = [adversary.party for adversary in experiment.adversaries.values()]
-    refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
-    Chain(experiment.defenses).plan(epochs)
     if protocol.labels_shared and records:
         problem = "a recording serves to audit what messages reveal about labels, and here every party holds the labels"
         raise UserError(problem, key="record", value=settings.record)
