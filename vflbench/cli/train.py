@@ -21,7 +21,6 @@ from vflbench.cli.main import fail, fail_with, prepare_process, wants_traceback
 from vflbench.cli.mistakes import describe
 from vflbench.cli.sweep import JobOutcome, Status
 from vflbench.errors import UserError
-from vflbench.report.words import line, number
 from vflbench.results.folder import (
     CONFIG,
     ERROR,
@@ -102,6 +101,8 @@ def train(*overrides: str, plugins: Sequence[str | Path] = ()) -> Path:
 
 def outcome_of(summary: Summary) -> JobOutcome:
     """The outcome in a summary.json: a run that reached its end may still count as failed."""
+    from vflbench.report.words import line  # late, as below: it imports what reads tables
+
     test_auc = math.nan if summary.test_auc is None else summary.test_auc
     status = Status.FAILED if summary.failed else Status.DONE
     return JobOutcome(status, test_auc, summary.failed or "", words=line(summary))
@@ -123,6 +124,8 @@ def finished_before(folder: Path, resolved: Mapping[str, Any], origin: Mapping[s
 
 def outcome_line(outcome: JobOutcome, folder: Path, place: str = "", which: str = "") -> str:
     """`done (3/8): leak AUC ...; seed=2`, and the folder. place: among the runs. which: of the sweep's runs it is."""
+    from vflbench.report.words import number
+
     start = f"done ({place}): " if place else "done: "
     if outcome.status is Status.SKIPPED:
         start = "finished before, so not computed again (overwrite=true would): "
