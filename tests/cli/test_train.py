@@ -122,7 +122,7 @@ def test_a_finished_run_is_shown_and_not_computed_again_unless_asked_to(finished
     assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
     other = command("train", *SMALL, "hydra.run.dir=run", cwd=tmp_path)
     assert other.returncode == 1
-    assert "holds a run of another configuration (batch_size: 64 -> auto" in other.stderr
+    assert 'holds a run of another configuration (batch_size: 64 -> "auto"' in other.stderr
     assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
     mistaken = command(*same, "overwrite=true", "epochs=0", cwd=tmp_path)
     assert mistaken.returncode == 1
