@@ -164,8 +164,8 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 375,
     "vflbench/attacks": 6_068,
-    "vflbench/cli": 2_434,
-    "vflbench/data": 5_185,
+    "vflbench/cli": 2_439,
+    "vflbench/data": 5_206,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 629,
     "vflbench/hosts": 1_484,
@@ -175,7 +175,7 @@ CAPS = {
     "vflbench/numerics": 2_409,
     "vflbench/protocols": 1_982,
     "vflbench/report": 2_891,
-    "vflbench/results": 1_469,
+    "vflbench/results": 1_471,
     "vflbench/run": 3_520,
 }
 

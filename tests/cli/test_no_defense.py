@@ -2,7 +2,7 @@
 
 import pytest
 
-from vflbench.cli import measurements as no_defense
+from vflbench.cli import reproduce as no_defense
 from vflbench.cli.reproduce import reproduce
 from vflbench.errors import UserError
 

@@ -264,7 +264,9 @@ def test_what_is_listed_and_completed_runs_nothing(hostile):
     os.mkfifo(folder / "g.yaml")
     listed = command("list", "attack", "--config-dir", "shared", cwd=hostile)
     assert left_alone(listed, hostile) == []
-    assert " ".join(listed.stdout.split()).count("can't be used: ") == 3  # e, f and g; classes are looked up where a run begins
+    assert (
+        " ".join(listed.stdout.split()).count("can't be used: ") == 3
+    )  # e, f and g; classes are looked up where a run begins
     assert "spectral" in listed.stdout
     line = "vflbench train hydra.searchpath=[pkg://evil] attack=s"
     choices = ["simulator", "spectral", "spectral_clustering", "strongest"]

@@ -87,8 +87,8 @@ WRONG = {
     "call": ({"data_batch_1": pickle.dumps({"data": Evil()})}, "builtins eval"),
     "no dict": ({"data_batch_1": pickled([])}, "it holds no dict"),
     "no array": ({"data_batch_1": pickled({"data": 3, "labels": []})}, "no array of n x 3,072"),
-    "few labels": ({"data_batch_1": pickled({"data": np.zeros((2, 3072), np.uint8), "labels": [1]})}, "list of 2 whole"),
-    "labels": ({"data_batch_1": pickled({"data": np.zeros((1, 3072), np.uint8), "labels": [[]]})}, "list of 1 whole"),
+    "few labels": ({"data_batch_1": pickled({"data": np.zeros((2, 3072), np.uint8), "labels": [1]})}, "list of 2 classes"),
+    "labels": ({"data_batch_1": pickled({"data": np.zeros((1, 3072), np.uint8), "labels": [[]]})}, "list of 1 classes"),
     "breaks off": ({"data_batch_1": pickled({"data": np.zeros((1, 3072), np.uint8)})[:-9]}, "no file of the Python version"),
 }
 

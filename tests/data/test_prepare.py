@@ -60,10 +60,13 @@ def test_a_prepared_table_is_used_again_until_its_file_is_another(tmp_path, cach
     Path(raw).rename(tmp_path / "moved")
     assert Criteo(path=str(tmp_path / "moved")).prepare().facts["path"] == str(tmp_path / "moved")
     assert len(tables(cache)) == 3
-    (cache / "mine").write_text("")
+    (cache / "prepared" / "cleaned").mkdir()
+    for mine in (cache / "mine", cache / "prepared" / "mine.csv", cache / "prepared" / "cleaned" / "mine.csv"):
+        mine.write_text("")
     command(["--clear"])
     assert "deleted: " in capsys.readouterr().out
-    assert [path.name for path in cache.iterdir()] == ["mine"]
+    assert {path.name for path in cache.rglob("*") if path.is_file() and path.parent.name != "locks"} == {"mine", "mine.csv"}
+    assert [path.name for path in tables(cache)] == ["cleaned"]
 
 
 def test_files_and_folders_are_for_their_owner_alone(cache, raw):
@@ -95,7 +98,7 @@ def test_a_file_rewritten_with_the_same_size_is_detected(raw):
     before = Criteo(path=raw).prepare()
     text, old = Path(raw).read_text(), Path(raw).stat().st_mtime_ns
     Path(raw).write_text(text.replace("00000001", "0000000f"))
-    os.utime(raw, ns=(old, old + 1))
+    os.utime(raw, ns=(old, old))  # as those do that keep times: cp -p, tar
     after = Criteo(path=raw).prepare()
     assert after.made
     assert before.folder != after.folder

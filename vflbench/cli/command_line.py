@@ -5,7 +5,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
@@ -121,10 +121,10 @@ def with_privacy(words: Sequence[str]) -> list[str]:
     files, words = split_flag(words, PRIVACY, "a YAML file")
     given, rest = [_eps_in(Path(os.path.expanduser(name))) for name in files], []
     for word in words:
-        key, _, value = word.lstrip("+").partition("=")
+        key, equals, value = word.lstrip("+").partition("=")
         if key == "privacy.label_dp.eps":
             given.append(value)
-        elif key.partition(".")[0] == "privacy":
+        elif equals and key.partition(".")[0] == "privacy":
             raise UserError(f"there is no such option; {_SHAPE}, in a file after {PRIVACY}", key=key)
         else:
             rest.append(word)
@@ -140,12 +140,19 @@ def with_privacy(words: Sequence[str]) -> list[str]:
 
 def _eps_in(file: Path) -> str:
     """The eps in a YAML file; other parts of the file than `privacy` are not read."""
-    match read_config(file)[1]:
-        case {"privacy": {"label_dp": {"eps": eps, **more}, **others}} if not (more or others):
-            if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 <= eps < math.inf:
-                raise UserError(f"it must be a finite number, 0 or more, in {file}", key="privacy.label_dp.eps", value=eps)
-            return str(float(eps))
-    raise UserError(f"it has another content; {_SHAPE}", key=PRIVACY, value=file)
+    if not file.exists():
+        raise UserError("there is no such file", key=PRIVACY, value=file)
+    content: Any = read_config(file)[1]
+    above = ""
+    for name in ("privacy", "label_dp", "eps"):
+        others = [key for key in content if key != name and above] if isinstance(content, Mapping) else []
+        if others or not isinstance(content, Mapping) or name not in content:
+            key = f"{above}{others[0] if others else name}"
+            raise UserError(f"{'there is no such option' if others else 'it is missing'} in {file}; {_SHAPE}", key=key)
+        content, above = content[name], f"{above}{name}."
+    if isinstance(content, bool) or not isinstance(content, int | float) or not 0 <= content < math.inf:
+        raise UserError(f"it must be a finite number, 0 or more, in {file}", key="privacy.label_dp.eps", value=content)
+    return str(float(content))
 
 
 # Audits

@@ -340,10 +340,13 @@ def current_config(config: DictConfig) -> Iterator[None]:
 def names(group: str, _root_: DictConfig) -> str:
     """`${names:attack}`: the names chosen in a keyed group, as norm+spectral, or none; of many, the name of their set."""
     several = list(_root_.get(group) or {})
-    joined, choice = "+".join(several) or "none", chosen(group)
+    joined, choice = "+".join(several) or "none", HydraConfig.get().runtime.choices.get(group)
     if len(joined) <= _LONGEST:
         return joined
-    return choice if choice.isidentifier() else f"{several[0]}+{len(several) - 1}_others"
+    file = config_folder() / group / f"{choice}.yaml"
+    entries: Any = OmegaConf.load(file) if isinstance(choice, str) and file.is_file() else {}
+    is_set = list(map(str, entries.get(group, entries))) == several  # beside options outside its group
+    return str(choice) if is_set else f"{several[0]}+{len(several) - 1}_others"
 
 
 def chosen(group: str) -> str:

@@ -6,6 +6,7 @@ import json
 import math
 import mmap
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,11 +29,14 @@ from vflbench.plain_files import in_a_line, open_plain, open_to_write, sync_fold
 _VERSION = 3
 """Of what is accepted as a row, and of the files of a table. Tables of another version are prepared again."""
 _PIECE_BYTES = 64 << 20  # checked at a time
-_FOLDERS = ("prepared", "locks", "known", "building")  # the last two are those of version 0.2.0
+_TABLE = re.compile(r"[0-9a-f]{32}(\.part)?")
 
 
 class DamagedStoreError(Exception):
     """The content of a file differs from what was written."""
+
+
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, DamagedStoreError)
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,10 @@ class Request:
         return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
-def _state(file: Path) -> tuple[int, int]:
-    return file.stat().st_size, file.stat().st_mtime_ns
+def _state(file: Path) -> tuple[int, ...]:
+    """Its time of change can't be set back, as `cp -p` and `tar` do with that of modification."""
+    state = file.stat()
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino
 
 
 @dataclass(frozen=True)
@@ -98,12 +104,14 @@ def cache_folder() -> Path:
 
 
 def clear() -> int:
-    """Delete all prepared tables. Returns how many bytes they took."""
-    folders = [cache_folder() / name for name in _FOLDERS]
-    size = sum(file.lstat().st_size for folder in folders for file in folder.rglob("*"))
-    for folder in folders:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(folder)
+    """Delete all prepared tables, and nothing else. Returns how many bytes they took."""
+    tables = [one for one in (cache_folder() / "prepared").glob("*") if _TABLE.fullmatch(one.name) and one.is_dir()]
+    try:
+        size = sum(file.lstat().st_size for table in tables for file in table.iterdir())
+        for table in tables:
+            shutil.rmtree(table)
+    except OSError as error:
+        raise _unwritable(error) from error
     return size
 
 
@@ -111,8 +119,11 @@ def prepare(request: Request) -> Prepared:
     """Return the prepared table of these texts, from the cache or made now.
 
     A damaged table is made again. If another process is making the table, wait for it. Folders are for their owner alone.
+    A table that is there whole needs no lock, and no right to write: it was brought to its place in one step.
     """
     folder = cache_folder() / "prepared" / request.key()
+    with suppress(*_DAMAGED):
+        return _prepared(request, folder, *_read(folder), made=False)
     try:
         for parent in (cache_folder(), folder.parent, cache_folder() / "locks"):
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -131,13 +142,17 @@ def prepare(request: Request) -> Prepared:
             lock.release()
     except OSError as error:
         raise _unwritable(error) from error
+    return _prepared(request, folder, table, facts, made=found is None)
+
+
+def _prepared(request: Request, folder: Path, table: RawTable, facts: dict[str, Any], *, made: bool) -> Prepared:
     paths = [str(part.file.resolve()) + (f"::{part.member}" if part.member else "") for part in request.parts]
     hashes = facts.pop("file_sha256")
     files = {
         "path": paths[0] if len(paths) == 1 else paths,
         "file_sha256": hashes[0] if len(hashes) == 1 else hashes,
     }
-    return Prepared(table, folder, {**files, **facts}, found is None)
+    return Prepared(table, folder, {**files, **facts}, made)
 
 
 def _make(folder: Path, request: Request) -> None:
@@ -163,7 +178,7 @@ def _open(folder: Path) -> tuple[RawTable, dict[str, Any]] | None:
         return None
     try:
         return _read(folder)
-    except (OSError, ValueError, KeyError, TypeError, DamagedStoreError) as error:
+    except _DAMAGED as error:
         tqdm.write(f"the prepared data in {folder} is damaged ({in_a_line(error, 200)}) and will be prepared again")
         shutil.rmtree(folder)
         return None

@@ -109,6 +109,8 @@ class ImageFolder(Pictures):
                     height, width = self.size if isinstance(self.size, list) else (self.size, self.size)
                     converted = converted.resize((width, height), Image.Resampling.BILINEAR)
                 pixels = np.asarray(converted, np.uint8 if mode == "L" else np.float64)
+                if not np.isfinite(pixels).all():
+                    raise ValueError("it has pixels that are no finite numbers")
             except UnidentifiedImageError as error:
                 raise UserError("it is not a picture", key="dataset.path", value=file) from error
             except Exception as error:  # whatever Pillow's decoders meet in a damaged file

@@ -103,6 +103,7 @@ class Parquet(PartyFiles):
         shapes = {name: _shape(column) for name, column in texts.items() if types.get(name) != "categorical"}
         readings, doubts = readings_of(self, shapes, ())
         columns: dict[str, pa.ChunkedArray | pa.Array] = {}
+        counts = {name: table[name].null_count for name in names}  # of missing values
         for name in names:
             if name in readings:
                 made = columns_of(pc.if_else(pc.equal(texts[name], ""), None, texts[name]), readings[name])
@@ -113,10 +114,13 @@ class Parquet(PartyFiles):
                 columns[name] = texts[name]
                 continue
             is_missing = table[name].is_null(nan_is_null=True)
-            indicated = has_indicator(self.missing_as, pc.sum(is_missing).as_py(), len(table))
+            if name in readings:
+                is_missing = pc.or_(is_missing, pc.fill_null(pc.equal(texts[name], ""), True))
+            counts[name] = pc.sum(is_missing).as_py()
+            indicated = has_indicator(self.missing_as, counts[name], len(table))
             if indicated and name + MISSING_PART not in names:
                 columns[name + MISSING_PART] = is_missing.cast(pa.float64())
-        missing = {name: table[name].null_count for name in names if table[name].null_count}
+        missing = {name: count for name, count in counts.items() if count}
         ignored = [name for name in table.column_names if types.get(name) == "ignore" and name not in others]
         return pa.table(columns) if columns else table.select([]), {
             "columns": {name: reading.words for name, reading in readings.items()},

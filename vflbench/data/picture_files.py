@@ -258,8 +258,14 @@ def _read_cifar(part: Part, content: bytes, version: Version, classes: int) -> t
         pixels, numbers = values.get("data"), values.get(version.key)
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_VALUES,):
             raise _error(part, f"its `data` is no array of n x {_VALUES:,} unsigned bytes")
-        if not isinstance(numbers, list) or len(numbers) != len(pixels) or any(type(n) is not int for n in numbers):
-            problem = f"its `{version.key}` is no list of {len(pixels):,} whole numbers, one for each picture"
+        if (
+            not isinstance(numbers, list)
+            or len(numbers) != len(pixels)
+            or any(type(n) is not int or not 0 <= n < classes for n in numbers)
+        ):
+            problem = (
+                f"its `{version.key}` is no list of {len(pixels):,} classes from 0 to {classes - 1}, one for each picture"
+            )
             raise _error(part, problem)
         labels = np.array(numbers, dtype=np.int64)
     else:

@@ -122,6 +122,8 @@ def read_yaml(path: Path) -> tuple[str, Any]:
             levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if levels > MOST_YAML_LEVELS:
                 raise ValueError("it is nested too deeply")
+            if isinstance(event, yaml.ScalarEvent) and event.value == "<<":  # which grows before its values are counted
+                raise ValueError("it merges mappings")
         content = yaml.load(text, _LOADER)  # nosec B506  # one of PyYAML's two safe loaders
         if _values_in(content, {}) > MOST_YAML_VALUES:
             raise ValueError(f"it stands for more than {MOST_YAML_VALUES:,} values")
