@@ -174,7 +174,7 @@ CAPS = {
     "vflbench/models": 1_263,
     "vflbench/numerics": 2_409,
     "vflbench/protocols": 1_982,
-    "vflbench/report": 2_891,
+    "vflbench/report": 2_892,
     "vflbench/results": 1_471,
     "vflbench/run": 3_520,
 }

@@ -139,7 +139,8 @@ def _digits(value: float) -> str:
 
 def _exact(cell: Any) -> Any:
     cell = cell.mean if isinstance(cell, Interval) else cell
-    return cell if cell is None or _is_number(cell) else csv_text(text_of(cell))
+    is_empty = cell is None or (isinstance(cell, str) and not cell)
+    return cell if is_empty or _is_number(cell) else csv_text(text_of(cell))
 
 
 def _is_number(cell: Any) -> bool:
