@@ -207,7 +207,7 @@ FILES = {
         "x.yaml",
         "a: &a {hydra: {searchpath: ['pkg://evil']}}\n<<: *a\n",
         "--config-name=x",
-        "hydra.searchpath",
+        "it merges mappings",
     ),
     "no text": ("experiment/x.yaml", "a: \x01\x02\n", "experiment=x", "unacceptable character"),
 }
