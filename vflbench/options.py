@@ -146,13 +146,6 @@ Patience = Annotated[float, Range(1.0, 1e6)]
 Mebibytes = Annotated[int, Range(1, 1 << 14)]
 MebibytesOrZero = Annotated[int, Range(0, 1 << 20)]
 """What may be kept in place of being computed again; 0 keeps nothing."""
-"""Of TCP; 0: one that is free."""
-Cores = Annotated[int, Range(1, 1024)]
-Devices = Annotated[float, Range(0.01, 64.0, zero=True)]
-"""GPUs of one run; a part of one is shared."""
-Gibibytes = Annotated[float, Range(0.1, 1e5)]
-"""Memory, in units of 2^30 bytes."""
-Retries = Annotated[int, Range(0, 100)]
 
 
 def allowed(hint: Any) -> str:

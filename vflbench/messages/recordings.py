@@ -131,12 +131,6 @@ class RecordedMessages:
         """What parties' networks made of rows at the end of an epoch, if that is recorded."""
         return self._round("end", epoch, 0) if ("end", epoch, 0) in self._places else None
 
-    def ids_at_the_end(self, epoch: int) -> Tensor:
-        """(n,) ids of these rows; (0,) if that isn't recorded."""
-        if ("end", epoch, 0) not in self._places:
-            return torch.empty(0, dtype=torch.int64)
-        return self._ids(next(iter(self._places["end", epoch, 0].values())))
-
     def ids(self, epoch: int) -> Iterator[np.ndarray]:
         """The ids of each recorded round of an epoch."""
         for step in self.epochs.get(epoch, ()):
