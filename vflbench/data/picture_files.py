@@ -4,7 +4,7 @@ import gzip
 import io
 import math
 import os
-import pickle
+import pickle  # nosec B403  # an Unpickler that knows five names
 import struct
 import zlib
 from dataclasses import dataclass
