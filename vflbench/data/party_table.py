@@ -1,19 +1,53 @@
-"""One party's table as files: its own encoded columns, and nothing of another party's."""
+"""One party's table as files: its own encoded columns, and nothing of another party's.
 
-from collections.abc import Mapping
+A table is a folder: an array a file, and `table.json`, which describes them and holds their digests.
+"""
+
+import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION
+from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION, Dataset
+from vflbench.data.cache import ArrayWriter, DamagedStoreError, Mapped
 from vflbench.data.encode import stored
-from vflbench.data.party_folder import FolderReader, FolderWriter
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, rising
 from vflbench.data.table import LABEL_PARTY, Columns, Features, RawTable
+from vflbench.errors import UserError, printable
+from vflbench.options import options
+from vflbench.plain_files import in_a_line, sync_folder, written_whole
+
+_ABOUT = "table.json"
+_PIECE = 1 << 16  # rows checked at a time
+_KINDS = {"numeric": np.float32, "categorical": np.int32, "labels": np.int32, "roles": np.uint8}
+
+
+class _About(BaseModel):
+    """table.json. classes and what follows: of the label party's."""
+
+    model_config = ConfigDict(strict=True)
+
+    version: Literal[1] = 1
+    party: str
+    rows: int = Field(ge=1, le=2**40)
+    numeric: list[str]
+    categorical: list[str]
+    cardinalities: list[int]
+    sha256: dict[str, str]
+    classes: int = Field(2, ge=2)
+    validation: bool = False
+    fingerprint: str = ""
+    facts: dict[str, Any] = {}
+    notes: list[str] = []
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(tuple(self.numeric), tuple(self.categorical), tuple(self.cardinalities))
 
 
 @dataclass(frozen=True)
@@ -58,41 +92,96 @@ def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
 
     Raises UserError where a folder is there already.
     """
-    rows = data.train
-    columns = {**dict.fromkeys([LABEL_PARTY], Columns()), **rows.columns}
-    writers = {party: FolderWriter(folder / party, own, labelled=party == LABEL_PARTY) for party, own in columns.items()}
-    for start in range(0, len(rows.role), BUFFER_ROWS):
-        role = rows.role[start : start + BUFFER_ROWS]
-        used = (role != DROPPED).nonzero()[0]
-        raw = rows.raw.take(used + start)
-        features = rows.encoding(raw)
-        for party, writer in writers.items():
-            values = {"labels": raw.labels, "roles": role[used]} if party == LABEL_PARTY else {}
-            if party in features:
-                block = features[party]
-                values |= {"numeric": block.numeric.numpy(), "categorical": block.categorical.numpy()}
-            writer.write(len(role), used, values)
-        rows.raw.forget()
-    of_label_party = {
-        "classes": rows.classes,
-        "validation": data.validation is not None,
-        "fingerprint": data.fingerprint,
-        "facts": dict(data.facts),
-        "notes": list(data.notes),
-    }
-    for party, writer in writers.items():
-        writer.finish({"party": party, **(of_label_party if party == LABEL_PARTY else {})})
-    return {party: writer.folder for party, writer in writers.items()}
+    rows, place = data.train, folder
+    columns = {LABEL_PARTY: Columns(), **rows.columns}
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        writers = {}
+        for party, own in columns.items():
+            place = folder / party
+            place.mkdir(mode=0o700)
+            writers[party] = {n: ArrayWriter(place / n, np.dtype(_KINDS[n]), w) for n, w in _widths(party, own).items()}
+        for start in range(0, len(rows.role), BUFFER_ROWS):
+            role = rows.role[start : start + BUFFER_ROWS]
+            used = (role != DROPPED).nonzero()[0]
+            raw = rows.raw.take(used + start)
+            features = rows.encoding(raw)
+            for party, arrays in writers.items():
+                values: dict[str, np.ndarray] = {"labels": raw.labels, "roles": role[used]}
+                if party in features:
+                    block = features[party]
+                    values |= {"numeric": block.numeric.numpy(), "categorical": block.categorical.numpy()}
+                for name, writer in arrays.items():
+                    whole = np.zeros((len(role),) if writer.width is None else (len(role), writer.width), writer.dtype)
+                    if name in values:
+                        whole[used] = values[name]
+                    writer.write(whole)
+            rows.raw.forget()
+        of_label_party = {
+            "classes": rows.classes,
+            "validation": data.validation is not None,
+            "fingerprint": data.fingerprint,
+            "facts": dict(data.facts),
+            "notes": list(data.notes),
+        }
+        for party, own in columns.items():
+            place = folder / party
+            for writer in writers[party].values():
+                writer.close()
+            about = _About(
+                party=party,
+                rows=len(rows.role),
+                numeric=list(own.numeric),
+                categorical=list(own.categorical),
+                cardinalities=list(own.cardinalities),
+                sha256={name: writer.digest.hexdigest() for name, writer in writers[party].items()},
+                **(of_label_party if party == LABEL_PARTY else {}),
+            )
+            with written_whole(place / _ABOUT, "w", private=True) as file:
+                file.write(about.model_dump_json(indent=1))
+        sync_folder(folder)
+    except FileExistsError as error:
+        raise UserError("there is such a folder already; name a new one", key="party table", value=place) from error
+    except OSError as error:
+        raise UserError(f"it can't be written: {error.strerror or error}", key="party table", value=place) from error
+    return {party: folder / party for party in columns}
+
+
+def _widths(party: str, columns: Columns) -> dict[str, int | None]:
+    """The arrays of a party's table and how wide each is."""
+    own: dict[str, int | None] = {"numeric": len(columns.numeric), "categorical": len(columns.categorical)}
+    return own | ({"labels": None, "roles": None} if party == LABEL_PARTY else {})
+
+
+def _read(folder: Path, *, labelled: bool) -> tuple[_About, str, dict[str, np.ndarray]]:
+    """The description, its digest, and the arrays, mapped from their files; every byte is checked."""
+    name, arrays = _ABOUT, {}
+    try:
+        content = (folder / name).read_bytes()
+        about = _About.model_validate_json(content)
+        if (about.party == LABEL_PARTY) != labelled:
+            raise ValueError(f"it is the table of party {about.party}")
+        for name, width in _widths(about.party, about.columns).items():
+            mapped, digest = Mapped(folder / name, about.rows, np.dtype(_KINDS[name]).name, width), hashlib.sha256()
+            for start in range(0, about.rows if width != 0 else 0, _PIECE):
+                digest.update(mapped.array[start : start + _PIECE])
+                mapped.forget()
+            if digest.hexdigest() != about.sha256.get(name):
+                raise ValueError(f"its content differs from the digest in {_ABOUT}")
+            arrays[name] = mapped.array
+    except (OSError, ValueError, DamagedStoreError) as error:
+        problem = f"the table of a party can't be read from this file: {in_a_line(error, 200)}; write the party tables anew"
+        raise UserError(problem, key="party table", value=folder / name) from error
+    return about, hashlib.sha256(content).hexdigest(), arrays
 
 
 def read_party_table(folder: Path) -> PartyTable:
     """A non-label party's table. Raises UserError, naming the file, for one that is damaged or of another kind."""
-    reader = FolderReader(folder, labelled=False)
-    numeric, categorical = reader.features()
-    if len(numeric) > BUFFER_ROWS:
-        return PartyTable(reader.party, reader.columns, numeric, categorical, reader.fingerprint)
-    in_memory = (torch.from_numpy(np.array(values)) for values in (numeric, categorical))
-    return PartyTable(reader.party, reader.columns, next(in_memory), next(in_memory), reader.fingerprint)
+    about, fingerprint, arrays = _read(folder, labelled=False)
+    values = [arrays["numeric"], arrays["categorical"]]
+    if about.rows <= BUFFER_ROWS:
+        values = [torch.from_numpy(np.array(one)) for one in values]
+    return PartyTable(about.party, about.columns, *values, fingerprint)
 
 
 def read_label_table(folder: Path) -> TrainTest:
@@ -100,24 +189,30 @@ def read_label_table(folder: Path) -> TrainTest:
 
     Raises UserError, naming the file, for one that is damaged or of another kind.
     """
-    reader = FolderReader(folder, labelled=True)
-    numeric, categorical = reader.features()
-    labels, role = reader.labels()
-    columns: Mapping[str, Columns] = {LABEL_PARTY: reader.columns} if len(reader.columns) else {}
-    about = reader.about
+    about, fingerprint, arrays = _read(folder, labelled=True)
+    columns, role = about.columns, arrays.pop("roles")
     raw = RawTable(
-        names=reader.columns.numeric + reader.columns.categorical,
-        numeric_names=reader.columns.numeric,
-        categorical_names=reader.columns.categorical,
-        sizes=reader.columns.cardinalities,
-        numeric=numeric,
-        categorical=categorical,
-        labels=labels,
-        classes=about["classes"],
-        fingerprint=reader.fingerprint,
-        stored=lambda name, _: {"numeric": numeric, "categorical": categorical, "labels": labels}[name],  # all are its own
+        names=columns.numeric + columns.categorical,
+        numeric_names=columns.numeric,
+        categorical_names=columns.categorical,
+        sizes=columns.cardinalities,
+        **arrays,
+        classes=about.classes,
+        fingerprint=fingerprint,
+        stored=lambda name, _: arrays[name],  # all are its own
     )
-    encoding = stored(columns)
+    encoding = stored({LABEL_PARTY: columns} if len(columns) else {})
     train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (TRAIN, TEST))
-    validation = EncodedRows(raw, encoding, role, VALIDATION) if about["validation"] else None
-    return TrainTest(train, test, about["fingerprint"], about["facts"], tuple(about["notes"]), validation)
+    validation = EncodedRows(raw, encoding, role, VALIDATION) if about.validation else None
+    return TrainTest(train, test, about.fingerprint, about.facts, tuple(map(printable, about.notes)), validation)
+
+
+@options
+class WrittenTable(Dataset):
+    """Rows that were split and encoded before: labels and the label party's own columns, from `write_party_tables`."""
+
+    folder: str
+
+    def load(self, rng: torch.Generator) -> TrainTest:
+        """Nothing is drawn. Raises UserError for a folder that is damaged."""
+        return read_label_table(Path(self.folder))

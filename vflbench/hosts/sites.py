@@ -26,9 +26,8 @@ from vflbench.cli.sweep import Status
 from vflbench.data.base import Dataset
 from vflbench.data.own_file import LabelFile, OwnFile
 from vflbench.data.party_files import PartyFiles
-from vflbench.data.party_table import PartyTable, read_party_table, write_party_tables
+from vflbench.data.party_table import PartyTable, WrittenTable, read_party_table, write_party_tables
 from vflbench.data.rows import TrainTest
-from vflbench.data.written_table import WrittenTable
 from vflbench.engines.nvflare.channel import MIB, CollabChannel
 from vflbench.engines.nvflare.components import LabelPartyController, asked, workspace_of
 from vflbench.engines.nvflare.engine import Connected
