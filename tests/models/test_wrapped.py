@@ -17,7 +17,7 @@ from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.models.base import Model, Top
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.sgd import Sgd
-from vflbench.models.wrapped import CUT, drawing_from
+from vflbench.models.torch import CUT, drawing_from
 from vflbench.options import options
 from vflbench.protocols.parties import classification_loss
 from vflbench.run.settings import Audit, Settings
@@ -256,27 +256,30 @@ def test_what_does_not_fit_is_refused_with_what_is_wanted(rng):
 
     numeric = {"make_bottom": lambda numeric, *_: Numbers(numeric)}
     wrong = {
-        r"Sequential takes one argument, the numeric columns, and a party holds 2 categorical ones; let its": {
+        r"Sequential: it takes one argument, the numeric columns, and a party holds 2 categorical ones; let its": {
             "make_bottom": lambda *_: nn.Sequential(nn.Linear(2, 3))
         },
-        r"layer cut of Odd must be \(rows, width\), .*; it is \(2,\) for 2 rows": of(lambda x: x[:, 0]),
-        r"layer cut of Odd must be .*; it is \(1, 2\) for 2 rows": of(lambda x: x[:1]),
-        r"layer cut of Odd must be .*; it is tuple for 2 rows": of(lambda x: (x, x)),
-        r"layer f1 of Odd must be .*; it is \(2, 2, 1\) for 2 rows": of(lambda x: {"f1": x[:, :, None], "f2": x}),
-        r"Odd returns no embedding": of(lambda x: {"wide": x[:, :1]}),
-        r"layer wide of Odd is added to the logits and must be \(rows, 1\); it is \(2, 2\)": of(
+        r"Odd: it must return .* it returned a tensor \(2,\)": of(lambda x: x[:, 0]),
+        r"Odd: it must return .* it returned a tensor \(1, 2\)": of(lambda x: x[:1]),
+        r"Odd: it must return .* it returned a tuple of 2": of(lambda x: (x, x)),
+        r"Odd: it must return .* it returned f1: a tensor \(2, 2, 1\)": of(lambda x: {"f1": x[:, :, None], "f2": x}),
+        r"Odd: it must return .* it returned wide alone": of(lambda x: {"wide": x[:, :1]}),
+        r"Odd: its layer wide is added to the logits and must be \(rows, 1\); it is \(2, 2\)": of(
             lambda x: {"f": x, "wide": x}
         ),
-        r"Odd fails for a party with 2 numeric and 2 categorical columns: .*shape": of(lambda x: x @ torch.zeros(5, 1)),
+        r"Odd: forward\(.*\) fails: .*shape.*; a party holds 2 numeric and 2 categorical columns": of(
+            lambda x: x @ torch.zeros(5, 1)
+        ),
     }
     for problem, parts in wrong.items():
-        with pytest.raises(UserError, match=f"^model: {problem}"):
+        with pytest.raises(UserError, match=f"^model=.*{problem}"):
             session(table(rng), model=Own(**parts))
     tops = {
-        r"Linear must return logits \(rows, 1\), .*; the logits are \(2, 4\) for 2 rows": lambda i, _: nn.Linear(i, 4),
-        r"Flatten must return logits \(rows, 1\), .*; the logits are \(2, 6\)": lambda *_: nn.Flatten(),
-        r"Linear fails for embeddings \(rows, 6\): .*shape": lambda i, o: nn.Linear(i + 1, o),
-        r"Three fails for embeddings \(rows, 6\): ValueError: too many values": lambda *_: Three(),
+        r"Linear: it must return the logits of two classes, \(2, 1\).*; it returned a tensor \(2, 4\)": lambda i, _: (
+            nn.Linear(i, 4)
+        ),
+        r"Linear: forward\(\(2, 6\) float32\) fails: .*shape": lambda i, o: nn.Linear(i + 1, o),
+        r"Three: it must return the logits of two classes.*; it returned a tuple of 3": lambda *_: Three(),
     }
 
     class Three(nn.Module):
@@ -285,7 +288,7 @@ def test_what_does_not_fit_is_refused_with_what_is_wanted(rng):
 
     rows = rows_for("one argument", rng, parties=("a",))
     for problem, top in tops.items():
-        with pytest.raises(UserError, match=f"^model: {problem}"):
+        with pytest.raises(UserError, match=f"^model=.*{problem}"):
             session(rows, model=Own(**numeric, make_top=top))
 
 

@@ -139,7 +139,7 @@ class Model(CutModel):
     width: of every layer. cut_width: of the cut layer, if it differs.
 
     A subclass overrides `bottom`, and `top` where it wants another one. Either may return any torch module: see
-    `vflbench.models.wrapped` for what it is called with and returns.
+    `vflbench.models.torch` for what it is called with and returns.
     """
 
     bottom_layers: Layers = 5

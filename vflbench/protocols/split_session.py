@@ -34,7 +34,7 @@ from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom, CutModel, frozen_copy
-from vflbench.models.wrapped import as_bottom, as_top, drawing_from
+from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import options
 from vflbench.protocols.adversary import Adversary, Surroundings, at_the_label_party, by_party, refuse_broken_promise
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
