@@ -163,20 +163,20 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_978,
     "vflbench": 371,
-    "vflbench/attacks": 6_068,
+    "vflbench/attacks": 6_025,
     "vflbench/cli": 2_439,
     "vflbench/data": 5_124,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 629,
     "vflbench/hosts": 1_483,
-    "vflbench/messages": 2_466,
+    "vflbench/messages": 2_461,
     "vflbench/metrics": 1_407,
     "vflbench/models": 1_168,
     "vflbench/numerics": 2_409,
     "vflbench/protocols": 1_982,
     "vflbench/report": 2_892,
     "vflbench/results": 1_471,
-    "vflbench/run": 3_520,
+    "vflbench/run": 3_519,
 }
 
 

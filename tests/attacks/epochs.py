@@ -11,7 +11,7 @@ def read(attack, batches, prior):
     first = 0
     for x in batches:
         ids = torch.arange(first, first + len(x))
-        attack.batch(
+        attack.observe(
             view_of(attack.threat, MESSAGE_FACTS[getattr(attack, "message", "gradients")]({"f1": x}), shares(prior), ids=ids)
         )
         first += len(x)

@@ -63,7 +63,7 @@ def test_a_resumed_attack_answers_as_one_that_was_not_stopped(rng):
     resumed, whole = Alignment(), Alignment()
     asked = view_of(whole.threat, shares(0.25), ids=torch.arange(200), step=None)
     for half in g.split(200):
-        whole.batch(view_of(whole.threat, gradients(half), shares(0.25)))
+        whole.observe(view_of(whole.threat, gradients(half), shares(0.25)))
         restore_state(resumed, state_of(whole))
         answer = whole.epoch(asked).layers["f1"]
         assert torch.equal(resumed.epoch(asked).layers["f1"], answer)

@@ -29,7 +29,7 @@ def show(attack, ids, h, y, values, own=None, count=2):
         Labels(y),
         KnownColumn("a", "age", torch.arange(K), values[:K], count),
     ]
-    attack.batch(view_of(attack.threat, *facts, ids=ids))
+    attack.observe(view_of(attack.threat, *facts, ids=ids))
 
 
 def asked(attack, values, count=2):

@@ -7,7 +7,7 @@ from vflbench.numerics.auc import auc
 
 
 def show(attack, message, ids=None):
-    attack.batch(view_of(attack.threat, message, ids=ids))
+    attack.observe(view_of(attack.threat, message, ids=ids))
 
 
 def answer(attack, ids, known=()):

@@ -50,6 +50,6 @@ def test_an_attack_answers_where_it_overrides_a_method():
     class Idle(Attack):
         threat = Threat()
 
-    assert (Greedy.answers_batches(), Greedy.answers_epochs()) == (True, False)
-    assert (Late.answers_batches(), Late.answers_epochs()) == (False, True)
-    assert (Idle().batch(None), Idle().epoch(None)) == (None, None)
+    assert [Greedy.overrides(name) for name in ("observe", "batch", "epoch")] == [False, True, False]
+    assert [Late.overrides(name) for name in ("observe", "batch", "epoch")] == [False, False, True]
+    assert (Idle().observe(None), Idle().batch(None), Idle().epoch(None)) == (None, None, None)

@@ -63,9 +63,9 @@ def readings(attack, rng):
             g = torch.randn(len(ids), 1, generator=rng) * torch.ones(D) + torch.randn(len(ids), D, generator=rng)
             facts = facts_about(h[ids], g, y[ids])
             given = torch.cat([known, ids[y[ids].nonzero()[:5, 0]], ids[facts[5].places]])
-            if attack.follows or attack.collects or attack.answers_batches():
-                grade(attack.batch(view_of(attack.threat, *facts, *of_run, ids=ids, epoch=epoch)), given)
-    if not attack.answers_epochs():
+            attack.observe(view_of(attack.threat, *facts, *of_run, ids=ids, epoch=epoch))
+            grade(attack.batch(view_of(attack.threat, *facts, *of_run, ids=ids, epoch=epoch)), given)
+    if not attack.overrides("epoch"):
         return read
     everyone = torch.arange(ROWS)
     facts = facts_about(h, torch.zeros(ROWS, D), y)[3:]  # no messages between rounds

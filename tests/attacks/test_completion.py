@@ -18,7 +18,7 @@ def asked(attack, ids, known, labels, embedded=None, shares=(0.75, 0.25)):
 
 
 def show(attack, ids, g):
-    attack.batch(view_of(attack.threat, Gradients({"f1": g}), ids=ids))
+    attack.observe(view_of(attack.threat, Gradients({"f1": g}), ids=ids))
 
 
 def planted(rng, n=3000, nuisance=10.0):

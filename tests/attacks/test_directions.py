@@ -44,7 +44,7 @@ def gradients_of(x, y, gap, axis, rng, noise=0.0):
 def run(attack, x, g=None, prior=PRIOR, batches=8):
     """What it answers at the end of an epoch with so many audited batches, whose rows are the first ones."""
     for ids in [] if g is None else torch.arange(len(g)).split(512)[:batches]:
-        assert attack.batch(view_of(attack.threat, shares(prior), gradients(g[ids]), ids=ids)) is None
+        assert attack.observe(view_of(attack.threat, shares(prior), gradients(g[ids]), ids=ids)) is None
     model = OwnModel(lambda ids: {"f1": x[ids]})
     return attack.epoch(view_of(attack.threat, model, shares(prior), ids=torch.arange(len(x)), step=None))
 
@@ -110,7 +110,7 @@ def test_what_it_collected_is_saved_and_restored(rng):
     x, y, axis, _ = planted(rng, gap=2.0)
     g, ids = gradients_of(x, y, 2.0, axis, rng), torch.arange(512)
     first, second = Directions(), Directions()
-    first.batch(view_of(first.threat, shares(PRIOR), gradients(g[ids]), ids=ids))
+    first.observe(view_of(first.threat, shares(PRIOR), gradients(g[ids]), ids=ids))
     restore_state(second, state_of(first))
     assert torch.equal(run(first, x, g).layers["f1"], run(second, x, g).layers["f1"])
     assert not torch.equal(run(first, x, g).layers["f1"], run(second, x, g[:2048]).layers["f1"])

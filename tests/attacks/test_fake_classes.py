@@ -33,7 +33,7 @@ def seen(attack, batches, positive, first=0, last=BATCHES):
     for number in range(first, last):
         g, h, _ = batches[number]
         ids = torch.arange(ROWS) + ROWS * number
-        attack.batch(view_of(attack.threat, Gradients({"f1": g}), embeddings(h), shares(positive), ids=ids))
+        attack.observe(view_of(attack.threat, Gradients({"f1": g}), embeddings(h), shares(positive), ids=ids))
 
 
 def answered(attack, positive, ids):

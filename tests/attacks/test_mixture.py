@@ -78,7 +78,7 @@ def test_rows_that_were_not_in_an_audited_batch_are_left_out_and_the_next_epoch_
     g, _ = undefended(rng, n=100)
     asked = view_of(attack.threat, shares(0.25), ids=torch.arange(0, 300, 2), step=None)
     assert attack.epoch(asked) is None
-    attack.batch(view_of(attack.threat, gradients(g), shares(0.25)))
+    attack.observe(view_of(attack.threat, gradients(g), shares(0.25)))
     assert attack.epoch(asked).ids.tolist() == list(range(0, 100, 2))
     assert attack.epoch(asked) is None
 
@@ -98,9 +98,9 @@ def test_a_resumed_attack_answers_as_one_that_was_not_stopped(rng):
     stopped, resumed, whole = Mixture(), Mixture(), Mixture()
     first = view_of(whole.threat, Gradients({"f1": g[:200]}), shares(0.25))
     for attack in (stopped, whole):
-        attack.batch(first)
+        attack.observe(first)
     restore_state(resumed, state_of(stopped))
     for attack in (resumed, whole):
-        attack.batch(view_of(whole.threat, Gradients({"f1": g[200:]}), shares(0.25), ids=torch.arange(200, 400)))
+        attack.observe(view_of(whole.threat, Gradients({"f1": g[200:]}), shares(0.25), ids=torch.arange(200, 400)))
     asked = view_of(whole.threat, shares(0.25), ids=torch.arange(400), step=None)
     assert torch.equal(resumed.epoch(asked).layers["f1"], whole.epoch(asked).layers["f1"])

@@ -38,7 +38,7 @@ def run(attack, x, epochs, prior=PRIOR, first=0):
     """Rounds of 64 followed rows; asked at the end of the last. epochs: gradients (n, d) each, from number `first` on."""
     for epoch, g in enumerate(epochs, first):
         for ids in torch.arange(len(x)).split(64):
-            assert attack.batch(view_of(attack.threat, shares(prior), gradients(g[ids]), ids=ids, epoch=epoch)) is None
+            assert attack.observe(view_of(attack.threat, shares(prior), gradients(g[ids]), ids=ids, epoch=epoch)) is None
     return ask(attack, x, prior)
 
 
@@ -121,6 +121,6 @@ def test_resumed_in_an_epoch_it_answers_the_same(rng):
     whole, first, second = Posterior(), Posterior(), Posterior()
     expected = run(whole, x, epochs)
     for ids in torch.arange(ROWS).split(64):
-        first.batch(view_of(first.threat, shares(PRIOR), gradients(epochs[0][ids]), ids=ids))
+        first.observe(view_of(first.threat, shares(PRIOR), gradients(epochs[0][ids]), ids=ids))
     restore_state(second, state_of(first))
     assert torch.equal(ordered(run(second, x, epochs[1:], first=1)), ordered(expected))

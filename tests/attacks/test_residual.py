@@ -31,7 +31,7 @@ def randomized(rng, gap, flipped):
 def run(attack, x, g, asked=None, audited=ROWS):
     """Batches of 512 of the first rows, then the question about the rows asked, all unless given."""
     for ids in torch.arange(audited).split(512) if audited else ():
-        assert attack.batch(view_of(attack.threat, shares(PRIOR), gradients(g[ids]), ids=ids)) is None
+        assert attack.observe(view_of(attack.threat, shares(PRIOR), gradients(g[ids]), ids=ids)) is None
     model = OwnModel(lambda ids: {"f1": x[ids]})
     asked = torch.arange(len(x)) if asked is None else asked
     return attack.epoch(view_of(attack.threat, model, shares(PRIOR), ids=asked, step=None))
@@ -70,7 +70,7 @@ def test_what_it_collected_is_saved_restored_and_then_forgotten(rng):
     x, g, _, _ = randomized(rng, gap=1.5, flipped=0.2)
     first, second = Residual(), Residual()
     ids = torch.arange(4096, 4608)
-    first.batch(view_of(first.threat, shares(PRIOR), gradients(g[ids]), ids=ids))
+    first.observe(view_of(first.threat, shares(PRIOR), gradients(g[ids]), ids=ids))
     restore_state(second, state_of(first))
     one, other = (run(attack, x, g, audited=1024) for attack in (first, second))
     assert len(one.ids) == 1536

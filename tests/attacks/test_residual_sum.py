@@ -39,7 +39,7 @@ def attacked(rng, logits, h, along, y, *, target, epochs=4, resumed=False, attac
         g = ((p - told) * length)[:, None].float() * along
         for ids in torch.randperm(ROWS, generator=rng).split(1000):
             facts = (Gradients({"f1": g[ids]}), Embeddings({"f1": h[ids]}), OwnModel(lambda ids: {"f1": h[ids]}))
-            attack.batch(view_of(attack.threat, *facts, shares(0.25), ids=ids, epoch=epoch))
+            attack.observe(view_of(attack.threat, *facts, shares(0.25), ids=ids, epoch=epoch))
         if resumed:
             attack, before = type(attack)(), state_of(attack)
             restore_state(attack, before)

@@ -54,11 +54,10 @@ def views(attack, rows, auxiliary, started, rng, *, batch=100, shuffled=False):
 
 
 def run(attack, rows, auxiliary, started, rng, **options):
-    """Attends every round but the last, and answers about that."""
-    *before, last = views(attack, rows, auxiliary, started, rng, **options)
-    for view in before:
-        attack.attend(view)
-    return attack.batch(last), last
+    """Observes every round, and answers about the last."""
+    for view in views(attack, rows, auxiliary, started, rng, **options):
+        attack.observe(view)
+    return attack.batch(view), view
 
 
 def errors(rebuilt, view, rows, auxiliary, party="a"):
@@ -178,7 +177,8 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_bytes(rng):
                 attack.restore(attacks[0].state())
                 attack.restore(attack.state())  # before any batch has come
             view.rng = generator
-            attack.attend(view) if place < 4 else answers.append(attack.batch(view))
+            attack.observe(view)
+        answers.append(attack.batch(shown[-1]))
     assert torch.equal(*(answer.features["a"].numeric for answer in answers))
 
 

@@ -26,7 +26,7 @@ def attacked(attack, g, h, rng, group, epochs, resumed=False, positive=0.25):
     for epoch in range(epochs):
         for ids in torch.randperm(ROWS, generator=rng).split(256):
             sent = BatchAverage(group=group).gradient(g[ids], None, drawing(rng, ids, epoch)).values
-            attack.batch(view_of(attack.threat, Gradients({"f1": sent}), own(h), shares(positive), ids=ids, epoch=epoch))
+            attack.observe(view_of(attack.threat, Gradients({"f1": sent}), own(h), shares(positive), ids=ids, epoch=epoch))
         if resumed:
             attack, before = type(attack)(), state_of(attack)
             restore_state(attack, before)

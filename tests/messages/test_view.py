@@ -73,14 +73,6 @@ def test_an_attack_that_writes_into_its_facts_changes_nothing_for_others():
     assert not second[OwnColumns].numeric.any()
 
 
-def test_an_attack_that_only_reads_is_lent_the_tensors_in_mappings_of_its_own():
-    known = facts()
-    view = view_of(Threat(knows={Gradients}), known, lends=True)
-    assert view[Gradients].layers["f1"] is known[Gradients].layers["f1"]
-    view[Gradients].layers["f9"] = torch.zeros(3, 1)
-    assert list(known[Gradients].layers) == ["f1"]
-
-
 def test_another_attack_may_be_shown_other_facts_about_the_same_rows():
     view = view_of(Threat(knows={Gradients, Embeddings}, hints=1))
     other = view.passed_on(Threat(knows={Gradients}, hints=1), Gradients({"f1": torch.zeros(3, 1)}))

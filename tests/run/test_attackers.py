@@ -3,11 +3,10 @@ import torch
 from audited import Audited, clicks
 
 from vflbench.attacks.base import Attack
-from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, Known, OwnModel
+from vflbench.messages.facts import BatchHints, ClassHints, Embeddings, Gradients, Known, OwnModel
 from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import Unavailable, Undeclared
@@ -20,7 +19,7 @@ def test_a_follower_of_hidden_layers_never_sees_what_other_parties_sent():
         follows = 100
         seen = []
 
-        def batch(self, view):
+        def observe(self, view):
             self.seen.append((view.party, view.visible, *view[Embeddings].layers))
             assert view[Embeddings].received == {}
 
@@ -80,30 +79,7 @@ def test_attacks_at_a_party_that_cheats_are_active():
     assert not Norm().threat.active
 
 
-def test_attacks_that_say_so_only_read(rng):
-    """Every option of those that get no copies."""
-    spectral = [
-        Spectral(message=message, component=component, score=score, orient=orient)
-        for message in ("embeddings", "gradients")
-        for component in (1, 2, "auto")
-        for score in ("signed", "abs", "cluster")
-        for orient in ("smaller", "larger_score", "larger_deviation", "auto")
-        if (message, component) != ("gradients", "auto")
-    ]
-    for attack in (Norm(), Norm(top=0.2), Norm(top="prior"), Cosine(), Cosine(k=2), *spectral):
-        x, y = torch.randn(2, 40, 6, generator=rng).relu()
-        kept = x.clone(), y.clone()
-        hints = BatchHints(torch.arange(attack.threat.hints))
-        facts = [Embeddings({"f1": x, "f2": y}), Gradients({"f1": y, "f2": x}), ClassShares((0.7, 0.3)), hints]
-        attacker = Attacker("a", attack, attack.threat, "a", torch.Generator(), visible=True)
-        view = attacker.view(0, 0, torch.arange(40), {type(fact): fact for fact in facts})
-        assert view._lends
-        attack.batch(view)
-        assert torch.equal(x, kept[0]), attack
-        assert torch.equal(y, kept[1]), attack
-
-
-def test_a_class_derived_from_one_that_only_reads_gets_copies():
+def test_an_attack_gets_copies():
     class Overwrites(Norm):
         def batch(self, view):
             view[Gradients].layers["f1"].fill_(0)
@@ -129,7 +105,7 @@ def test_an_attack_that_reads_what_it_may_not_is_named(fact, refusal):
     """Of several attacks, a user must know which one to mend."""
     attacker = Attacker("mine", Reads(fact), Reads.threat, "a", torch.Generator(), visible=True)
     with pytest.raises(refusal, match=f"^attack=mine: the attack reads {fact.__name__}, "):
-        attacker.ask(attacker.view(0, 0, torch.arange(2), {}))
+        attacker.ask(attacker.view(0, 0, torch.arange(2), {}), "batch")
 
 
 def test_a_network_embeds_the_rows_of_the_end_once_and_attacks_may_change_what_they_get():

@@ -36,7 +36,7 @@ class Follower(Attack):
     def __init__(self, rows):
         self.follows, self.met, self.groups = rows, {}, []
 
-    def batch(self, view):
+    def observe(self, view):
         assert list(view[Gradients].layers) == ["f1", "f2"]
         assert all(len(g) == len(view.ids) for g in view[Gradients].layers.values())
         for name in view.ids.tolist():
@@ -50,15 +50,18 @@ class Follower(Attack):
 class Attending(Attack):
     """Is there in every round. Its answer is 1 for the rows of the round that it saw last."""
 
-    attends = True
+    every_round = True
     threat = Threat(Seat.LABEL, {Embeddings, Labels})
 
     def __init__(self):
         self.seen = []
 
-    def batch(self, view):
+    def observe(self, view):
         assert len(view[Labels].classes) == len(view[Embeddings].received["a"]["f2"]) == len(view.ids)
         self.seen.append(view.step)
+
+    def batch(self, view):
+        assert self.seen[-1] == view.step
         return Scores(view.ids, {"f2": view[Labels].classes.float()})
 
 
@@ -67,7 +70,7 @@ def data():
     return clicks()
 
 
-def test_an_attack_that_attends_sees_every_round_and_answers_about_audited_ones(data):
+def test_an_attack_can_observe_every_round_and_answers_about_audited_ones(data):
     audited = Audited(data, {"there": Attending(), "norm": Norm()}, audited=2)
     assert audited.attack("there").seen == [0, 1, 2, 3]
     (leak,) = [leak for leak in audited.leaks if leak.attack == "there"]

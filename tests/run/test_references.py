@@ -29,12 +29,11 @@ class Collector(Attack):
     """Keeps the gradients of the audited batches, and scores their rows at the end of the epoch."""
 
     threat = Threat(knows={Gradients})
-    collects = True
 
     def __init__(self):
         self.kept = []
 
-    def batch(self, view):
+    def observe(self, view):
         self.kept.append([view.ids, view[Gradients].layers["f2"].norm(dim=1)])
 
     def epoch(self, view):
@@ -62,7 +61,7 @@ class KnowsItsRows(Attack):
     follows = 10
     seen = set()
 
-    def batch(self, view):
+    def observe(self, view):
         self.seen.update(view.ids.tolist())
 
     def epoch(self, view):

@@ -1,6 +1,6 @@
 """Alignment attack: noise along a gradient leaves its odd moments, and these tell the classes apart."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,13 +35,12 @@ class Alignment(Attack):
     """
 
     threat = Threat(knows={Gradients, ClassShares})
-    collects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._seen = LeadingProjections()
         self._cubes: dict[str, float] = {}  # layer -> estimate of the sum of signed a^3
 
-    def batch(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         self._seen.add(view.ids, view[Gradients].layers)
 
     def epoch(self, view: View) -> Scores | None:

@@ -52,6 +52,7 @@ class Attribute(Attack):
     rows: Rows = 4096
 
     def __post_init__(self) -> None:
+        self.follows = self.rows
         self._met: list[tuple[Tensor, dict[str, Tensor]]] = []  # of this epoch: ids, and embeddings
         self._kept: dict[str, Tensor] = {}
 
@@ -67,15 +68,7 @@ class Attribute(Attack):
     def threat(self) -> Threat:
         return Threat(Seat.LABEL, {Embeddings, OwnColumns, Labels, KnownColumn}, known_rows=self.known)
 
-    @property
-    def follows(self) -> int:  # type: ignore[override]
-        return self.rows
-
-    @classmethod
-    def answers_batches(cls) -> bool:
-        return False  # `batch` only collects
-
-    def batch(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         layers, own = view[Embeddings].received[view[KnownColumn].party], view[OwnColumns]
         held = {_LAST + layer: h.float().cpu() for layer, h in layers.items()}
         held[_OWN] = column_vectors(own.numeric, own.categorical).float().cpu()

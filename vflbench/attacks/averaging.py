@@ -42,6 +42,7 @@ class Averaging(Attack):
     k: KnownRows = 5
 
     def __post_init__(self) -> None:
+        self.follows = self.rows
         self._base = Norm() if self.base == "norm" else _HINTED[self.base](k=self.k)
         self._counts: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
@@ -55,11 +56,7 @@ class Averaging(Attack):
     def threat(self) -> Threat:
         return self._base.threat
 
-    @property
-    def follows(self) -> int:  # type: ignore[override]
-        return self.rows
-
-    def batch(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         self._make_room(view.ids)
         places = torch.searchsorted(self._ids, view.ids.cpu())
         for layer, g in view[Gradients].layers.items():

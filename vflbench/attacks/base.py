@@ -114,26 +114,21 @@ class Attack:
     """One inference rule. It reads a View and nothing else, and never sees the truth that its answer is graded against.
 
     threat: who attacks; of the instance, as options may decide. max_classes: the most classes it can tell apart (inf: any
-    number). collects: its `batch` keeps what it sees of the audited batches of an epoch and answers nothing; its `epoch`
-    answers about these rows. follows: for an attack that joins the messages of several epochs, how many training rows it
-    follows through the run. Its `batch` is called in every round, with a view of the followed rows in it and of the rows
-    whose labels it knows, and its `epoch` is asked about the followed rows that were met. attends: its `batch` is called in
-    every audited round, and its `attend` in every other one, with the whole batch. on_labels: whether it infers labels; it
-    then has nothing to do at a party that holds them. auxiliary: how many auxiliary rows it knows, if it declares
-    `Auxiliary`. only_reads: its `batch` and `epoch` change no tensor of their view in place, and nothing outside the
-    instance: they get no copies, and may be called in a thread beside other attacks. It holds for the very class that says
-    it, not for classes derived from it.
+    number). on_labels: whether it infers labels; it then has nothing to do at a party that holds them. auxiliary: how many
+    auxiliary rows it knows, if it declares `Auxiliary`.
 
-    A subclass overrides `batch`, `epoch`, or both. The type of the answer decides how it is graded. Each party has an
-    instance of its own. An attack on embeddings is also shown the label party's own layers, in a view with `visible` False;
-    it leaves out layers that can't be scored.
+    every_round: whether `observe` is shown every round, not only the audited ones. follows: for an attack that joins the
+    messages of several epochs, how many training rows it follows through the run. `observe` is then shown every round, of
+    each the followed rows in it and those whose labels it knows; and `epoch` is asked about the followed rows that were met.
+
+    A subclass overrides `observe`, `batch` and `epoch` as it needs them. The type of the answer decides how it is graded.
+    Each party has an instance of its own. An attack on embeddings is also shown the label party's own layers, in a view with
+    `visible` False; it leaves out layers that can't be scored.
     """
 
     max_classes: ClassVar[float] = 2
-    collects: ClassVar[bool] = False
-    attends: ClassVar[bool] = False
     on_labels: ClassVar[bool] = True
-    only_reads: ClassVar[bool] = False
+    every_round: ClassVar[bool] = False
     follows: int = 0
     auxiliary: int = 0
 
@@ -146,13 +141,12 @@ class Attack:
         """Who attacks; a subclass may give it as a plain class attribute."""
         raise NotImplementedError
 
-    def batch(self, view: View) -> Answers:
-        """After an audited round. An attack that follows rows is called in every round; it answers at the epoch's end."""
-        return None
+    def observe(self, view: View) -> None:
+        """After a round that it observes, to keep what it needs of it."""
 
-    def attend(self, view: View) -> None:
-        """After a round that is not audited, of an attack that attends all: it learns from it, and answers nothing."""
-        self.batch(view)
+    def batch(self, view: View) -> Answers:
+        """After an audited round, which it has observed: about the rows of that batch."""
+        return None
 
     def epoch(self, view: View) -> Answers:
         """At the end of an epoch, about the rows `view.ids`: training rows that the attack follows, or else those of the
@@ -164,14 +158,9 @@ class Attack:
         return None
 
     @classmethod
-    def answers_batches(cls) -> bool:
-        """Whether it overrides `batch`, and not only to collect."""
-        return cls.batch is not Attack.batch and not cls.collects
-
-    @classmethod
-    def answers_epochs(cls) -> bool:
-        """Whether it overrides `epoch`."""
-        return cls.epoch is not Attack.epoch
+    def overrides(cls, method: str) -> bool:
+        """Whether it has an `observe`, `batch` or `epoch` of its own."""
+        return getattr(cls, method) is not getattr(Attack, method)
 
     def unmet(self, offered: frozenset[type[Fact]], classes: int, where: str = "this protocol") -> str | None:
         """Why this attack can't run, or None. offered: facts that an attacker of its seat can have; where: who offers."""

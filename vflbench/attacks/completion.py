@@ -58,22 +58,16 @@ class Completion(Attack):
     rows: Rows = 4096
 
     def __post_init__(self) -> None:
+        self.follows = 0 if self.message == "embeddings" else self.rows
         self._joined = JoinedRows()
 
     @property
     def threat(self) -> Threat:
         return Threat(knows={ClassShares, *_FACTS[self.message]}, known_rows=self.known)
 
-    @property
-    def follows(self) -> int:  # type: ignore[override]
-        return 0 if self.message == "embeddings" else self.rows
-
-    @classmethod
-    def answers_batches(cls) -> bool:
-        return False  # `batch` only collects
-
-    def batch(self, view: View) -> None:
-        self._joined.add(view.ids, view[Gradients].layers)
+    def observe(self, view: View) -> None:
+        if self.follows:
+            self._joined.add(view.ids, view[Gradients].layers)
 
     def epoch(self, view: View) -> Answers:
         known, shares = view[Known], view[ClassShares].shares

@@ -26,7 +26,6 @@ class Cosine(Attack):
     Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 3.1.
     """
 
-    only_reads = True
     k: KnownRows = 1
 
     @property

@@ -1,7 +1,7 @@
 """Directions attack: the directions in which the rows of the run vary, and the one that the gradients point out."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -46,8 +46,6 @@ class Directions(Attack):
     Learning", 2022, Algorithm 1, there of one batch and the first only. The choice by gradients is ours.
     """
 
-    collects: ClassVar[bool] = True
-
     component: Rank | Literal["auto"] = "auto"
     whiten: bool = True
     components: Rank = 8
@@ -59,7 +57,7 @@ class Directions(Attack):
     def threat(self) -> Threat:
         return Threat(knows={OwnModel, ClassShares} | ({Gradients} if self.component == "auto" else set()))
 
-    def batch(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         """Add its gradients to what those of other batches say."""
         if self.component == "auto":
             self._rising.add(view[Gradients].layers)

@@ -1,7 +1,7 @@
 """Attack on fake classes: gradients of one fake class point one way, and embeddings tell whose fake class it is."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -41,7 +41,6 @@ class FakeClasses(Attack):
     It is the adaptive attack on sec_dt. Source: ours.
     """
 
-    collects: ClassVar[bool] = True
     threat = Threat(knows={Gradients, Embeddings, ClassShares})
 
     count: Annotated[Count, Range(1, 10**4)] = 16
@@ -52,7 +51,7 @@ class FakeClasses(Attack):
         self._means: dict[str, list[Tensor]] = {}
         self._centres: dict[str, list[Tensor]] = {}
 
-    def batch(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         if len(view.ids) < self.count:
             return
         seed = int(torch.randint(2**31 - 1, (), generator=view.rng, device=view.rng.device))

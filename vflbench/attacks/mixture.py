@@ -1,6 +1,6 @@
 """Mixture attack: two classes with known shares, along the direction in which the messages of an epoch vary most."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -38,7 +38,6 @@ class Mixture(Attack):
     """
 
     message: Literal["gradients", "embeddings"] = "gradients"
-    collects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._seen = LeadingProjections()
@@ -48,7 +47,7 @@ class Mixture(Attack):
     def threat(self) -> Threat:
         return message_threat(self.message, ClassShares)
 
-    def batch(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         layers = view[MESSAGE_FACTS[self.message]].layers
         if self.message == "embeddings":
             layers = {layer: x - x.mean(dim=0) for layer, x in layers.items()}

@@ -30,7 +30,6 @@ class Norm(Attack):
     "Technical Report of Label Leakage and Protection in Federated Learning", section on the 2-norm attack.
     """
 
-    only_reads = True
     top: Fraction | Literal["prior"] | None = None
 
     @property

@@ -73,6 +73,7 @@ class Posterior(Attack):
     threat = Threat(knows={OwnModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
+        self.follows = self.rows
         self._met: list[tuple[Tensor, Tensor]] = []  # ids, and gradients at the cut, of this epoch
         self._passed: list[Residuals] = []  # of epochs since the last answer
         self._layer, self._epoch = "", 0
@@ -96,15 +97,7 @@ class Posterior(Attack):
         """Added up over the epochs."""
         return torch.empty(len(_HYPOTHESES), 0, dtype=torch.float64)
 
-    @property
-    def follows(self) -> int:  # type: ignore[override]
-        return self.rows
-
-    @classmethod
-    def answers_batches(cls) -> bool:
-        return False  # `batch` only collects
-
-    def batch(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         layers = [layer for layer in view[Gradients].layers if layer != WIDE]
         if not layers:
             return

@@ -1,7 +1,7 @@
 """Residual attack: the label is what the model predicts, less the residual that the gradient carries."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +35,6 @@ class Residual(Attack):
     Source: the label as prediction less residual is the identity above; its use here is ours.
     """
 
-    collects: ClassVar[bool] = True
     threat = Threat(knows={OwnModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
@@ -43,7 +42,7 @@ class Residual(Attack):
         self._ids: list[Tensor] = []
         self._along: dict[str, list[tuple[Tensor, Tensor]]] = {}  # layer -> (v, c) of each batch
 
-    def batch(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         layers = view[Gradients].layers
         self._rising.add(layers)
         self._ids.append(view.ids.cpu())

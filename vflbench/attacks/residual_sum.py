@@ -48,6 +48,7 @@ class ResidualSum(Attack):
     threat = Threat(knows={Embeddings, OwnModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
+        self.follows = self.rows
         self._met: list[list[Tensor]] = []  # of this epoch, by round: ids (b,), gradients (b, d), embeddings (b, d)
         self._epochs, self._epoch = 0, 0  # that are over; under way
         self._layer = ""
@@ -65,15 +66,7 @@ class ResidualSum(Attack):
     def _direction(self) -> Tensor:
         return torch.empty(0, dtype=torch.float64)
 
-    @property
-    def follows(self) -> int:  # type: ignore[override]
-        return self.rows
-
-    @classmethod
-    def answers_batches(cls) -> bool:
-        return False  # `batch` only collects
-
-    def batch(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         layers = [layer for layer in view[Gradients].layers if layer != WIDE and layer in view[Embeddings].layers]
         if not layers or not len(view.ids):
             return

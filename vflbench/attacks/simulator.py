@@ -62,7 +62,7 @@ class Simulator(Attack):
     """
 
     max_classes = math.inf
-    attends = True
+    every_round = True
 
     adversarial: bool = True
     align: bool | Literal["auto"] = "auto"
@@ -91,11 +91,8 @@ class Simulator(Attack):
     def aligns(self) -> bool:
         return self.adversarial if self.align == "auto" else self.align
 
-    def attend(self, view: View) -> None:
-        self._learn(view)
-
     def batch(self, view: View) -> RebuiltRows:
-        received, classes, n = self._learn(view), view[Labels].classes, self.rows
+        received, classes, n = view[Embeddings].received, view[Labels].classes, self.rows
         h = {party: joined(layers, layers) for party, layers in received.items()}
         vectors = {party: mimic.decode(h[party][:n], classes[:n]) for party, mimic in self._mimics.items()}
         if self.aligns:
@@ -116,8 +113,8 @@ class Simulator(Attack):
         columns = {p: OwnColumns(rows.numeric[:m], rows.categorical[:m]) for p, rows in fact.columns.items()}
         return columns, fact.labels[:m]
 
-    def _learn(self, view: View) -> dict[str, Layers]:
-        """Steps with this batch. Returns what each party sent."""
+    def observe(self, view: View) -> None:
+        """Take steps with this batch."""
         received, classes = dict(view[Embeddings].received), view[Labels].classes
         columns, labels = self._auxiliary(view)
         if not self._mimics:
@@ -136,7 +133,6 @@ class Simulator(Attack):
             with torch.enable_grad():
                 weights = (self.embedding_weight, self.row_weight)
                 train(self._mimics, received, classes, rows, labels[drawn], logits, weights)
-        return received
 
     def _begin(self, received: Mapping[str, Layers], columns: Mapping[str, OwnColumns], view: View) -> None:
         """Make the networks; after a resume with the weights that they had."""

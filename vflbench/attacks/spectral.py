@@ -52,7 +52,6 @@ class Spectral(Attack):
     Algorithm 1 and section 5; `larger_score` of uncentred values is ours.
     """
 
-    only_reads = True
     message: Literal["embeddings", "gradients"] = "embeddings"
     component: Rank | Literal["auto"] = 1
     score: Literal["signed", "abs", "cluster"] = "signed"

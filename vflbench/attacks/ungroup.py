@@ -46,6 +46,7 @@ class Ungroup(Attack):
     threat = Threat(knows={OwnModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
+        self.follows = self.rows
         self._met: list[list[Tensor]] = []  # of this epoch, by round: ids (b,), group of each (b,), gradients (groups, d)
         self._ids: list[Tensor] = []  # by epoch, (n,)
         self._groups: list[Tensor] = []  # (n,), counted on over the epochs
@@ -56,15 +57,7 @@ class Ungroup(Attack):
     def _direction(self) -> Tensor:
         return torch.empty(0, dtype=torch.float64)
 
-    @property
-    def follows(self) -> int:  # type: ignore[override]
-        return self.rows
-
-    @classmethod
-    def answers_batches(cls) -> bool:
-        return False  # `batch` only collects
-
-    def batch(self, view: View) -> None:
+    def observe(self, view: View) -> None:
         layers = [layer for layer in view[Gradients].layers if layer != WIDE]
         if not layers or not len(view.ids):
             return

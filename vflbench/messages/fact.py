@@ -34,10 +34,6 @@ class Fact:
         """The same fact in tensors of its own, which an attack may change."""
         return replace(self, **{part.name: copied(getattr(self, part.name)) for part in fields(self)})
 
-    def lent(self) -> Self:
-        """The same fact in mappings of its own, around the same tensors, for an attack that only reads them."""
-        return replace(self, **{part.name: _lent(getattr(self, part.name)) for part in fields(self)})
-
     def named(self, ids_of: Callable[[Tensor], Tensor]) -> Self:
         """The same fact for an attack, which knows rows by names. ids_of: names (m,) -> row ids (m,)."""
         return self
@@ -50,10 +46,6 @@ class Network:
 def rows_of(layers: Layers, index: Tensor) -> dict[str, Tensor]:
     """These rows of every layer."""
     return {layer: values[index] for layer, values in layers.items()}
-
-
-def _lent(value: Any) -> Any:
-    return {key: _lent(part) for key, part in value.items()} if isinstance(value, Mapping) else value
 
 
 def copied(value: Any) -> Any:

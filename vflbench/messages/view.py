@@ -31,7 +31,7 @@ class View:
     values. threat: what the attack declared. visible: False for a view of the label party's own layers, which no attacker
     sees; it serves the cost-of-privacy figures.
 
-    Facts are copies: an attack may change them. lends: facts are the tensors of all attacks, for one that only reads them.
+    Facts are copies: an attack may change them.
     """
 
     def __init__(
@@ -45,10 +45,9 @@ class View:
         facts: Mapping[type[Fact], Fact],
         *,
         visible: bool = True,
-        lends: bool = False,
     ):
         self.party, self.epoch, self.step, self.ids, self.rng = party, epoch, step, ids, rng
-        self.threat, self.visible, self._lends = threat, visible, lends
+        self.threat, self.visible = threat, visible
         self._facts = {kind: fact for kind, fact in facts.items() if kind in threat.knows}
         self._copies: dict[type[Fact], Fact] = {}
 
@@ -59,7 +58,7 @@ class View:
         if kind not in self._facts:
             raise Unavailable(f"the attack reads {kind.__name__}, which party {self.party} does not have here")
         if kind not in self._copies:
-            self._copies[kind] = self._facts[kind].lent() if self._lends else self._facts[kind].copy()
+            self._copies[kind] = self._facts[kind].copy()
         return self._copies[kind]  # type: ignore[return-value]
 
     def __contains__(self, kind: type[Fact]) -> bool:

@@ -366,16 +366,13 @@ class Attacker:
         if hints is not None:
             known |= {BatchHints: BatchHints(hints.positives[: self.threat.hints]), ClassHints: ClassHints(hints.classes)}
         threat = self.attack.threat if self.on_columns else self.threat
-        lends = bool(vars(type(self.attack)).get("only_reads", False))  # the class's own word, and not that of a base class
-        return View(self.party, epoch, step, names, self.rng, threat, known, visible=self.visible, lends=lends)
+        return View(self.party, epoch, step, names, self.rng, threat, known, visible=self.visible)
 
-    def ask(self, view: View, *, attends: bool = False) -> Answers:
-        """What it answers about a batch, or at the end of an epoch. attends: only look at a round. An error over facts names
-        the attack.
-        """
-        method = self.attack.attend if attends else self.attack.epoch if view.step is None else self.attack.batch
+    def ask(self, view: View, method: str) -> Answers:
+        """What its `observe`, `batch` or `epoch` answers. An error over facts names the attack."""
         try:
-            return method(view)
+            answers: Answers = getattr(self.attack, method)(view)
+            return answers
         except (Undeclared, Unavailable) as error:
             key = error.key or f"attack={self.name}"
             raise type(error)(error.problem, key=key, value=error.value, see=error.see) from error

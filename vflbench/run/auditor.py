@@ -100,10 +100,10 @@ class Auditor:
         references = list(column_references(self.attackers, on_device)) if audited.references else []
         self.attackers += references
         self._references = {(one.name, one.party): one for one in references}
-        self._followers = [one for one in self.attackers if one.attack.follows or one.attack.attends]
+        self._followers = [one for one in self.attackers if one.attack.follows or one.attack.every_round]
         self._facts_followed = frozenset[type[Fact]]().union(*(one.reads for one in self._followers))
         self._facts_wanted = frozenset[type[Fact]]().union(*(one.reads for one in self.attackers))
-        at_the_end = [one.attack for one in self.attackers if one.attack.answers_epochs()]
+        at_the_end = [one.attack for one in self.attackers if one.attack.overrides("epoch")]
         self.wants_at_the_end = frozenset(kind for attack in at_the_end for kind in attack.threat.knows)
         most = max((one.attack.follows for one in self.attackers), default=0)
         self._followed = draw_rows(train, most, generators["followed rows"])
@@ -149,7 +149,7 @@ class Auditor:
         self._epoch, self._is_last = number, last
 
     def wants(self, step: int) -> frozenset[type[Fact]]:
-        """The facts to collect of a round: of one that is not audited, those of attacks that follow rows or attend all."""
+        """The facts to collect of a round: of one that is not audited, those of attacks that observe every round."""
         if step not in self.audited:
             return self._facts_followed
         measured: set[type[Fact]] = {Embeddings} if self._of.how.dcor else set()
@@ -167,7 +167,7 @@ class Auditor:
         batch = self._query(ids, round_.epoch, round_.step)
         hinted = [one for one in self.attackers if one.needs_hints]
         self._layers |= {(one.name, one.party): round_.layers(one.party, one.threat.message) for one in hinted}
-        hints = self._draw_hints(batch, [one for one in hinted if not one.attack.follows])
+        hints = self._draw_hints(batch, [one for one in hinted if one.attack.overrides("batch")])
         if is_audited:
             if self._asks:
                 self._met_rows = torch.cat([self._met_rows, ids[: self.quota].to(self._met_rows.device)])
@@ -178,11 +178,7 @@ class Auditor:
         is_followed, place = self._followed.find(ids)
         for attacker in self.attackers:
             attack, facts = attacker.attack, round_.facts.get(attacker.party, {})
-            if attack.answers_batches() and is_audited and not attack.follows:
-                answered = self._ask(attacker, batch, facts, hints)
-                for layer in self._layers[attacker.name, attacker.party] if answered is None else ():
-                    tables.leaks.leave_out(attacker.key(layer))
-            elif attack.follows or attack.attends or (is_audited and attack.collects):
+            if attack.overrides("observe") and (is_audited or attack.follows or attack.every_round):
                 shown = torch.ones_like(batch.canary)
                 if attack.follows:
                     shown = is_followed & (place < attack.follows)
@@ -192,7 +188,11 @@ class Auditor:
                 if len(rows):
                     known = self._facts_of(attacker, attacker.rows_of(facts, rows))
                     view = attacker.view(round_.epoch, round_.step, batch.names[rows], known)
-                    self._answers(attacker, view, attends=attack.attends)
+                    self._answers(attacker, view, "observe")
+            if attack.overrides("batch") and is_audited:
+                answered = self._ask(attacker, batch, facts, hints)
+                for layer in self._layers[attacker.name, attacker.party] if answered is None else ():
+                    tables.leaks.leave_out(attacker.key(layer))
         if self._of.how.dcor and is_audited:
             parties = (self._of.seats.get(seat, ()) for seat in (Seat.NON_LABEL, Seat.LABEL))
             tables.measure(round_, batch.labels, batch.canary, *parties)
@@ -230,7 +230,7 @@ class Auditor:
             )
             return None
         view = attacker.view(query.epoch, query.step, query.names.clone(), self._facts_of(attacker, facts), hints)
-        answers = self._answers(attacker, view)
+        answers = self._answers(attacker, view, "epoch" if query.step is None else "batch")
         known = self.known.among(query.ids, attacker.threat.known_rows)
         known[given.to(known.device)] = True
         return self._grader.grade(attacker, answers, replace(query, known=known), groups)
@@ -250,12 +250,12 @@ class Auditor:
             known[Known] = Known(self.names.of(ids), labels)
         return known
 
-    def _answers(self, attacker: Attacker, view: View, *, attends: bool = False) -> Answers:
+    def _answers(self, attacker: Attacker, view: View, method: str) -> Answers:
         """What it answers. A reference on own columns may fail, as not every attack can do without its layers."""
         if not attacker.on_columns:
-            return attacker.ask(view, attends=attends)
+            return attacker.ask(view, method)
         try:
-            return None if (attacker.name, attacker.party) in self._broken else attacker.ask(view, attends=attends)
+            return None if (attacker.name, attacker.party) in self._broken else attacker.ask(view, method)
         except Exception as error:  # whatever a user's attack raises for layers of other names and widths
             why = f"it can't read own columns in place of messages: {type(error).__name__}: {error}"
             self._broken[attacker.name, attacker.party] = why
@@ -282,7 +282,7 @@ class Auditor:
         tables, ids, others = self._grader.tables, self.rows_at_the_end, len(self._followed)
         answered = {one.name for one in self.attackers if tables.leaks.has(one.name)}  # about batches
         for attacker in self.attackers if self.audited else ():
-            if attacker.attack.answers_epochs() and not attacker.on_columns:
+            if attacker.attack.overrides("epoch") and not attacker.on_columns:
                 twin = self._references.get((f"{attacker.name}{OWN_COLUMNS}", attacker.party))
                 both = [one for one in (attacker, twin) if one is not None]
                 named = [replace(one, name=f"{one.name}{AT_THE_END}") if one.name in answered else one for one in both]
@@ -353,4 +353,4 @@ def unanswered(attacks: Sequence[str], scored: Collection[str]) -> dict[str, str
 def asked_about_others(attacker: Attacker) -> bool:
     """Whether it answers at the end of an epoch and follows no rows; a participant's rows are its own."""
     at_a_party = attacker.threat.seat in (Seat.NON_LABEL, Seat.LABEL)
-    return at_a_party and attacker.attack.answers_epochs() and not attacker.attack.follows
+    return at_a_party and attacker.attack.overrides("epoch") and not attacker.attack.follows

@@ -438,7 +438,7 @@ class RecordedSource:
                 return NEEDS_SHARES
         if Auxiliary in knows:
             return f"auxiliary rows are not in this recording for the {attack.threat.seat}"
-        if (attack.follows or attack.attends) and self.head is not None and not self.recording.manifest.complete:
+        if (attack.follows or attack.every_round) and self.head is not None and not self.recording.manifest.complete:
             return "it follows rows through every round, and this recording has the audited rounds only"
         if attack.follows and self.head is None and not self.repeat:
             return "it joins what is seen of a row over epochs, and no id comes in two of them"
