@@ -164,7 +164,7 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 371,
     "vflbench/attacks": 6_025,
-    "vflbench/cli": 2_439,
+    "vflbench/cli": 2_421,
     "vflbench/data": 5_124,
     "vflbench/defenses": 1_643,
     "vflbench/engines": 629,
@@ -174,9 +174,9 @@ CAPS = {
     "vflbench/models": 1_168,
     "vflbench/numerics": 2_409,
     "vflbench/protocols": 1_982,
-    "vflbench/report": 2_892,
-    "vflbench/results": 1_471,
-    "vflbench/run": 3_519,
+    "vflbench/report": 2_890,
+    "vflbench/results": 1_347,
+    "vflbench/run": 3_518,
 }
 
 

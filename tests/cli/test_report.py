@@ -1,27 +1,18 @@
-"""`vflbench report` from outside: what it prints, what it asks, and when it refuses."""
+"""`vflbench report` from outside: what it prints, and when it refuses."""
 
-import io
 import re
-import sys
 
 import pytest
 from outputs_tree import sweep, write_run
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError
-from vflbench.results import runs
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def many(folder, count=3):
-    for number in range(count):
-        write_run(folder / f"run{number}", seed=number)
-    return folder
 
 
 @pytest.mark.slow
@@ -105,61 +96,6 @@ def test_an_export_makes_no_page(here, capsys):
     assert counts == f"3 runs taken; {len((here / 'results.jsonl').read_text().splitlines())} measurements"
     assert place == "results.jsonl"
     assert not (here / "outputs" / "report").exists()
-
-
-@pytest.mark.parametrize(
-    ("layout", "is_outputs"),
-    [
-        ("outputs/run", True),
-        ("outputs/sweep/run", True),
-        ("project/outputs/sweep/run", False),
-        ("outputs/run + notes.txt", True),
-        ("outputs/sweep/run + notes.txt", False),
-        ("outputs/sweep/run + name.log", True),
-    ],
-)
-def test_only_a_folder_of_outputs_gives_many_runs_without_a_question(here, layout, is_outputs, monkeypatch, capsys):
-    monkeypatch.setattr(runs, "MANY_RUNS", 3)
-    where, _, beside = layout.partition(" + ")
-    top = where.split("/")[0]
-    many((here / where).parent)
-    if beside:
-        (here / top / beside).write_text("mine")
-    export = ["--export", "results.jsonl"]  # as a page, and quicker
-    if is_outputs:
-        report([top, *export])
-        return
-    with pytest.raises(UserError) as caught:
-        report([top, *export])
-    assert "3 runs lie somewhere under it" in str(caught.value)
-    assert "--yes" in str(caught.value)
-    assert not (here / "results.jsonl").exists()
-    report([top, "--yes", *export])
-    report([where.rpartition("/")[0], *export])
-    assert capsys.readouterr().out.count("3 runs taken") == 2
-    monkeypatch.setattr(runs, "MANY_RUNS", 4)
-    report([top, *export])
-
-
-@pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)])
-def test_at_a_terminal_it_asks_and_takes_yes_alone(here, monkeypatch, capsys, answer, goes_on):
-    monkeypatch.setattr(runs, "MANY_RUNS", 3)
-    many(here / "a" / "b" / "c")
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    errors = Terminal()
-    monkeypatch.setattr(sys, "stdin", Terminal(answer))
-    monkeypatch.setattr(sys, "stderr", errors)
-    if goes_on:
-        report(["a", "--export", "results.jsonl"])
-        assert "3 runs taken" in capsys.readouterr().out
-    else:
-        with pytest.raises(UserError, match="nothing was written"):
-            report(["a", "--export", "results.jsonl"])
-    assert "3 runs lie somewhere under" in errors.getvalue()
 
 
 @pytest.mark.slow

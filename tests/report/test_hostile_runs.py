@@ -16,7 +16,7 @@ from vflbench.cli.report import report
 from vflbench.errors import UserError
 from vflbench.report.charts import files
 from vflbench.report.page import Wishes, write_report
-from vflbench.results.folder import ERROR, PAGE_MARK
+from vflbench.results.folder import ERROR
 from vflbench.results.runs import read_run
 
 
@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_trusted_makes_one_line_each(tmp_path):
 def test_what_is_no_plain_file_is_neither_waited_for_nor_followed(tmp_path):
     root = tmp_path / "outputs"
     victim = tmp_path / "secret"
-    victim.write_text(f"root:x:0:0:the secret\n{PAGE_MARK}")
+    victim.write_text("root:x:0:0:the secret\n")
     write_run(root / "good", seed=1)
     makers = {
         "fifo": os.mkfifo,

@@ -144,8 +144,3 @@ def test_a_full_disk_is_one_line_of_the_users(tmp_path, monkeypatch, write):
     with pytest.raises(UserError, match="results can't be written there: No space left on device") as refused:
         writes[write]()
     assert str(tmp_path) in str(refused.value)
-
-
-def test_a_fact_that_no_manifest_has_is_a_mistake_of_ours(tmp_path):
-    with pytest.raises(ValueError, match="no attribute .colour"):
-        Recorder(tmp_path, "", {}).note(colour="blue")

@@ -64,9 +64,9 @@ def test_a_record_of_another_version_is_refused_in_a_sentence_that_names_its_fol
     assert odd.reason == "manifest.json can't be read: another version of vflbench made this run"
 
 
-def test_keys_that_this_version_does_not_know_are_ignored_and_missing_ones_have_their_default(tmp_path):
-    run = read_run(write_run(tmp_path / "run", something_new={"a": 1}))
-    assert not hasattr(run.summary, "something_new")
+def test_keys_that_nothing_reads_are_kept_in_printable_form_and_missing_ones_have_their_default(tmp_path):
+    run = read_run(write_run(tmp_path / "run", something_new={"a": 1, "\x1b[31m": ["\u202e"]}))
+    assert run.summary.something_new == {"a": 1, "\\x1b[31m": ["\\u202e"]}
     assert (run.summary.links, run.summary.privacy, run.manifest.kind) == ([], None, None)
 
 

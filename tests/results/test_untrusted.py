@@ -36,10 +36,9 @@ def test_aliases_and_infinity_are_options_of_runs(tmp_path):
 
 
 ENDLESS = {
-    "a bomb": (BOMB, "more than 20,000 values"),
-    "a long list": (f"a: [{'1,' * 20_000}]", "more than 20,000 values"),
-    "itself in a list": ("a: &a [*a]", "contains itself"),
-    "itself as a value": ("a: &a {b: {c: *a}}", "contains itself"),
+    "a bomb": (BOMB, "too many aliases"),
+    "itself in a list": ("a: &a [*a]", "Circular"),
+    "itself as a value": ("a: &a {b: {c: *a}}", "Circular"),
     "itself as a key": ("&a {*a : 1}", "unhashable key|recursive"),
     "opened lists": ("a: " + "[" * 90_000, "nested too deeply"),
     "lists": ("a: " + deep(40_000), "nested too deeply"),

@@ -33,8 +33,6 @@ def report(arguments: Sequence[str]) -> None:
         if is_recording(folder):
             problem = f"it has recorded messages, and no run: vflbench audit {path_text(folder)}"
             raise UserError(problem, key="report", value=folder)
-    if not options.yes:
-        _ask(options.folders)
     tree = read_tree(options.folders)
     if options.export is not None:
         _export(tree, options)
@@ -82,27 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         default="svg,png,pdf",
         help="formats of the figure files, separated by commas, or none; by default svg,png,pdf",
     )
-    parser.add_argument("--yes", action="store_true", help="do not ask before 200 runs or more are taken")
     return parser
-
-
-def _ask(folders: Sequence[Path]) -> None:
-    """Before many runs are taken from under a folder that is no outputs tree."""
-    from vflbench.results.runs import MANY_RUNS, strangers
-
-    counts = strangers(folders)
-    total = sum(counts.values())
-    if total < MANY_RUNS:
-        return
-    where = ", ".join(map(str, counts))
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        print(f"{total:,} runs lie somewhere under {where}, which is no folder of outputs.", file=sys.stderr)
-        print("Take them all? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
-            return
-        raise UserError("nothing was written; name the folder whose runs you mean", key="report", value=where)
-    problem = f"{total:,} runs lie somewhere under it, and it is no folder of outputs; name the folder whose runs you mean, "
-    raise UserError(f"{problem}or add --yes to take them all", key="report", value=where)
 
 
 def _export(tree: "Tree", options: argparse.Namespace) -> None:

@@ -339,6 +339,7 @@ def _line(run: Run, name: str) -> dict[str, Any]:
     numbers = run.summary.model_dump(exclude=_NO_NUMBERS)
     numbers = {key: value for key, value in numbers.items() if not isinstance(value, str | list)}
     return {
+        **numbers,
         "run": run,
         "setting": name,
         "defense": run.defense,
@@ -348,7 +349,6 @@ def _line(run: Run, name: str) -> dict[str, Any]:
         "undefended": _is_undefended(run),
         "made_by": run.made_by,
         "learned": run.summary.learned is not False and (auc is None or auc > 0.5),
-        **numbers,
         **{f"bytes_sent.{kind}": count for kind, count in sent.items()},
         "bytes_sent": sum(sent.values()) if sent else None,
     }

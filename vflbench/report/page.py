@@ -20,7 +20,7 @@ from vflbench.report.experiments import published_table, scale_of, special
 from vflbench.report.group import Section
 from vflbench.report.published import PublishedExperiment, read_experiments
 from vflbench.report.tables import DCS, Table, not_averaged, tables
-from vflbench.results.folder import PAGE_MARK, shown
+from vflbench.results.folder import shown
 from vflbench.results.runs import Oddity, Run, Tree, read_tree
 
 _MOST_TEXT = 4_000  # characters of a sentence
@@ -30,7 +30,6 @@ _KINDS = {
     "unreadable": "Runs that can't be read",
     "repeated": "Runs that are there twice",
     "recording": "Recorded messages",
-    "foreign": "Files of no run",
 }
 _CODE = re.compile(r"(`+)([^`]+)\1")
 
@@ -69,7 +68,7 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
         if not folder.is_dir():
             raise UserError("there is no such folder", key="report", value=folder)
     tree = tree or read_tree(folders)
-    if not tree.runs and not [odd for odd in tree.odd if odd.kind != "foreign"]:
+    if not tree.runs and not tree.odd:
         raise UserError("there is no run in or under it", key="report", value=", ".join(map(str, folders)))
     experiments = read_experiments(names={run.experiment for run in tree.runs})
 
@@ -282,7 +281,6 @@ def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wis
         policy=_policy(style, scripts),
         style=Markup(style),  # nosec B704  # ours, as the next two
         scripts=[Markup(text) for text in scripts],  # nosec B704
-        mark=Markup(PAGE_MARK),  # nosec B704
         wishes=wishes,
         sections=[part | {"tables": [_on_page(table, reading) for table in part["tables"]]} for part in parts],
         odd=[_on_page(table, reading) for table in odd],

@@ -199,7 +199,7 @@ def rebuilt_figures(section: Section, odd: list[Oddity]) -> list[Figure]:
             try:
                 figure = rebuilt_figure(run, f"{section.slug}_rebuilt_{len(made) + 1}", setting)
             except (OSError, UserError) as error:
-                odd.append(Oddity("foreign", run.folder / RECONSTRUCTIONS, shown(getattr(error, "problem", error))))
+                odd.append(Oddity("unreadable", run.folder / RECONSTRUCTIONS, shown(getattr(error, "problem", error))))
                 continue
             made |= {setting: figure} if figure is not None else {}
     return list(made.values())

@@ -572,7 +572,7 @@ def ledgers(section: Section) -> Table | None:
 
 def figures(section: Section) -> Table | None:
     """What the defenses counted and measured."""
-    lines = section.lines(lambda run: [one.model_dump() for one in run.summary.figures])
+    lines = section.lines(lambda run: run.summary.figures)
     if lines.empty:
         return None
     by = ["setting", "figure", "party", "layer", "message"]

@@ -164,20 +164,20 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
             *notes[:_MOST_NOTES],
             *[f"... and {len(notes) - _MOST_NOTES} more notes in {SUMMARY}"] * (len(notes) > _MOST_NOTES),
         ]
-    lines += _table([one.written() for one in summary.distance_correlation], "Squared distance correlation with the labels.")
+    lines += _table(summary.distance_correlation, "Squared distance correlation with the labels.")
     lines += words.not_run(run)
-    noisy = {one.defense for one in summary.embedding_privacy}
+    noisy = {one.get("defense") for one in summary.embedding_privacy}
     for name, promise in summary.guarantees.items():
         if promise:
             lines += _table([{"promise of": name} | promise.written()], down=True)
         elif name not in noisy:
             lines.append(f"{name} promises nothing{f': {why}' if (why := summary.claims_refused.get(name)) else ''}")
     for noise in summary.embedding_privacy:
-        lines += _table([noise.written()], "Differential privacy of embeddings, given the network.", down=True)
+        lines += _table([noise], "Differential privacy of embeddings, given the network.", down=True)
     if summary.privacy:
         lines += _table([summary.privacy.written()], "Label privacy of the whole run.", down=True)
         lines += ["", words.checked([summary.privacy])]
-    lines += _table([one.written() for one in summary.figures if one.value], "What the defenses counted and measured.")
+    lines += _table([one for one in summary.figures if one.get("value")], "What the defenses counted and measured.")
     widest = max(map(len, lines))
     scroll = ["", f"Lines have up to {widest} characters: less -S {TABLE} scrolls sideways."] if widest > WIDTH else []
     return "\n".join([*lines, *scroll, ""])

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from vflbench import errors
 from vflbench.errors import UserError
 from vflbench.plain_files import open_plain, written_whole
-from vflbench.results.schema import FORMAT, Manifest, Summary
+from vflbench.results.schema import FORMAT, Manifest, Record, Summary
 
 CONFIG = "config.yaml"
 MANIFEST = "manifest.json"
@@ -50,9 +50,6 @@ MARKS = frozenset({CONFIG, MANIFEST, METRICS, SUMMARY, ERROR, LOG, CHECKPOINT})
 RECORDING = "vflbench-messages/"
 """So begins the `format` in manifest.json of recorded messages, which is no run's."""
 
-PAGE_MARK = "<!-- made by vflbench report -->"
-"""Stands near the top of every page of a report, by which later reports know it."""
-
 
 def is_begun(folder: Path) -> bool:
     """Whether a run began in this folder: metrics.csv is written last at the start of a run."""
@@ -72,8 +69,8 @@ def finished_folders(folder: Path) -> list[Path]:
 
 MOST_BYTES = 256_000_000
 """Of any file of a run: some 3 million rows of metrics.csv."""
-MOST_YAML_BYTES, MOST_YAML_VALUES, MOST_YAML_LEVELS = 100_000, 20_000, 40
-"""Of a YAML file: bytes; values, where each alias counts as all that it stands for; lists and mappings in each other."""
+MOST_YAML_BYTES, MOST_YAML_LEVELS, MOST_YAML_ALIASES = 100_000, 40, 20
+"""Of a YAML file: bytes; lists and mappings in each other; names of what stands elsewhere in it, so that it stays small."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was built
 _SPACES = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 
@@ -116,42 +113,24 @@ def read_head(path: Path, most: int) -> str:
 def read_yaml(path: Path) -> tuple[str, Any]:
     """The text of a YAML file, and its content: plain values. Raises as `read_bytes`, and Unreadable for one without end."""
     text = read_bytes(path, MOST_YAML_BYTES).decode("utf-8-sig", "replace")
-    levels = 0
+    levels = aliases = 0
     try:
         for event in yaml.parse(text, _LOADER):  # PyYAML composes by recursion in C
             levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if levels > MOST_YAML_LEVELS:
-                raise ValueError("it is nested too deeply")
-            if isinstance(event, yaml.ScalarEvent) and event.value == "<<":  # which grows before its values are counted
+            aliases += isinstance(event, yaml.AliasEvent)
+            if levels > MOST_YAML_LEVELS or aliases > MOST_YAML_ALIASES:
+                raise ValueError("it is nested too deeply, or has too many aliases")
+            if isinstance(event, yaml.ScalarEvent) and event.value == "<<":  # a check of the text would not see what comes
                 raise ValueError("it merges mappings")
         content = yaml.load(text, _LOADER)  # nosec B506  # one of PyYAML's two safe loaders
-        if _values_in(content, {}) > MOST_YAML_VALUES:
-            raise ValueError(f"it stands for more than {MOST_YAML_VALUES:,} values")
+        json.dumps(content, default=str)  # refuses what contains itself
         return text, content
-    except (
-        ValueError,
-        TypeError,
-        RecursionError,
-        yaml.YAMLError,
-    ) as error:  # such as a date that is none, or a list for a key
-        problem = "it contains itself" if isinstance(error, RecursionError) else error
-        raise Unreadable(path, " ".join(str(problem).split())) from error
-
-
-def _values_in(node: Any, known: dict[int, int]) -> int:
-    """How many values it stands for: each alias counts as all that it names. RecursionError: it is without end."""
-    if id(node) not in known and isinstance(node, list | dict):
-        parts = node if isinstance(node, list) else node.values()
-        known[id(node)] = 1 + sum(_values_in(part, known) for part in parts)
-    return known.get(id(node), 1)
+    except (ValueError, TypeError, yaml.YAMLError) as error:  # such as a date that is none, or a list for a key
+        raise Unreadable(path, " ".join(str(error).split())) from error
 
 
 _MOST_ERROR = 64_000  # bytes of error.txt
-_R = TypeVar("_R", bound=BaseModel)
-
-
-class _Version(BaseModel):
-    format: int | str | None = None
+_R = TypeVar("_R", bound=Record)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -174,7 +153,7 @@ def read_summary(folder: Path) -> Summary:
 
 def format_of(folder: Path) -> str:
     """The version of its manifest.json, of a run or of recorded messages; empty if it has none."""
-    return str(_parsed(folder / MANIFEST, _Version).format or "")
+    return str(_parsed(folder / MANIFEST, Record).written().get("format") or "")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -203,12 +182,23 @@ def read_error(folder: Path) -> str | None:
 
 
 def _parsed(path: Path, kind: type[_R]) -> _R:
+    """Its texts are printable, also where nothing reads them part by part."""
     try:
-        return kind.model_validate_json(read_bytes(path), strict=True)
-    except ValidationError as error:
+        return kind.model_validate(_printable(json.loads(read_bytes(path))), strict=True)
+    except (ValueError, RecursionError) as error:
+        if not isinstance(error, ValidationError):
+            raise Unreadable(path, error) from error
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise Unreadable(path, f"{place or 'it'} is {shown(repr(first['input']), 60)}: {first['msg'].lower()}") from None
+
+
+def _printable(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {_printable(key): _printable(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_printable(one) for one in node]
+    return errors.shown(node, 20_000) if isinstance(node, str) and not node.isprintable() else node
 
 
 _WITHOUT_EFFECT = ("checkpoint", "hydra", "log_every", "logger", "name", "overwrite")

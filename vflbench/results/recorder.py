@@ -36,7 +36,7 @@ from vflbench.results.folder import (
     recorded_manifest,
 )
 from vflbench.results.loggers import Loggers
-from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Resumed, Summary
+from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Summary
 from vflbench.results.terminal import wrapped
 
 Table = Callable[[Summary, Manifest], str]
@@ -217,7 +217,7 @@ class Recorder:
             for name, old in earlier.versions.items()
             if old != versions.get(name)
         ]
-        again = Resumed(time=self.manifest.start or "", place=place, **({"changed": changed} if changed else {}))
+        again = {"time": self.manifest.start or "", "place": place} | ({"changed": changed} if changed else {})
         self._write(CONFIG, self._config)
         self.note(**facts, start=earlier.start or self.manifest.start, resumed=[*earlier.resumed, again])
         self.loggers.begin(self.folder, self.manifest, partial(self.say, always=True))

@@ -26,7 +26,6 @@ from vflbench.results.folder import (
     LOCK,
     MARKS,
     METRICS,
-    PAGE_MARK,
     PARTS,
     RECORDING,
     SUMMARY,
@@ -38,7 +37,6 @@ from vflbench.results.folder import (
     read_bytes,
     read_config,
     read_error,
-    read_head,
     read_manifest,
     read_summary,
     shown,
@@ -78,7 +76,6 @@ def layers_of(manifest: Manifest, measured: Iterable[tuple[str, str]] = ()) -> L
 AS_RECORDED = "as recorded"
 MOST_FOLDERS = 50
 """Folders within each other in which runs are looked for."""
-_IGNORED = {LOCK, "multirun.yaml", ".gitignore", ".DS_Store"}
 
 
 @dataclass(frozen=True)
@@ -166,8 +163,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Oddity:
-    """A folder or file that is not a finished run. kind: failed | unfinished | unreadable | repeated | recording |
-    foreign.
+    """A folder or file that is not a finished run. kind: failed | unfinished | unreadable | repeated | recording.
 
     reason: printable, in a line.
     """
@@ -178,22 +174,22 @@ class Oddity:
 
 
 def entries(folders: Sequence[Path]) -> Iterator[Run | Oddity]:
-    """All runs and other files in or under these folders, each once, in the order of their names. Reports are left out."""
-    visited: set[Path] = set()
-    for folder in dict.fromkeys(path.resolve() for path in folders):
-        for place, files in _walk(folder):
-            if place in visited:
-                continue
-            visited.add(place)
-            if not _is_run(place, files):
-                yield from (Oddity("foreign", place / f, "no file of a run") for f in files if f not in _IGNORED)
-            else:
-                yield read_run(place)
+    """All runs in or under these folders, each once, in the order of their names."""
+    places = (place for folder in dict.fromkeys(path.resolve() for path in folders) for place in run_folders(folder))
+    yield from map(read_run, dict.fromkeys(places))
 
 
 def run_folders(folder: Path) -> Iterator[Path]:
     """The folders of runs in or under this one, in the order of their names, of which no file is read."""
-    yield from (place for place, files in _walk(folder) if _is_run(place, files))
+    for name, folders, files in os.walk(folder):
+        place, marks = Path(name), MARKS.intersection(files)
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        if len(place.parts) - len(folder.parts) >= MOST_FOLDERS:
+            folders[:] = []
+        if marks or (LOCK in files and (place / HONEST).is_dir()):  # an honest run is made before its run's own files
+            # what a run keeps for itself, its honest run included; a config alone may have come with runs of others
+            folders[:] = [f for f in folders if f != HONEST] if marks == {CONFIG} else []
+            yield place
 
 
 def read_run(folder: Path) -> Run | Oddity:
@@ -223,37 +219,6 @@ def is_recording(folder: Path) -> bool:
     return False
 
 
-def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    top = len(folder.parts)
-    for place, folders, files in os.walk(folder):
-        if len(Path(place).parts) - top >= MOST_FOLDERS:
-            folders[:] = []
-        if _is_report(Path(place), files):
-            files = [f for f in files if f in MARKS]
-            folders[:] = [f for f in folders if f not in ("tables", "figures")]
-        if _is_run(Path(place), files):
-            # what a run keeps for itself, its honest run included; a config alone may have come with runs of others
-            folders[:] = [f for f in folders if f != HONEST] if MARKS.intersection(files) == {CONFIG} else []
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
-        yield Path(place), sorted(files)
-
-
-def _is_run(place: Path, files: Sequence[str]) -> bool:
-    """Whether a folder belongs to a run. One with an adversary does its honest run first, before it writes its own files."""
-    return not MARKS.isdisjoint(files) or (LOCK in files and (place / HONEST).is_dir())
-
-
-def _is_report(place: Path, files: Sequence[str]) -> bool:
-    for name in files:
-        if name.endswith(".html"):
-            with suppress(OSError, Unreadable):
-                if PAGE_MARK in read_head(place / name, 400):
-                    return True
-    return False
-
-
-MANY_RUNS = 200
-"""So many runs are taken without a question only from folders of outputs."""
 _LEFT_OUT = ("failed", "unfinished", "unreadable", "repeated", "recording")
 
 
@@ -286,7 +251,7 @@ class Tree:
 
 
 def read_tree(folders: Sequence[Path]) -> Tree:
-    """Everything in or under these folders, in the order of names; reports made before are left out.
+    """All runs in or under these folders, in the order of names.
 
     Two experiments may hold the same run: it counts in both.
     """
@@ -306,28 +271,6 @@ def read_tree(folders: Sequence[Path]) -> Tree:
         else:
             tree.runs.append(entry)
     return tree
-
-
-def strangers(folders: Iterable[Path]) -> dict[Path, int]:
-    """Folder -> number of runs under it, of those folders that are no outputs tree.
-
-    An outputs tree has its runs right in it or in folders right in it; in the latter case nothing else lies in it but
-    reports, logs (*.log) and hidden files: `.` in a project with an `outputs` folder is none.
-    """
-    counts = {}
-    for folder in dict.fromkeys(path.resolve() for path in folders):
-        runs = list(run_folders(folder))
-        depths = {len(run.relative_to(folder).parts) for run in runs}
-        if depths <= {0, 1} or (depths <= {0, 1, 2} and _holds_runs_alone(folder, runs)):
-            continue
-        counts[folder] = len(runs)
-    return counts
-
-
-def _holds_runs_alone(folder: Path, runs: Sequence[Path]) -> bool:
-    known = {folder / run.relative_to(folder).parts[0] for run in runs if run != folder}
-    others = (path for path in folder.iterdir() if path not in known and not path.name.startswith("."))
-    return all(path.name in ("report", "tables", "figures") or path.suffix in (".log", ".html") for path in others)
 
 
 def rounding(runs: Sequence[Run]) -> str:

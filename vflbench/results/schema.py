@@ -2,7 +2,7 @@
 reads them. Attributes have the names of the keys.
 
 A value that doesn't apply is None: JSON has no nan, so that a nan is written as null. A key that was not written has its
-default; one that isn't listed here is ignored.
+default. Listed here are the keys that something reads; what else is written is kept as it is, for tables and for users.
 """
 
 import math
@@ -25,6 +25,8 @@ Text = Annotated[str, AfterValidator(lambda text: text if text.isprintable() els
 """Printable: results are exchanged, and a name in them must not steer a terminal."""
 Reasons = dict[Text, Text]
 """Attack or defense -> why."""
+Plain = dict[Text, Any]
+"""What nothing reads part by part."""
 Tree = dict[str, dict[str, dict[str, float | None]]]
 """Attack -> message -> layer -> figure."""
 
@@ -32,7 +34,7 @@ Tree = dict[str, dict[str, dict[str, float | None]]]
 class Record(BaseModel):
     """A part of a record."""
 
-    model_config = ConfigDict(extra="ignore", ser_json_inf_nan="null", validate_assignment=True, protected_namespaces=())
+    model_config = ConfigDict(extra="allow", ser_json_inf_nan="null", validate_assignment=True, protected_namespaces=())
 
     def written(self) -> dict[str, Any]:
         """The keys that were written, as plain values."""
@@ -55,29 +57,6 @@ class Interval(Record):
     high: float | None = None
 
 
-class Margin(Interval):
-    """By how much the error of a guess without a message exceeds that of an answer. beats: whether it is surely above 0."""
-
-    beats: bool | None = None
-
-
-class Estimate(Record):
-    """A mean of `count` values and its standard error."""
-
-    mean: float | None = None
-    error: float | None = None
-    count: int = 0
-
-
-class Guesses(Record):
-    """Canaries that were guessed high or low, and how many of these guesses were right."""
-
-    high: int = 0
-    high_right: int = 0
-    low: int = 0
-    low_right: int = 0
-
-
 class Place(Record):
     """What read what where. message: none of a reader of no message."""
 
@@ -95,13 +74,9 @@ class Leak(Place):
     two_sided: Interval = Interval()
     oriented: Interval = Interval()
     batches: int = 0
-    left_out: int = 0
-    guesses: Guesses = Guesses()
     classes: dict[Text, Interval] = {}
     coin: float | None = None
     net: Interval = Interval()
-    candidates: int = 0
-    estimates: dict[str, list[Estimate]] = {}
 
 
 class Rebuilt(Place):
@@ -112,15 +87,13 @@ class Rebuilt(Place):
     batches: int = 0
     notes: dict[Text, int] = {}
     rows: int = 0
-    beats_guesses: dict[Text, Margin] = {}
-    told_apart: bool | None = None
     beats_every_guess: bool | None = None
 
 
 class Reading(Place):
     """What an attack reads, with an interval (`vflbench.metrics.verdict.Reading`). figure: AUC, macro AUC or AMI.
 
-    readings: among how many it was picked. own_columns: what the same attack reads on the party's own columns. because: why
+    own_columns: what the same attack reads on the party's own columns. because: why
     the defenses fall. ceiling: that it is above.
     """
 
@@ -128,7 +101,6 @@ class Reading(Place):
     value: float | None = None
     low: float | None = None
     high: float | None = None
-    readings: int = 0
     own_columns: float | None = None
     level: Text = ""
     because: Text = ""
@@ -171,15 +143,6 @@ class Release(Record):
     epsilon: float | None = None
     times: int | None = None
     mu: float | None = None
-    epochs: int | None = None
-
-
-class Tried(Record):
-    """A lower bound of eps or mu from so many guesses about canaries."""
-
-    guesses: int = 0
-    epsilon_low: float | None = None
-    mu_low: float | None = None
 
 
 class Power(Record):
@@ -201,7 +164,7 @@ class Privacy(Record):
     releases: list[Release] = []
     canaries: int = 0
     confidence: float | None = None
-    tried: dict[Text, Tried] = {}
+    tried: dict[Text, Plain] = {}
     epsilon_low: float | None = None
     epsilon_low_by: Text | None = None
     mu_low: float | None = None
@@ -210,62 +173,11 @@ class Privacy(Record):
     power: list[Power] = []
 
 
-class Noise(Record):
-    """What noise on embeddings promises (`vflbench.run.guarantees.embedding_account`)."""
-
-    party: Text = ""
-    layer: Text = ""
-    defense: Text = ""
-    width: int | None = None
-    mechanism: Text = ""
-    messages: int | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    epsilon_all: float | None = None
-    delta_all: float | None = None
-    exact: bool = False
-    epsilon_exact: float | None = None
-    epsilon_exact_all: float | None = None
-    reason: Text | None = None
-    assumes: Text | None = None
-
-
 class Observed(Record):
     """What recorded messages show against a promise (`vflbench.run.observed_privacy.ObservedPrivacy`)."""
 
-    claimed: float | None = None
-    eps_low: float | None = None
-    confidence: float | None = None
-    odds_factor: float | None = None
-    odds_factor_seen: float | None = None
-    odds_factor_needed: float | None = None
-    features_tell_guess: float | None = None
-    reads_features: bool | None = None
-    rows: int | None = None
-    counted: int | None = None
-    attack: Text = ""
-    assumption: Text = ""
     outcome: Text = ""
     verdict: Text = ""
-
-
-class Dependence(Record):
-    """Squared distance correlation of a layer's embeddings and the labels."""
-
-    party: Text = ""
-    layer: Text = ""
-    visible: bool = False
-    dcor: Interval = Interval()
-
-
-class Figure(Record):
-    """What a defense counted over the run, or measured in the last epoch."""
-
-    party: Text = ""
-    layer: Text = ""
-    message: Text = ""
-    figure: Text = ""
-    value: int | float | None = None
 
 
 class Link(Record):
@@ -295,28 +207,19 @@ class Summary(Record):
 
     epochs: int = 0
     train_auc: float | None = None
-    train_log_loss: float | None = None
     train_accuracy: float | None = None
     test_auc: float | None = None
-    test_log_loss: float | None = None
     test_accuracy: float | None = None
-    validation_auc: float | None = None
-    validation_log_loss: float | None = None
-    validation_accuracy: float | None = None
     test_auc_low: float | None = None
     test_auc_high: float | None = None
     test_positives: int | None = None
     test_negatives: int | None = None
     loss: float | None = None
     first_epoch_loss: dict[str, float | None] = {}
-    leak_auc: Tree = {}
     leak_auc_two_sided: Tree = {}
-    leak_accuracy: Tree = {}
-    leak_ami: Tree = {}
-    leak_macro_auc: Tree = {}
     leaks: list[Leak] = []
     verdict: Verdict = Verdict()
-    distance_correlation: list[Dependence] = []
+    distance_correlation: list[Plain] = []
     reconstructions: list[Rebuilt] = []
     skipped: Reasons = {}
     unscored: Reasons = {}
@@ -324,9 +227,9 @@ class Summary(Record):
     claims_refused: Reasons = {}
     privacy: Privacy | None = None
     observed_privacy: Observed | None = None
-    embedding_privacy: list[Noise] = []
+    embedding_privacy: list[Plain] = []
     failed: Text | None = None
-    figures: list[Figure] = []
+    figures: list[Plain] = []
     bytes_sent: dict[Text, int] = {}
     links: list[Link] = []
     seconds: float | None = None
@@ -351,9 +254,7 @@ class Threat(Record):
     knows: list[Text] = []
     known_rows: int = 0
     hints: int = 0
-    active: bool = False
     level: Text = ""
-    message: Text = ""
     text: Text = ""
     does: Text = ""
 
@@ -368,16 +269,12 @@ class Cheat(Record):
 class Data(Record):
     """The rows of a run, and what else its dataset says of them."""
 
-    model_config = ConfigDict(extra="allow")
-
     fingerprint: Text | None = None
     train_rows: int | None = None
     test_rows: int | None = None
     classes: int | None = None
     train_positive_ratio: float | None = None
     train_class_ratios: list[float] = []
-    ids: int | None = None
-    parties: dict[str, Any] = {}
 
 
 class Model(Record):
@@ -385,14 +282,6 @@ class Model(Record):
 
     test_auc: float | None = None
     train_auc: float | None = None
-
-
-class Resumed(Record):
-    """When a run went on, before which step, and what had changed since it began."""
-
-    time: str = ""
-    place: str = ""
-    changed: list[str] = []
 
 
 class Plugins(Record):
@@ -432,7 +321,7 @@ class Manifest(Record):
     plugins: list[Plugins] = []
     start: str | None = None
     end: str | None = None
-    resumed: list[Resumed] = []
+    resumed: list[Plain] = []
     device: Text | None = None
     threads: int | None = None
     machine: dict[str, Any] = {}

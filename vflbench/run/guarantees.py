@@ -249,7 +249,7 @@ def account(
         ],
         canaries=len(canaries),
         confidence=CONFIDENCE,
-        tried={name: schema.Tried(guesses=tried[name].total, **{proven: bound}) for name, bound in bounds.items()},
+        tried={name: {"guesses": tried[name].total, proven: bound} for name, bound in bounds.items()},
         **dict.fromkeys(("epsilon_low", "epsilon_low_by", "mu_low", "mu_low_by")) | {proven: low, f"{proven}_by": best},
         violated=low is not None and limit is not None and low > limit,
         power=[
@@ -278,7 +278,7 @@ def failure(privacy: schema.Privacy | None) -> str | None:
     )
 
 
-def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> list[schema.Noise]:
+def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> list[schema.Plain]:
     """The embedding_privacy part of summary.json: a row for each party, layer and defense that puts noise on embeddings.
 
     epsilon, delta: of one message about a row's embedding; None if nothing is claimed. reason: why not, or what is unusual.
@@ -288,7 +288,7 @@ def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> li
     such figure (`exact` is False).
     """
     return [
-        schema.Noise(party=party, layer=layer, defense=name, width=sent.width, **vars(release) | _of_all(release, epochs))
+        {"party": party, "layer": layer, "defense": name, "width": sent.width, **vars(release), **_of_all(release, epochs)}
         for (party, layer), sent in claims.items()
         for name, release in sent.releases
     ]

@@ -21,7 +21,7 @@ from vflbench.metrics.leak import CLASS_FIGURES, Leak
 from vflbench.metrics.verdict import reading, strength, worst
 from vflbench.numerics.interval import Interval, auc_interval
 from vflbench.results import schema
-from vflbench.results.schema import OWN_COLUMNS, PROBE, Figure, Link, MetricRow, Summary, Tree, level_of
+from vflbench.results.schema import OWN_COLUMNS, PROBE, Link, MetricRow, Plain, Summary, Tree, level_of
 from vflbench.run.attackers import Attacker
 from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import account, embedding_account, failure, messages_changed, promised, verdict
@@ -326,7 +326,7 @@ def tested(test_auc: float, rows: tuple[int, int] | None) -> dict[str, Any]:
     return ends | {"test_positives": rows[1], "test_negatives": rows[0]}
 
 
-def _over_epochs(measured: Sequence[Figures]) -> list[Figure]:
+def _over_epochs(measured: Sequence[Figures]) -> list[Plain]:
     """Each figure of each party and layer: counts added up over the epochs, measurements of the last epoch."""
     total: dict[tuple[str, str, str, str], float] = {}
     for figures in measured:
@@ -334,6 +334,6 @@ def _over_epochs(measured: Sequence[Figures]) -> list[Figure]:
             key = (figures.party, figures.layer, figures.message, name)
             total[key] = total.get(key, 0) + value if isinstance(value, int) else value
     return [
-        Figure(party=party, layer=layer, message=message, figure=figure, value=value)
+        {"party": party, "layer": layer, "message": message, "figure": figure, "value": value}
         for (party, layer, message, figure), value in total.items()
     ]
