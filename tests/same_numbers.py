@@ -102,7 +102,6 @@ RUNS = {
     "dcor_root": f"{CLICKS} defense=dcor defense.dcor.statistic=root dataset.parties=2",
     "noise_gaussian": f"{CLICKS} defense=embedding_noise",
     "noise_laplace": f"{CLICKS} defense=embedding_noise defense.embedding_noise.mechanism=laplace",
-    "noise_float": f"{CLICKS} defense=embedding_noise defense.embedding_noise.arithmetic=float",
     "noise_of_rows": f"{CLICKS} defense=embedding_noise defense.embedding_noise.memoise=noise",
     "noise_of_messages": f"{CLICKS} defense=embedding_noise defense.embedding_noise.memoise=message",
     "nopeek": f"{CLICKS} defense=nopeek",

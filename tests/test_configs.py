@@ -18,7 +18,7 @@ from vflbench.cli.build import KEYED, SINGLE, build
 from vflbench.cli.components import SETTINGS, build_loggers, component, locate
 from vflbench.cli.sweep import overrides_of_runs
 from vflbench.defenses.base import Defense
-from vflbench.metrics.exposure import Exposure
+from vflbench.metrics.privacy import Exposure
 from vflbench.places import config_folder
 from vflbench.protocols.adversary import Adversary
 from vflbench.report.published import read_experiments

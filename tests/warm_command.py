@@ -108,7 +108,7 @@ def obey(order) -> None:
         for number, (name, mode) in enumerate(zip([os.devnull, *order["files"]], modes, strict=True)):
             os.dup2(os.open(name, mode, 0o600), number)
         if os.environ.pop(SMALL_JUDGE, ""):
-            for name in ("vflbench.metrics.recogniser", "vflbench.run.grade_reconstruction"):
+            for name in ("vflbench.metrics.inversion", "vflbench.run.grade_reconstruction"):
                 importlib.import_module(name)._STEPS = 20
         sys.path[0] = order["cwd"]  # as `python -m` does, and `python -c`
         sys.argv = ["vflbench", *order["arguments"]]

@@ -6,7 +6,7 @@ from vflbench.attacks.norm import Norm
 from vflbench.cli.components import construct
 from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Gradients
-from vflbench.metrics.leakage import class_figures
+from vflbench.metrics.leak import class_figures
 from vflbench.numerics.auc import auc
 
 

@@ -48,7 +48,7 @@ def test_the_promise_is_eps_and_survives_what_comes_after():
             ((name, release),) = Chain({"noise": noise, **after}).claims(8).releases
             assert (name, release.delta) == ("noise", delta)
             assert 0.999 * 0.7 < release.epsilon <= 0.7, mechanism
-            assert "without rounding" in release.assumes
+            assert "least bits" in release.assumes
         assert noise.guarantee() is None  # nothing about labels
 
 
@@ -63,12 +63,12 @@ def visits(defense, h, rng, epochs, change=0.0):
     return torch.stack(messages)
 
 
-@pytest.mark.parametrize(("mechanism", "arithmetic"), [("gaussian", "exact"), ("gaussian", "float"), ("laplace", "float")])
-def test_an_attacker_who_averages_epochs_removes_fresh_noise_and_not_that_of_a_row(rng, mechanism, arithmetic):
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_an_attacker_who_averages_epochs_removes_fresh_noise_and_not_that_of_a_row(rng, mechanism):
     h = torch.nn.functional.normalize(torch.randn(50, 4, generator=rng)) / 2
     errors = {}
     for memoise in ("none", "noise", "message"):
-        defense = EmbeddingNoise(mechanism=mechanism, eps=20.0, memoise=memoise, arithmetic=arithmetic)
+        defense = EmbeddingNoise(mechanism=mechanism, eps=20.0, memoise=memoise)
         errors[memoise] = float((visits(defense, h, rng, 40).mean(dim=0) - h).std() / defense.scale)
     unit = 1 if mechanism == "gaussian" else math.sqrt(2)
     assert errors["none"] < 0.25 * unit
@@ -76,12 +76,11 @@ def test_an_attacker_who_averages_epochs_removes_fresh_noise_and_not_that_of_a_r
     assert errors["message"] == pytest.approx(unit, rel=0.25)
 
 
-@pytest.mark.parametrize("arithmetic", ["exact", "float"])
-def test_an_attacker_who_takes_differences_reads_changes_behind_the_noise_of_a_row(rng, arithmetic):
+def test_an_attacker_who_takes_differences_reads_changes_behind_the_noise_of_a_row(rng):
     """Which is why no eps is claimed of two messages with the same noise; one that is sent again says nothing new."""
     h, change = torch.full((50, 4), 0.1), torch.tensor([0.1, -0.05, 0.0, 0.2])
     for memoise in ("noise", "message"):
-        defense = EmbeddingNoise(eps=0.5, memoise=memoise, arithmetic=arithmetic)
+        defense = EmbeddingNoise(eps=0.5, memoise=memoise)
         first, second = visits(defense, h, rng, 2, change)
         release = Chain({"noise": defense}).claims(4).releases[0][1]
         if memoise == "noise":
@@ -94,7 +93,7 @@ def test_an_attacker_who_takes_differences_reads_changes_behind_the_noise_of_a_r
             assert release.messages(20, 20) == 21  # each prediction has noise of its own
             assert release.after(21, release.delta_after(21)) > release.after(1, release.delta_after(1))
         assert 0.499 < release.epsilon <= 0.5
-    fresh = EmbeddingNoise(eps=0.5, arithmetic=arithmetic)
+    fresh = EmbeddingNoise(eps=0.5)
     first, second = visits(fresh, h, rng, 2, change)
     assert (second - first - change).std() > 10
     assert 1 < Chain({"noise": fresh}).claims(4).releases[0][1].after(20, 4e-5) < 10
@@ -124,44 +123,3 @@ def test_asking_about_other_rows_does_not_tell_the_noise_of_a_row(rng, memoise):
     assert not any(torch.isin(one, trained).any() for one in asked)
     assert not torch.equal(*asked)
     assert torch.equal(defense.embedding(h, drawing(rng, torch.arange(3))), trained)
-
-
-def odd_bits(h, rng, **options):
-    """The share of the messages about an embedding that are small and no multiple of 2^-24; and the messages."""
-    sent = EmbeddingNoise(mechanism="laplace", **options).embedding(torch.full((100_000, 1), h), drawing(rng)).double()
-    return float(((sent.abs() < 0.25) & ((sent * 2**24).frac() != 0)).double().mean()), sent
-
-
-def test_least_bits_tell_embeddings_apart_behind_floating_point_noise_and_not_behind_whole_numbers(rng):
-    """Mironov's attack: 1 plus a single-precision number is a multiple of 2^-24, and small noise alone seldom is."""
-    (of_zero, _), (of_one, _) = (odd_bits(h, rng, arithmetic="float") for h in (0.0, 1.0))
-    assert of_zero > 0.05  # of the messages, so many are sure to be about 0, while eps = 1 and delta = 0 are claimed
-    assert of_one == 0
-    assert "least bits" in EmbeddingNoise(arithmetic="float").claims(1).releases[0][1].assumes
-    grid = EmbeddingNoise(mechanism="laplace").grid
-    for h in (0.0, 1.0):
-        share, sent = odd_bits(h, rng)
-        assert share == 0
-        assert torch.equal(sent * grid.levels, (sent * grid.levels).round())  # every whole number has a chance from both
-
-
-def test_whatever_is_sent_has_the_declared_norm_in_whole_numbers(rng):
-    h = torch.cat([torch.randn(200, 7, generator=rng) * 10.0 ** torch.linspace(-3, 30, 200)[:, None], torch.eye(7)])
-    for order, defense in ((1, EmbeddingNoise(mechanism="laplace", norm=0.3)), (2, EmbeddingNoise(norm=0.3))):
-        q = defense.grid.rounded(h, 0.3, order)
-        sizes = [sum(abs(c) ** order for c in row) for row in q.tolist()]
-        assert max(sizes) <= defense.grid.levels**order
-        assert min(sizes) > 0
-    infinite = defense.embedding(torch.tensor([[math.inf, 0.0], [1.0, 0.0]]), drawing(rng))
-    assert infinite.isfinite().all(dim=1).tolist() == [False, True]
-
-
-def test_the_smallest_and_largest_budgets_have_a_grid():
-    for eps in (1e-6, 1e-3, 0.1, 1.0, 100.0, 1e6):
-        for delta in (1e-15, 1e-6, 0.5, 1 - 1e-9):
-            defense = EmbeddingNoise(eps=eps, delta=delta)
-            assert 1 <= defense.grid.levels <= 2**20
-            assert 1 <= defense.grid.scale <= 2**25
-            assert 0 <= defense.claims(8).releases[0][1].epsilon <= eps * (1 + 1e-9), (eps, delta)
-        laplace = EmbeddingNoise(mechanism="laplace", eps=eps)
-        assert 2 * laplace.grid.levels <= laplace.grid.scale * eps

@@ -21,7 +21,7 @@ from vflbench.defenses.label_dp import (
     response_with_prior,
 )
 from vflbench.errors import UserError
-from vflbench.metrics.exposure import Exposure
+from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
 
 FINE = (torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000  # stands for the unit interval

@@ -10,7 +10,7 @@ from vflbench.defenses.alibi import Alibi
 from vflbench.defenses.chain import Chain, claims_of
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
-from vflbench.metrics.exposure import Exposure
+from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
 
 

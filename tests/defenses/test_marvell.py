@@ -15,8 +15,7 @@ from vflbench.defenses.marvell import Marvell, class_moments, leak_auc_bound
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.facts import BatchHints, ClassShares, Gradients
 from vflbench.messages.view import View
-from vflbench.metrics.exposure import Exposure
-from vflbench.metrics.privacy import holds
+from vflbench.metrics.privacy import Exposure, holds
 from vflbench.numerics.auc import auc
 from vflbench.numerics.class_noise import equalising_noise, full_moments, shared_noise
 from vflbench.numerics.sumkl import solve_target

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from vflbench.metrics.batch import batch_example, batch_figures, matched
+from vflbench.metrics.reconstruction import batch_example, batch_figures, matched
 
 X = torch.tensor([[1, 0, 0, 1], [0, 1, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1]]).double()
 Y = torch.tensor([1.0, 1, -1, -1]).double()

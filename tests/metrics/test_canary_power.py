@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflbench.metrics.canary import Guesses
-from vflbench.metrics.canary_power import canaries_needed, power
+from vflbench.metrics.canary import Guesses, canaries_needed, power
 from vflbench.run.attackers import Canaries
 
 TRIES = 2000

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from vflbench.metrics.dependence import DependenceTable
+from vflbench.metrics.utility import DependenceTable
 from vflbench.numerics.dcor import distance_correlation
 
 PLACE = ("a", "f5", True)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from scipy import stats
 
-from vflbench.metrics.analytic_gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
 from vflbench.metrics.embedding_privacy import (
     Sensitivity,
     binomial_release,
@@ -15,6 +14,7 @@ from vflbench.metrics.embedding_privacy import (
     gaussian_release,
     laplace_release,
 )
+from vflbench.metrics.privacy import gaussian_delta, gaussian_epsilon, gaussian_sigma
 
 
 def least_epsilon(losses, chances, delta):
@@ -140,4 +140,5 @@ def test_messages_compose():
     advanced = 0.1 * math.sqrt(2 * 100 * math.log(1e6)) + 100 * 0.1 * math.expm1(0.1)  # a looser composition
     assert gaussian_epsilon(0.1, 1e-6) < composed < min(10.0, advanced)
     assert composed_epsilon(30.0, 1e-8, 4, 1e-7) == 120.0
+    assert composed_epsilon(1.0, 1e-3, 10, 1e-5) == composed_epsilon(1.0, 1e-3, 1, 1e-4) == math.inf
     assert (gaussian.delta_after(1), gaussian.delta_after(10)) == (1e-6, pytest.approx(2e-5))

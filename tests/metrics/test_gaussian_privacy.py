@@ -5,15 +5,16 @@ import torch
 from scipy import integrate, stats
 
 from vflbench.metrics.canary import Guesses
-from vflbench.metrics.exposure import Exposure
-from vflbench.metrics.gaussian_privacy import (
+from vflbench.metrics.privacy import (
+    Exposure,
     GaussianRelease,
+    Ledger,
+    Release,
     gaussian_auc_ceiling,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_error_floor,
 )
-from vflbench.metrics.privacy import Ledger, Release
 
 
 def test_ceilings_are_those_of_two_normals():
@@ -32,10 +33,10 @@ def test_delta_is_the_largest_excess_of_probability():
         excess, _ = integrate.quad(
             lambda t, mu=mu, e=eps: stats.norm.pdf(t - mu) - math.exp(e) * stats.norm.pdf(t), start, 40
         )
-        assert gaussian_delta(eps, mu) == pytest.approx(excess, rel=1e-5, abs=1e-13)
-        assert gaussian_epsilon(gaussian_delta(eps, mu), mu) == pytest.approx(eps, rel=1e-6)
-    assert gaussian_epsilon(0.9, 0.1) == 0.0
-    assert gaussian_delta(1e5, 1.0) == 0.0
+        assert gaussian_delta(mu, eps) == pytest.approx(excess, rel=1e-5, abs=1e-13)
+        assert gaussian_epsilon(mu, gaussian_delta(mu, eps)) == pytest.approx(eps, rel=1e-6)
+    assert gaussian_epsilon(0.1, 0.9) == 0.0
+    assert gaussian_delta(1.0, 1e5) == 0.0
 
 
 def test_mu_is_spread_over_the_planned_epochs_and_no_more_is_spent_afterwards():
@@ -50,7 +51,7 @@ def test_the_ledger_adds_squares_and_has_no_pure_eps():
     ledger.add("b", GaussianRelease("gaussian", 0.4), seen)
     assert ledger.mu == pytest.approx(0.5)
     assert ledger.epsilon == math.inf
-    assert gaussian_delta(ledger.epsilon_at(1e-6), 0.5) == pytest.approx(1e-6, rel=1e-6)
+    assert gaussian_delta(0.5, ledger.epsilon_at(1e-6)) == pytest.approx(1e-6, rel=1e-6)
     alone = ledger.epsilon_at(1e-6)
     ledger.add("c", Release("randomized_response", 1.0), seen)
     assert ledger.mu is None

@@ -5,8 +5,7 @@ import torch
 from sklearn import metrics
 
 from vflbench.errors import UserError
-from vflbench.metrics.leak import net_of_square
-from vflbench.metrics.leakage import LeakTable, checked_scores, class_figures, two_sided
+from vflbench.metrics.leak import LeakTable, checked_scores, class_figures, net_of_square, two_sided
 from vflbench.numerics.interval import Interval
 
 KEY = ("norm", "gradient", "a", "f5", True)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from vflbench.metrics.line_up import CANDIDATES, LineUp
+from vflbench.metrics.inversion import CANDIDATES, LineUp
 
 
 def squared(answer, truth, pool, line_up):

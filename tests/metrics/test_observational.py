@@ -3,8 +3,16 @@ import math
 import pytest
 import torch
 
-from vflbench.metrics.observational import best_cut, epsilon_low, explained_log_odds, odds_factor_needed, strata, table
-from vflbench.metrics.proxy import better, proxy_scores
+from vflbench.metrics.observational import (
+    best_cut,
+    better,
+    epsilon_low,
+    explained_log_odds,
+    odds_factor_needed,
+    proxy_scores,
+    strata,
+    table,
+)
 
 
 def test_strata_follow_the_order_of_the_chances_and_have_equal_sizes(rng):

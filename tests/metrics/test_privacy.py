@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from vflbench import metrics
-from vflbench.metrics.exposure import Exposure
-from vflbench.metrics.privacy import Ledger, Release, error_floor, leak_auc_ceiling
+from vflbench.metrics.privacy import Exposure, Ledger, Release, error_floor, leak_auc_ceiling
 
 
 def test_one_release_has_the_closed_forms():

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from vflbench.data.digits import Digits
-from vflbench.metrics import recogniser
-from vflbench.metrics.recogniser import Recogniser
+from vflbench.metrics import inversion as recogniser
+from vflbench.metrics.inversion import Recogniser
 
 
 @pytest.fixture(scope="module")

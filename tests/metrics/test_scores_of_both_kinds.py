@@ -7,7 +7,7 @@ import torch
 from vflbench.errors import UserError
 from vflbench.messages.tables import ordered
 from vflbench.metrics.canary import Guesses, guess
-from vflbench.metrics.leakage import LeakTable, class_figures
+from vflbench.metrics.leak import LeakTable, class_figures
 from vflbench.numerics.auc import array_of, auc
 
 KEY = ("norm", "gradient", "a", "f1", True)
@@ -71,7 +71,7 @@ def test_a_table_takes_both(dtype, classes):
 
 
 def test_an_answer_in_numpy_is_still_no_answer_of_an_attack():
-    from vflbench.metrics.leakage import checked_scores
+    from vflbench.metrics.leak import checked_scores
 
     with pytest.raises(UserError, match="must be a tensor"):
         checked_scores(np.zeros(3), 3, attack="norm", layer="f1")

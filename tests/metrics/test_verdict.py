@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from vflbench.metrics.leakage import LeakTable
-from vflbench.metrics.verdict import above, at_levels, reading, worst
+from vflbench.metrics.leak import LeakTable, above, at_levels, reading, worst
 from vflbench.numerics.interval import Interval
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflbench.numerics.stratified_odds import StratifiedTable, _log_weights, _tail
+from vflbench.metrics.observational import StratifiedTable, _log_weights, _tail
 
 
 def of(*strata: tuple[int, int, int, int]) -> StratifiedTable:

@@ -17,7 +17,7 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.metrics.canary import Guesses
-from vflbench.metrics.exposure import Exposure
+from vflbench.metrics.privacy import Exposure
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.report.terminal import final_table

@@ -9,7 +9,7 @@ from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
-from vflbench.metrics.recogniser import Recogniser
+from vflbench.metrics.inversion import Recogniser
 from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.run.grade_reconstruction import ReconstructionGrader as Grader
 

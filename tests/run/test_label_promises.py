@@ -30,9 +30,7 @@ from vflbench.defenses.base import LabelDefense
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
 from vflbench.metrics.canary import Guesses
-from vflbench.metrics.exposure import Exposure
-from vflbench.metrics.gaussian_privacy import gaussian_auc_ceiling
-from vflbench.metrics.privacy import leak_auc_ceiling
+from vflbench.metrics.privacy import Exposure, gaussian_auc_ceiling, leak_auc_ceiling
 from vflbench.numerics.auc import auc
 from vflbench.run.attackers import Canaries
 from vflbench.run.guarantees import account

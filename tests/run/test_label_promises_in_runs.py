@@ -31,7 +31,7 @@ from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
 from vflbench.defenses.marvell import Marvell
-from vflbench.metrics.exposure import Exposure
+from vflbench.metrics.privacy import Exposure
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.parties import LabelParty

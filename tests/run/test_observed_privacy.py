@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from vflbench.metrics.proxy import proxy_scores
+from vflbench.metrics.observational import proxy_scores
 from vflbench.run.observed_privacy import guesses, observed_privacy
 
 

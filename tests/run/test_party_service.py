@@ -203,7 +203,7 @@ def test_no_request_puts_the_same_noise_on_another_row(data, tmp_path):
     """Who asks twice gets the same answer; who goes back to a checkpoint, or begins anew, and asks for another row gets
     noise that was drawn for that.
     """
-    noise, plain = {"embedding_noise": EmbeddingNoise(eps=1.0, arithmetic="float")}, {}
+    noise, plain = {"embedding_noise": EmbeddingNoise(eps=1.0)}, {}
     honest = {row: embedded(seated_and_greeted(data, tmp_path / f"p{row}", plain), [row]) for row in (0, 3)}
     difference = honest[0] - honest[3]
 

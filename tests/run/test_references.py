@@ -12,7 +12,7 @@ from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat
-from vflbench.metrics.leakage import LeakTable
+from vflbench.metrics.leak import LeakTable
 from vflbench.models.wide_deep import WideDeep
 from vflbench.run.grade_scores import FOLLOWED, ProbeRows
 from vflbench.run.settings import Audit, Settings

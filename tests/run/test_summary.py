@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from vflbench.metrics.leakage import Leak
+from vflbench.metrics.leak import Leak
 from vflbench.numerics.interval import Interval
 from vflbench.run.grade_scores import Findings
 from vflbench.run.setup import Epoch

@@ -19,8 +19,8 @@ from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.top_k import TopK
 from vflbench.messages.facts import Gradients
 from vflbench.messages.threat import Threat
-from vflbench.metrics.exposure import Exposure
-from vflbench.metrics.leakage import LeakTable
+from vflbench.metrics.leak import LeakTable
+from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
 from vflbench.protocols.parties import classification_loss
 from vflbench.report.terminal import final_table, result_text

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from vflbench.defenses.marvell import Marvell, leak_auc_bound
-from vflbench.metrics.exposure import Exposure
+from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
 from vflbench.numerics.sumkl import solve_target
 

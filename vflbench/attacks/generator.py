@@ -157,7 +157,7 @@ class Generator(Attack):
                 loss = loss + self.variance * every.var(dim=0).sum()
             if known is not None:
                 loss = loss + self._of_known(network, known, rng)
-            optimizer.lr = self.lr * (1 - step / self.steps)
+            optimizer.param_groups[0]["lr"] = self.lr * (1 - step / self.steps)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(network.parameters(), _LONGEST)

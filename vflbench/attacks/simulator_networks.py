@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import OwnColumns
 from vflbench.models.layers import convolution, linear
+from vflbench.models.optimizers.base import load_state
 from vflbench.numerics.optim import AdamSteps
 from vflbench.numerics.unpaired import Grid
 
@@ -142,7 +143,7 @@ class Learner:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_state(self.optimizer, state["optimizer"])
 
 
 @dataclass

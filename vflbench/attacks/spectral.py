@@ -13,7 +13,6 @@ from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.messages.view import View
 from vflbench.numerics.eigen import leading_components, top_eigenvectors
-from vflbench.numerics.gram import gram
 from vflbench.numerics.logit_direction import gradient_moments, logit_direction, without_loudness
 from vflbench.options import Rank, options
 
@@ -127,7 +126,7 @@ def rising_projection(x: Tensor, u: Tensor) -> Tensor:
 
 def _scatter(centred: Tensor) -> Tensor:
     """X^T X (d, d) in float64, of the type's own products where these stay in its range; in any units."""
-    scatter = gram(centred).double()
+    scatter = (centred.T @ centred).double()
     if _SAFE_RANGE[0] < float(scatter.diagonal().max()) < _SAFE_RANGE[1]:
         return scatter
     scaled = centred.double() / centred.abs().max().clamp_min(torch.finfo(centred.dtype).tiny)

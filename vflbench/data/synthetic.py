@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+from scipy.special import expit
 
 from vflbench.data.base import Dataset
 from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.errors import UserError
-from vflbench.numerics.special import expit
 from vflbench.numerics.system import refuse_too_large
 from vflbench.options import Columns, Fraction, Ids, NonNegativeInt, Range, Rows, options
 

@@ -35,7 +35,7 @@ class Alibi(LabelDefense):
     in a resumed run, and nothing is stored by row. Other defenses get the class with the largest x. In a chain, it must be
     the last of the defenses that change labels.
 
-    Noise is drawn in floating point, as if that were exact: the claim says so (`metrics.arithmetic`). It bounds what
+    Noise is drawn in floating point, as if that were exact: the claim says so (`metrics.privacy`). It bounds what
     messages add about one row's own label, and not what features predict: see `label_dp`.
 
     Source: Malek, Mironov, Prasad, Shilov and Tramer, "Antipodes of Label Differential Privacy: PATE and ALIBI", NeurIPS

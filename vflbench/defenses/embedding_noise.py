@@ -6,15 +6,8 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
-from vflbench.defenses.noise_on_grid import Grid, gaussian_grid, laplace_grid
-from vflbench.metrics.analytic_gaussian import gaussian_sigma
-from vflbench.metrics.embedding_privacy import (
-    Sent,
-    discrete_gaussian_release,
-    gaussian_release,
-    laplace_release,
-)
-from vflbench.numerics.discrete_noise import Bits, DrawnBits, KeyedBits
+from vflbench.metrics.embedding_privacy import Sent, gaussian_release, laplace_release
+from vflbench.metrics.privacy import gaussian_sigma
 from vflbench.numerics.laplace import laplace
 from vflbench.numerics.mixing import derived, mix, uniform
 from vflbench.numerics.noisy_labels import normals
@@ -30,13 +23,9 @@ class EmbeddingNoise(NonLabelDefense):
 
     norm: C, the L2 norm for gaussian and the L1 norm for laplace. eps, delta: of one message about a row; laplace has delta
     = 0. The guarantee is about one row's embedding, given the network: it does not bound what the weights, and through them
-    messages about other rows, reveal about a row. It also holds for h' after any other defense.
+    messages about other rows, reveal about a row. It also holds for h' after any other defense. Noise is drawn in floating
+    point: its least significant bits distinguish embeddings, and the claim says so. The generator is no cryptographic one.
 
-    arithmetic: `exact`: shortened embeddings are rounded towards 0 to whole numbers of steps C / R, so that their norm is at
-    most R. The noise is drawn without rounding from a discrete Gaussian or Laplace distribution of whole numbers. So the
-    guarantee holds for the numbers that actually cross; s is about 7 % larger than with real numbers. Rows that are not
-    finite cross as they are, and stop the run. `float`: floating-point noise, as before; its least significant bits
-    distinguish embeddings, and the claim says so. Neither generator is a cryptographic one.
     memoise: what all messages about a row share. `none`: each message has fresh noise, which averages out over the epochs;
     eps adds up. `noise`: the same noise, computed from the row's id and a 64-bit key, which no average removes; But the
     network changes, and the difference of two messages is exactly that of two embeddings. So no eps is claimed for more than
@@ -47,9 +36,9 @@ class EmbeddingNoise(NonLabelDefense):
     not yet trained on, get fresh messages, which add up.
 
     Source: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018; Dwork et al.,
-    "Calibrating noise to sensitivity in private data analysis", TCC 2006; Canonne, Kamath and Steinke, "The discrete
-    Gaussian for differential privacy", NeurIPS 2020; Mironov, "On significance of the least significant bits for
-    differential privacy", CCS 2012. `message` after the permanent response of Erlingsson et al., "RAPPOR", CCS 2014.
+    "Calibrating noise to sensitivity in private data analysis", TCC 2006; Mironov, "On significance of the least significant
+    bits for differential privacy", CCS 2012. `message` after the permanent response of Erlingsson et al., "RAPPOR", CCS
+    2014.
     """
 
     takes = frozenset({Form.REAL})
@@ -59,22 +48,14 @@ class EmbeddingNoise(NonLabelDefense):
     norm: Length = 1.0
     eps: Eps = 1.0
     delta: Delta = 1e-6
-    arithmetic: Literal["exact", "float"] = "exact"
     memoise: Literal["none", "noise", "message"] = "none"
 
     @property
     def scale(self) -> float:
         """The standard deviation s, or b."""
-        if self.arithmetic == "exact":
-            return self.norm * self.grid.scale / self.grid.levels
         if self.mechanism == "laplace":
             return 2 * self.norm / self.eps
         return gaussian_sigma(2 * self.norm, self.eps, self.delta)
-
-    @property
-    def grid(self) -> Grid:
-        """Whole numbers up to R, and the scale of their noise; of `exact` alone."""
-        return gaussian_grid(self.eps, self.delta) if self.mechanism == "gaussian" else laplace_grid(self.eps)
 
     def __post_init__(self) -> None:
         self._scale = self.scale
@@ -84,24 +65,15 @@ class EmbeddingNoise(NonLabelDefense):
 
     def embedding(self, h: Tensor, context: Context) -> Tensor:
         """h: (n, d)."""
-        fresh = self._exact(h, context) if self.arithmetic == "exact" else self._float(h, context)
+        order = 2 if self.mechanism == "gaussian" else 1
+        length = torch.linalg.vector_norm(h, order, dim=1, keepdim=True)
+        clipped = h * (self.norm / length.clamp_min(self.norm))
+        fresh = torch.add(clipped, self._unit_noise(h, context), alpha=self._scale)
         return self._replayed(fresh, context.ids) if self.memoise == "message" else fresh
 
     def received(self, g: Tensor, h: Tensor, context: Context) -> Tensor:
         """0 for rows whose message was sent before: it does not depend on h."""
         return g.masked_fill(self._again.to(g.device)[:, None], 0.0) if self.memoise == "message" else g
-
-    def _exact(self, h: Tensor, context: Context) -> Tensor:
-        order = 2 if self.mechanism == "gaussian" else 1
-        key = self._row_key(context)
-        bits: Bits = DrawnBits(h.numel(), context.rng) if key is None else KeyedBits(context.ids, h.shape[1], key)
-        return self.grid.noisy(h, self.norm, order, bits, gaussian=self.mechanism == "gaussian")
-
-    def _float(self, h: Tensor, context: Context) -> Tensor:
-        order = 2 if self.mechanism == "gaussian" else 1
-        length = torch.linalg.vector_norm(h, order, dim=1, keepdim=True)
-        clipped = h * (self.norm / length.clamp_min(self.norm))
-        return torch.add(clipped, self._unit_noise(h, context), alpha=self._scale)
 
     def _unit_noise(self, h: Tensor, context: Context) -> Tensor:
         rng, key = context.rng, self._row_key(context)
@@ -146,11 +118,8 @@ class EmbeddingNoise(NonLabelDefense):
         return torch.where(is_row.to(fresh.device)[:, None], stored, fresh)
 
     def sent(self, name: str, before: Sent) -> Sent:
-        exact = self.arithmetic == "exact"
         if self.mechanism == "laplace":
-            release = laplace_release(self.eps, discrete=exact)
-        elif exact:
-            release = discrete_gaussian_release(2 * self.grid.levels, self.grid.scale, self.delta)
+            release = laplace_release(self.eps)
         else:
             release = gaussian_release(2 * self.norm, self._scale, self.delta)
         return before.released(name, release.sharing(self.memoise))

@@ -48,7 +48,7 @@ class LabelDp(LabelDefense):
 
     eps >= 0; at 0 y' is a fair coin (or die), as in `LabelDP`, and a posterior is the prior. Each row's label is randomized
     once: y' is the same in every epoch, also in a resumed run. A row's random numbers follow from its id and a 64-bit key,
-    drawn at the first call, so that no memory per row is needed. Its coins have 53 bits (`metrics.arithmetic`).
+    drawn at the first call, so that no memory per row is needed. Its coins have 53 bits (`metrics.privacy`).
     mechanism: `zero_sum` is computed from y' and such numbers, so it costs no privacy. To the network x_t is y with fresh
     noise of variance T sd^2 whose mean over the epochs was replaced by that of y'. Epochs after the planned T have no noise.
     `lp_2st` uses the model's own prediction for p at the row's first visit, and stores two bytes a row. (Ghazi et al. train

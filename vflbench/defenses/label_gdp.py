@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, LabelDefense
-from vflbench.metrics.gaussian_privacy import GaussianRelease
-from vflbench.metrics.privacy import Guarantee, label_privacy
+from vflbench.metrics.privacy import GaussianRelease, Guarantee, label_privacy
 from vflbench.numerics.mixing import derived
 from vflbench.numerics.noisy_labels import (
     columns_of,

@@ -36,7 +36,7 @@ class Tpsl(LabelDefense):
 
     eps > 0: eps of one message. A row occurs once in an epoch, and T epochs are T eps-DP. Other defenses get the class
     nearest to the noisy label. In a chain, it must be the last of the defenses that change labels. Laplace noise is drawn in
-    floating point, as if that were exact: the claim says so (`metrics.arithmetic`).
+    floating point, as if that were exact: the claim says so (`metrics.privacy`).
 
     Source: Yang, Sun, Yao, Xie and Wang, "Differentially Private Label Protection in Split Learning" (TPSL), 2022
     (arXiv:2203.02073); the formulas as three independent implementations have them, in FederatedScope (two classes), EFLS

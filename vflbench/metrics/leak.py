@@ -1,13 +1,19 @@
-"""What one attack's scores on one layer give away over an epoch, and what a coin would seem to give away."""
+"""What an attack's scores give away over an epoch, what a coin would seem to give away, and the worst attack."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from functools import lru_cache
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
-from vflbench.metrics.canary import Guesses
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflbench.errors import UserError
+from vflbench.metrics.canary import Guesses, guess
+from vflbench.numerics.auc import array_of, auc
 from vflbench.numerics.interval import Estimate, Interval, cut, mean_interval
 
 Key = tuple[str, str, str, str, bool]
@@ -204,3 +210,270 @@ def _within_one(figure: str, interval: Interval) -> Interval:
     if figure == "ami":
         return Interval(interval.mean, interval.low, min(interval.high, 1.0))
     return cut(interval)
+
+
+__all__ = ["CLASS_FIGURES", "Key", "Leak", "LeakTable", "Values", "checked_scores", "class_figures", "two_sided"]
+
+Values: TypeAlias = Tensor | np.ndarray
+"""Of torch, on any device, or of numpy."""
+Several = TypeVar("Several", Tensor, np.ndarray)
+
+
+@dataclass
+class LeakTable:
+    """Collects leak AUCs, and figures of K classes, batch by batch."""
+
+    _batches: dict[Key, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def add(
+        self,
+        key: Key,
+        scores: Values,
+        truth: Values,
+        known: Values | None = None,
+        canary: Values | None = None,
+        candidates: Values | None = None,
+        difference: Values | None = None,
+    ) -> None:
+        """key: (attack, message, party, layer, visible); scores (n,) or (n, 1): higher = more likely positive, or (n, K): a
+        column for each class; truth (n,) classes 0 .. K - 1. known: (k,) places of rows whose label the attacker was told,
+        which don't count. canary: (n,) bool, rows whose label is a coin: scores of two classes are taken for guesses about
+        them, and they count for nothing else. candidates: (n, m) scores along m directions between which, and between whose
+        ends, the attacker can't decide; for two classes.
+
+        Of (n, 2) scores the difference gives the leak AUC; difference: (n,), or any with its order, where it is given.
+        Raises UserError as `checked_scores` does. Arrays are taken for checked.
+        """
+        checked: Any = scores
+        if not isinstance(scores, np.ndarray):
+            checked = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
+        columns = array_of(_checked_candidates(candidates, len(truth), attack=key[0], layer=key[3]))
+        apart = difference if difference is not None or checked.ndim == 1 else between(checked)
+        values, classes = array_of(checked), array_of(truth)
+        several, two = values.ndim == 2, None if apart is None else array_of(apart)
+        two = two if several else values
+        is_canary = None if canary is None else array_of(canary)
+        if known is not None and len(known):
+            asked = np.ones(len(classes), np.bool_)
+            asked[array_of(known)] = False
+            values, classes, columns = values[asked], classes[asked], columns[asked]
+            two = None if two is None else two[asked]
+            is_canary = None if is_canary is None else is_canary[asked]
+        figures: dict[str, Any] = {}
+        if is_canary is not None and bool(is_canary.any()):
+            if two is not None:
+                figures["guesses"] = astuple(guess(two, classes != 0, is_canary))
+                two = two[~is_canary]
+            values, classes, columns = values[~is_canary], classes[~is_canary], columns[~is_canary]
+        if several:
+            figures |= class_figures(values, classes)
+        if two is not None:
+            is_positive = classes != 0
+            positives = int(is_positive.sum())
+            figures |= {"auc": auc(two, is_positive), "positives": positives, "negatives": len(classes) - positives}
+            if columns.shape[1]:
+                figures["candidates"] = [auc(column, is_positive) for column in columns.T]
+        self._batches.setdefault(key, []).append(figures)
+
+    def has(self, attack: str) -> bool:
+        """Whether there is anything about that attack."""
+        return any(key[0] == attack for key in self._batches)
+
+    def leave_out(self, key: Key) -> None:
+        """A batch in which that attack could not be asked."""
+        self._batches.setdefault(key, []).append({})
+
+    def leaks(self) -> list[Leak]:
+        """One entry a key, in the order they first came."""
+        return [leak_of(key, batches) for key, batches in self._batches.items()]
+
+
+def between(scores: Several) -> Several | None:
+    """(n,) by how much class 1 scores above class 0; None for more than two classes. scores: (n, K)."""
+    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else None
+
+
+def checked_scores(scores: Tensor, rows: int, classes: int | None = None, *, attack: str, layer: str) -> Tensor:
+    """(n,) or (n, K) floating-point scores. Raises UserError for scores that are not one finite number a row, or one a row
+    and class: a broken attack must not pass for a harmless one.
+
+    scores: (n,), (n, 1) or (n, K). rows: n. classes: K; None allows any number of columns.
+    """
+    wanted = f"({rows},), or ({rows}, {classes or 'K'}) with a column for each class"
+    if not isinstance(scores, torch.Tensor):
+        problem = f"its scores on {layer} must be a tensor of shape {wanted}, got {type(scores).__name__}"
+        raise UserError(problem, key="attack", value=attack)
+    scores = scores.detach().as_subclass(torch.Tensor)  # a subclass could read what it is compared with
+    shape = tuple(scores.shape)
+    if shape == (rows, 1):
+        scores = scores[:, 0]
+    elif shape != (rows,) and not (len(shape) == 2 and shape[0] == rows and classes in (shape[1], None) and shape[1] > 1):
+        raise UserError(f"its scores on {layer} must have the shape {wanted}, got {shape}", key="attack", value=attack)
+    wrong = int((~scores.isfinite()).sum())
+    if wrong:
+        problem = f"its scores on {layer} must be finite numbers, and {wrong} of {scores.numel()} are not"
+        raise UserError(problem, key="attack", value=attack)
+    return scores if scores.is_floating_point() else scores.double()
+
+
+def _checked_candidates(
+    candidates: Tensor | np.ndarray | None, rows: int, *, attack: str, layer: str
+) -> Tensor | np.ndarray:
+    """(n, m) floating-point scores; (n, 0) where there are none. Raises UserError as `checked_scores` does."""
+    if candidates is None:
+        return np.empty((rows, 0), np.float32)
+    if isinstance(candidates, np.ndarray):
+        return candidates
+    if not isinstance(candidates, torch.Tensor) or candidates.ndim != 2 or len(candidates) != rows:
+        shape = tuple(candidates.shape) if isinstance(candidates, torch.Tensor) else type(candidates).__name__
+        raise UserError(
+            f"its candidates on {layer} must have the shape ({rows}, m), got {shape}", key="attack", value=attack
+        )
+    scores = checked_scores(candidates, rows, attack=attack, layer=layer)
+    return scores[:, None] if scores.ndim == 1 else scores
+
+
+def class_figures(scores: Values, truth: Values) -> dict[str, float]:
+    """accuracy: the share of rows whose highest score is that of their class. ami: the adjusted mutual information of the
+    answer and the classes, 0 for a coin and 1 for an answer that is the classes under any names. macro_auc: the mean, over
+    the classes that have rows here and don't fill them all, of the AUC of a class's scores against the rest; nan for none.
+
+        AMI = (I(answer; y) - E I) / ((H(answer) + H(y)) / 2 - E I),   E I: of random answers with as many rows a class
+
+    scores: (n, K); truth: (n,) classes 0 .. K - 1.
+
+    Source: Vinh, Epps and Bailey, "Information Theoretic Measures for Clusterings Comparison", 2010.
+    """
+    values, classes = array_of(scores), array_of(truth)
+    if not len(classes):
+        return dict.fromkeys(CLASS_FIGURES, math.nan)
+    from sklearn.metrics import adjusted_mutual_info_score  # takes a second to import, which most runs needn't wait
+
+    answer = values.argmax(axis=1)
+    areas = [auc(column, classes == k) for k, column in enumerate(values.T)]
+    defined = [area for area in areas if not math.isnan(area)]
+    return {
+        "accuracy": float((answer == classes).mean()),
+        "ami": float(adjusted_mutual_info_score(classes, answer)),
+        "macro_auc": math.fsum(defined) / len(defined) if defined else math.nan,
+    }
+
+
+CONFIDENCE = 0.95
+NO_MESSAGE = "none"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an attack reads: the figure's name and value, and its interval; `readings`, with how many others it was compared.
+
+    figure: `AUC`, for two classes; for more, `AMI` or `macro AUC`, whichever is stronger.
+    """
+
+    attack: str
+    message: str
+    party: str
+    layer: str
+    figure: str
+    value: float
+    low: float
+    high: float
+    readings: int
+
+
+def worst(leaks: Iterable[Leak], confidence: float = CONFIDENCE) -> Reading | None:
+    """The strongest of the leaks, with an interval for what the strongest of them truly reads; None if there are none.
+
+    Of two classes, a leak reads max(two_sided, net), of more the stronger of AMI and macro AUC; they are compared by
+    `strength`. With K readings in all (two a leak; of m candidates 1 + m), each has a t-interval at the confidence
+    1 - (1 - c) / K. By Bonferroni all hold at once with a probability of at least c, and then
+
+        max_k low_k <= max_k truth_k <= max_k high_k,
+
+    whichever of them was picked. A reading with a single batch has no interval: its high end counts as 1.
+    """
+    leaks = [leak for leak in leaks if leak.batches]
+    count = sum(map(number_of_readings, leaks))
+    readings = [reading(leak, 1 - (1 - confidence) / count, count) for leak in leaks]
+    if not readings:
+        return None
+    first = max(readings, key=lambda one: strength(one.figure, one.value))
+    lows = [strength(one.figure, one.low) for one in readings if not math.isnan(one.low)]
+    highs = [1.0 if math.isnan(one.high) else strength(one.figure, one.high) for one in readings]
+    low, high = (max(lows), max(highs)) if lows else (math.nan, math.nan)
+    ends = {"low": from_strength(first.figure, low), "high": from_strength(first.figure, high)}
+    return Reading(**{**vars(first), **ends})
+
+
+def above(leaks: Sequence[Leak], ceilings: Sequence[float], confidence: float = CONFIDENCE) -> list[tuple[Reading, float]]:
+    """The readings whose simultaneous interval lies above their ceiling, and the ceiling; the strongest first.
+
+    ceilings: of the leak AUC, one for each leak; nan where it has none. With probability `confidence` none is listed
+    wrongly.
+    """
+    pairs = [(leak, height) for leak, height in zip(leaks, ceilings, strict=True) if leak.batches and not leak.of_classes]
+    count = sum(number_of_readings(leak) for leak, _ in pairs)
+    listed = [(reading(leak, 1 - (1 - confidence) / count, count), height) for leak, height in pairs]
+    return sorted(((one, height) for one, height in listed if one.low > height), key=lambda pair: -pair[0].value)
+
+
+def at_levels(leaks: Iterable[Leak], levels: Mapping[str, str], *wanted: str) -> list[Leak]:
+    """Those that count in a verdict on these levels: an attacker sees the layer, and reads a message. levels: attack ->
+    level.
+    """
+    return [leak for leak in leaks if leak.visible and leak.message != NO_MESSAGE and levels[leak.attack] in wanted]
+
+
+def number_of_readings(leak: Leak) -> int:
+    """Two figures, for several candidates one each beside `two_sided`."""
+    return 2 if leak.of_classes else 1 + max(1, leak.candidates)
+
+
+def reading(leak: Leak, confidence: float = CONFIDENCE, readings: int = 1) -> Reading:
+    """What one leak reads, with the t-interval of this confidence over its batches."""
+    place = (leak.attack, leak.message, leak.party, leak.layer)
+    figures = _of_classes(leak, confidence) if leak.of_classes else {"AUC": _of_auc(leak, confidence)}
+    name, interval = max(figures.items(), key=lambda item: strength(item[0], item[1].mean))
+    return Reading(*place, name, interval.mean, interval.low, interval.high, readings)
+
+
+def _of_auc(leak: Leak, confidence: float) -> Interval:
+    """max(two_sided, net); the low ends of both are low ends of the larger truth."""
+    if "auc" not in leak.estimates:
+        folded, net = leak.two_sided, leak.net
+    else:
+        folded = two_sided(cut(leak.estimates["auc"][0].interval(confidence)))
+        if leak.candidates:  # its mean needs the variances of the batches, its ends don't
+            ends = net_of_candidates(leak.estimates["candidates"], 0.0, confidence)
+            net = Interval(leak.net.mean, min(ends.low, leak.net.mean), ends.high)
+        else:
+            net = net_of_square(leak.estimates["square"][0], leak.estimates["oriented"][0], confidence)
+    ends_of = [_largest((getattr(folded, end), getattr(net, end))) for end in ("mean", "low", "high")]
+    return Interval(*ends_of)
+
+
+def _of_classes(leak: Leak, confidence: float) -> dict[str, Interval]:
+    """AMI, and macro AUC folded at 1/2: the names of clusters are arbitrary."""
+    if "ami" not in leak.estimates:
+        return {"AMI": leak.classes["ami"], "macro AUC": two_sided(leak.classes["macro_auc"])}
+    ami, macro_auc = (leak.estimates[name][0].interval(confidence) for name in ("ami", "macro_auc"))
+    return {
+        "AMI": Interval(ami.mean, ami.low, min(ami.high, 1.0)),
+        "macro AUC": two_sided(cut(macro_auc)),
+    }
+
+
+def strength(figure: str, value: float) -> float:
+    """0 for a coin and 1 for the labels: 2 a - 1 of an AUC, AMI as it is. nan, of a figure that is undefined, is weakest."""
+    if math.isnan(value):
+        return -1.0
+    return value if figure == "AMI" else 2 * value - 1
+
+
+def from_strength(figure: str, value: float) -> float:
+    """The figure of that strength."""
+    return value if figure == "AMI" else (1 + value) / 2
+
+
+def _largest(values: Iterable[float]) -> float:
+    return max((v for v in values if not math.isnan(v)), default=math.nan)

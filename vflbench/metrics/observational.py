@@ -1,14 +1,176 @@
 """A lower bound on eps from rows as they are, without canaries: do messages tell more than features do?"""
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.special import gammaln
 from torch import Tensor
 
-from vflbench.numerics.stratified_odds import StratifiedTable
+Counts = NDArray[np.int64]
+_MOST = 60.0  # log odds ratio that no bound exceeds
+_HALVINGS = 28  # to 3e-7
+_LEAST_MASS = 1e-20
+
+
+@dataclass(frozen=True)
+class StratifiedTable:
+    """How many of the rows in two groups are positive, stratum by stratum.
+
+    high, low: (S,) rows of each group. high_positive, low_positive: (S,) the positive ones among them.
+    """
+
+    high: Counts
+    high_positive: Counts
+    low: Counts
+    low_positive: Counts
+
+    @property
+    def rows(self) -> int:
+        """Rows in strata that have both groups and both classes. No other stratum counts."""
+        positive, total = self.high_positive + self.low_positive, self.high + self.low
+        counts = (self.high > 0) & (self.low > 0) & (positive > 0) & (positive < total)
+        return int(total[counts].sum())
+
+    def log_odds_low(self, alpha: float) -> float:
+        """Lower bound on the log odds ratio w of positives in the high group against the low one; 0 if nothing is shown.
+
+            w_low = the largest w >= 0 with P(T >= t) <= alpha,   T = sum over strata of independent
+                    noncentral hypergeometric counts of positives in the high group, given all margins, odds ratio e^w
+
+        Where no exchange of one positive row of the low group for a row of the high group in its stratum multiplies the
+        probability of the labels by more than e^w, the observed t exceeds T's (1 - alpha) quantile with probability at most
+        alpha. Rows need not be independent beyond that (docs/explain/observational.md has the proof).
+
+        Source: Fisher, "The logic of inductive inference", 1935, for the law of T; Rosenbaum, "Observational Studies", 2002,
+        chapter 4, for its use where odds are known up to a factor.
+        """
+        strata = _log_weights(self)
+        observed = int(self.high_positive.sum()) - sum(least for least, _ in strata)
+        weights = [weight for _, weight in strata if len(weight) > 1]
+        if _tail(weights, observed, 0.0) > alpha:
+            return 0.0
+        below, above = 0.0, _MOST
+        for _ in range(_HALVINGS):
+            middle = (below + above) / 2
+            below, above = (middle, above) if _tail(weights, observed, middle) <= alpha else (below, middle)
+        return below
+
+    def log_odds(self) -> tuple[float, float]:
+        """An estimate of the log odds ratio that all strata share, and its standard error; (0, inf) without one.
+
+            e^w = R / Q,   R = sum a d / n,   Q = sum b c / n,   half a row added to each of the two
+
+        a, b: positives and others in the high group; c, d: in the low one; n: rows of the stratum.
+
+        Source: Mantel and Haenszel, 1959; variance of Robins, Breslow and Greenland, "Estimators of the Mantel-Haenszel
+        variance consistent in both sparse data and large-strata limiting models", Biometrics 1986.
+        """
+        n = self.high + self.low
+        full = n > 0
+        a, c, n = self.high_positive[full], self.low_positive[full], n[full]
+        b, d = self.high[full] - a, self.low[full] - c
+        right, wrong = a * d / n, b * c / n
+        r, q = float(right.sum()) + 0.5, float(wrong.sum()) + 0.5
+        if r + q <= 1:
+            return 0.0, math.inf
+        p, rest = (a + d) / n, (b + c) / n
+        variance = (
+            (0.5 + (p * right).sum()) / (2 * r * r)
+            + (0.5 + (p * wrong + rest * right).sum()) / (2 * r * q)
+            + (0.5 + (rest * wrong).sum()) / (2 * q * q)
+        )
+        return math.log(r / q), math.sqrt(float(variance))
+
+
+def _log_weights(table: StratifiedTable) -> list[tuple[int, NDArray[np.float64]]]:
+    """For each stratum, the least count of positives in the high group, and the log weights of it and all larger ones."""
+    strata = []
+    for high, low, positive in zip(table.high, table.low, table.high_positive + table.low_positive, strict=True):
+        least, most = max(0, int(positive - low)), int(min(high, positive))
+        t = np.arange(least, most + 1)
+        strata.append((least, _log_choose(high, t) + _log_choose(low, positive - t)))
+    return strata
+
+
+def _log_choose(n: int, k: Counts) -> NDArray[np.float64]:
+    result: NDArray[np.float64] = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
+    return result
+
+
+def _tail(strata: list[NDArray[np.float64]], observed: int, log_odds: float) -> float:
+    """P(T >= observed), with T counted from its least value; what rounding leaves out counts as if it were in the tail."""
+    start, law = 0, np.ones(1)
+    for weights in strata:
+        exponent = weights + log_odds * np.arange(len(weights))
+        chances = np.exp(exponent - exponent.max())
+        chances /= chances.sum()
+        first, end = _ends(chances)
+        law = np.convolve(law, chances[first:end])
+        start += first
+        first, end = _ends(law)
+        start, law = start + first, law[first:end]
+    return min(1.0, max(0.0, 1.0 - float(law[: max(0, observed - start)].sum())))
+
+
+def _ends(law: NDArray[np.float64]) -> tuple[int, int]:
+    places = np.flatnonzero(law > _LEAST_MASS)
+    return int(places[0]), int(places[-1]) + 1
+
+
+_LEAST_ROWS = 100  # to learn from, below which every row has the same chance
+_LEAST_OF_A_CLASS = 10
+
+
+def proxy_scores(features: Tensor, positive: Tensor, learn: Tensor, ask: Tensor, seed: int) -> dict[str, Tensor]:
+    """Log odds of a positive label by each of two models, learned from the rows `learn`, for the rows `ask`.
+
+    features: (n, d) finite numbers. positive: (n,) bool. learn, ask: (m,), (k,) places of rows, with none in common. Returns
+    `logistic` (standardised features, L2 penalty 1) and `trees` (100 boosted trees of depth 3), (k,) float64 each. Of too
+    few rows or features of none, all scores are 0.
+    """
+    x, asked, y = _finite(features[learn]), _finite(features[ask]), positive[learn].cpu().numpy()
+    fewest = min(y.sum(), (~y).sum())
+    if len(x) < _LEAST_ROWS or fewest < _LEAST_OF_A_CLASS or not x.shape[1] or not len(asked):
+        return {
+            "logistic": torch.zeros(len(asked), dtype=torch.float64),
+            "trees": torch.zeros(len(asked), dtype=torch.float64),
+        }
+    from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    mean, deviation = x.mean(axis=0), x.std(axis=0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    standardised, asked_standardised = (((values - mean) / scale).clip(-20, 20) for values in (x, asked))
+    trees_of = (
+        GradientBoostingClassifier(n_estimators=60, max_depth=3, random_state=seed)
+        if len(x) < 500
+        else HistGradientBoostingClassifier(max_iter=100, max_depth=3, early_stopping=False, random_state=seed)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a logistic regression that stops at its last iteration
+        linear = LogisticRegression(max_iter=300).fit(standardised, y)
+    trees = trees_of.fit(x, y)
+    return {
+        "logistic": torch.from_numpy(np.asarray(linear.decision_function(asked_standardised), dtype=np.float64)),
+        "trees": torch.from_numpy(np.asarray(trees.decision_function(asked), dtype=np.float64)),
+    }
+
+
+def _finite(features: Tensor) -> NDArray[np.float64]:
+    x: NDArray[np.float64] = torch.nan_to_num(features.double(), 0.0, 0.0, 0.0).cpu().numpy()
+    return x
+
+
+def better(scores: Mapping[str, Tensor], positive: Tensor) -> str:
+    """The name of the scores with the least mean logistic loss on these rows. positive: (k,) bool."""
+    y = positive.double()
+    return min(scores, key=lambda name: float((torch.nn.functional.softplus(scores[name]) - y * scores[name]).mean()))
+
 
 _SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 _STRATUM, _MOST_STRATA = 50, 200

@@ -5,14 +5,103 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vflbench.metrics.arithmetic import ALSO_FLOAT, COINS
-from vflbench.metrics.exposure import Exposure
-from vflbench.metrics.gaussian_privacy import (
-    GaussianRelease,
-    gaussian_auc_ceiling,
-    gaussian_epsilon,
-    gaussian_error_floor,
+from scipy.special import log_ndtr
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What an attacker has seen of one row: the number of epochs, and of messages in all of them."""
+
+    epochs: int = 1
+    messages: int = 1
+
+
+_BITS = "random bits that nobody can predict, and the generator of this run is no cryptographic one"
+
+ALSO_FLOAT = (
+    "real numbers: its noise is drawn in floating point, whose least bits may reveal what the proof hides (Mironov, 2012); "
+    f"and {_BITS}"
 )
+BINOMIAL_SAMPLER = (
+    "an exact binomial distribution: its whole numbers are drawn by rejection in floating point, which is near it; and "
+    f"{_BITS}"
+)
+COINS = (
+    "coins of the stated probability: they are drawn with 53 bits, which changes eps by 2^-50 (K - 1 + e^eps) at most for K "
+    f"classes; and {_BITS}"
+)
+
+"""What guarantees of noise assume of arithmetic and of random numbers. Noise that is drawn in floating point has gaps: the
+outcomes that one input can have are not those that another can have, and tell the two apart however much noise there is.
+Source: Mironov, "On significance of the least significant bits for differential privacy", CCS 2012.
+"""
+
+_NORMAL = statistics.NormalDist()
+
+
+@dataclass(frozen=True)
+class GaussianRelease:
+    """Values computed from each label by a mu-GDP mechanism; everything that is sent is computed from them.
+
+    To the best reader two classes of a row, all else being equal, are N(0, 1) and N(mu, 1) at most (Dong, Roth and Su,
+    "Gaussian differential privacy", 2022, Definition 2.6).
+
+    mechanism: its name. mu: of all values together. epochs: the number over which mu is spread, an equal share of mu^2 each;
+    1 where the first epoch spends all. once: whether all epochs use the same noise.
+    """
+
+    mechanism: str
+    mu: float
+    epochs: int = 1
+    once: bool = False
+
+    def mu_after(self, exposure: Exposure) -> float:
+        """mu sqrt(epochs seen / epochs), at most mu: epochs after the planned ones tell nothing new."""
+        return self.mu * math.sqrt(min(1.0, exposure.epochs / self.epochs))
+
+
+def gaussian_auc_ceiling(mu: float) -> float:
+    """Upper bound of the leak AUC: Phi(mu / sqrt(2)), that of N(0, 1) against N(mu, 1)."""
+    return _NORMAL.cdf(mu / math.sqrt(2))
+
+
+def gaussian_error_floor(mu: float) -> float:
+    """Lower bound of the mean of false positive and false negative rate: Phi(-mu / 2)."""
+    return _NORMAL.cdf(-mu / 2)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """The delta for which mu-GDP is (eps, delta)-DP: Phi(mu / 2 - eps / mu) - e^eps Phi(-mu / 2 - eps / mu); so are two unit
+    Gaussians with means mu apart. (dp-accounting has the same number, and takes a second and a half to import.)
+
+    Source: Balle and Wang, ICML 2018, Theorem 8; Dong, Roth and Su, 2022, Corollary 2.13.
+    """
+    first, second = float(log_ndtr(mu / 2 - epsilon / mu)), epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    return math.exp(first) * -math.expm1(min(0.0, second - first)) if first > -700 else 0.0
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The least eps >= 0 with gaussian_delta(mu, eps) <= delta, rounded up in its last bits; 0 < delta < 1."""
+    return _least(lambda epsilon: gaussian_delta(mu, epsilon) <= delta)
+
+
+def gaussian_sigma(distance: float, epsilon: float, delta: float) -> float:
+    """The least sigma that makes embeddings at this L2 distance (eps, delta)-DP, rounded up in its last bits."""
+    return distance * _least(lambda sigma: sigma > 0 and gaussian_delta(1 / sigma, epsilon) <= delta)
+
+
+def _least(holds: Callable[[float], bool]) -> float:
+    """The least number from 0 on that holds, of those from which on all do."""
+    low, high = 0.0, 1.0
+    if holds(low):
+        return low
+    while not holds(high):
+        low, high = high, 2 * high
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
 
 _LARGEST = 20.0  # eps of one release above which the sum is reported for any delta
 
@@ -191,7 +280,7 @@ class Ledger:
         not n times.)
         """
         if self.mu is not None:
-            return gaussian_epsilon(delta, self.mu)
+            return gaussian_epsilon(self.mu, delta)
         counts = [(release.epsilon, count) for _, release, count in self.entries if release.epsilon > 0]
         few = sum(count for _, count in counts) < 2 or max(epsilon for epsilon, _ in counts) > _LARGEST
         if few and not self.gaussian:

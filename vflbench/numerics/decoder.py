@@ -59,7 +59,7 @@ def fit_decoder(
         loss = sum(entropies, predicted.new_zeros(()))
         if numeric.shape[1]:
             loss = loss + (predicted - numeric[chosen]).square().sum(dim=1).mean()
-        optimizer.lr = 2e-3 * (1 - step / steps)
+        optimizer.param_groups[0]["lr"] = 2e-3 * (1 - step / steps)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()

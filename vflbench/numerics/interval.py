@@ -45,7 +45,7 @@ class Estimate:
         """Student's t interval, mean +- t((1 + confidence) / 2, count - 1) error."""
         if self.count < 2:
             return Interval(self.mean, math.nan, math.nan)
-        from vflbench.numerics.special import stdtrit  # 0.1 s to import, not needed to prepare data
+        from scipy.special import stdtrit
 
         half = float(stdtrit(self.count - 1, (1 + confidence) / 2)) * self.error
         return Interval(self.mean, self.mean - half, self.mean + half)
@@ -146,6 +146,6 @@ def least_probability(successes: int, trials: int, alpha: float) -> float:
     """Clopper-Pearson lower bound: the p at which `successes` or more have probability alpha; 0 for no successes."""
     if not successes:
         return 0.0
-    from vflbench.numerics.special import betaincinv
+    from scipy.special import betaincinv
 
     return float(betaincinv(successes, trials - successes + 1, alpha))

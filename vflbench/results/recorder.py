@@ -1,7 +1,6 @@
 """Writes one run's folder; nothing else in a run touches files."""
 
 import csv
-import importlib
 import os
 import sys
 import threading
@@ -91,7 +90,6 @@ class Meter:
         if not shown:
             yield
             return
-        importlib.import_module("vflbench.numerics.special")  # beside another thread, it would load all of scipy's
         is_terminal, over = sys.stderr is not None and sys.stderr.isatty(), threading.Event()
 
         def show() -> None:

@@ -91,7 +91,7 @@ class Rebuilt(Place):
 
 
 class Reading(Place):
-    """What an attack reads, with an interval (`vflbench.metrics.verdict.Reading`). figure: AUC, macro AUC or AMI.
+    """What an attack reads, with an interval (`vflbench.metrics.leak.Reading`). figure: AUC, macro AUC or AMI.
 
     own_columns: what the same attack reads on the party's own columns. because: why
     the defenses fall. ceiling: that it is above.

@@ -24,7 +24,7 @@ from vflbench.messages.round import Facts
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import Unavailable, Undeclared, View
 from vflbench.metrics.canary import Guesses
-from vflbench.metrics.leakage import Key
+from vflbench.metrics.leak import Key
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.numerics.mixing import mix, unmix
 from vflbench.protocols.adversary import Adversary, LabelAdversary

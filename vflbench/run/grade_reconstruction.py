@@ -14,9 +14,7 @@ from vflbench.data.table import LABEL_PARTY, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind
-from vflbench.metrics.inversion import Compared, TableColumns, compare_pictures, compare_tables
-from vflbench.metrics.line_up import LineUp
-from vflbench.metrics.recogniser import Recogniser
+from vflbench.metrics.inversion import Compared, LineUp, Recogniser, TableColumns, compare_pictures, compare_tables
 from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
 from vflbench.numerics.decoder import Decoder, fit_decoder
 from vflbench.numerics.pixels import Area, area_of, put_together

@@ -16,12 +16,10 @@ from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.messages.message import Kind
 from vflbench.messages.round import Facts, PrivateBatch, Round
 from vflbench.messages.threat import Level
-from vflbench.metrics.batch import batch_example, batch_figures
-from vflbench.metrics.dependence import Dependence, DependenceTable
-from vflbench.metrics.leak import Leak
-from vflbench.metrics.leakage import LeakTable, checked_scores
+from vflbench.metrics.leak import Leak, LeakTable, checked_scores
 from vflbench.metrics.probe import probe
-from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable
+from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable, batch_example, batch_figures
+from vflbench.metrics.utility import Dependence, DependenceTable
 from vflbench.numerics.auc import auc
 from vflbench.results.schema import PROBE
 from vflbench.run.attackers import Attacker, AttributeTarget, Lookup, Rows

@@ -7,12 +7,10 @@ from typing import Any
 
 from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense, changes
 from vflbench.defenses.chain import Figures, claims_of
-from vflbench.metrics.canary_power import canaries_needed, power
+from vflbench.metrics.canary import canaries_needed, power
 from vflbench.metrics.embedding_privacy import EmbeddingRelease, Sent
-from vflbench.metrics.exposure import Exposure
-from vflbench.metrics.leak import Leak
-from vflbench.metrics.privacy import THE_LEAK, Ledger, Release, holds
-from vflbench.metrics.verdict import NO_MESSAGE, above, at_levels, worst
+from vflbench.metrics.leak import NO_MESSAGE, Leak, above, at_levels, worst
+from vflbench.metrics.privacy import THE_LEAK, Exposure, Ledger, Release, holds
 from vflbench.results import schema
 from vflbench.results.gate import apart
 from vflbench.results.schema import LEVELS, OWN_COLUMNS, PROBE, REFERENCE, Promise, Reading, base_name

@@ -21,13 +21,14 @@ from vflbench.messages.view import View
 from vflbench.metrics.observational import (
     Cut,
     best_cut,
+    better,
     epsilon_low,
     explained_log_odds,
     odds_factor_needed,
+    proxy_scores,
     strata,
     table,
 )
-from vflbench.metrics.proxy import better, proxy_scores
 from vflbench.numerics.auc import auc
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.results.schema import Observed

@@ -27,7 +27,7 @@ from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.round import Round
 from vflbench.messages.tables import SCORES, ScoredRows, ScoreWriter, named_labels, ordered, read_scores
 from vflbench.messages.threat import Seat
-from vflbench.metrics.leakage import Key, LeakTable, between, checked_scores
+from vflbench.metrics.leak import Key, LeakTable, between, checked_scores
 from vflbench.numerics.auc import array_of
 from vflbench.options import Seed, Steps, options
 from vflbench.results import schema

@@ -16,9 +16,8 @@ from vflbench.defenses.chain import Figures, claims_of
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.messages.wire import Route, Traffic
-from vflbench.metrics.exposure import Exposure
-from vflbench.metrics.leak import CLASS_FIGURES, Leak
-from vflbench.metrics.verdict import reading, strength, worst
+from vflbench.metrics.leak import CLASS_FIGURES, Leak, reading, strength, worst
+from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.interval import Interval, auc_interval
 from vflbench.results import schema
 from vflbench.results.schema import OWN_COLUMNS, PROBE, Link, MetricRow, Plain, Summary, Tree, level_of

@@ -38,7 +38,7 @@ def attach(optimizer: Optimizer, network: nn.Module) -> Stepper:
     """The optimiser of a network. For a network without parameters, one that does nothing."""
     if next(network.parameters(), None) is not None:
         return optimizer.attach(network)
-    return SgdSteps([], lr=0.0)
+    return SgdSteps([{"params": []}], lr=0.0)
 
 
 def load_state(stepper: Stepper, state: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from vflbench.messages.fact import Layers
 from vflbench.messages.peer_facts import Auxiliary, PeerDecoder
 from vflbench.models.base import Bottom
 from vflbench.models.layers import linear
+from vflbench.models.optimizers.base import load_state
 from vflbench.numerics.optim import AdamSteps
 
 _BETAS = (0.5, 0.9)  # of the critic's Adam, as in Gulrajani et al., "Improved training of Wasserstein GANs", 2017
@@ -132,8 +133,8 @@ class Space:
         """state: copies, which this keeps."""
         for name, network in {"pilot": self.pilot, "decoder": self.decoder, "critic": self.critic}.items():
             network.load_state_dict(state[name])
-        self._learner.load_state_dict(state["learner"])
-        self._judge.load_state_dict(state["judge"])
+        load_state(self._learner, state["learner"])
+        load_state(self._judge, state["judge"])
         self.scale = state["scale"].clone()
 
     def _draw(self, most: int | None = None) -> Tensor:

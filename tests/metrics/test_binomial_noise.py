@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflbench.numerics.binomial import hockey_stick, theorem_condition, theorem_epsilon
+from vflbench.metrics.embedding_privacy import hockey_stick, theorem_condition, theorem_epsilon
 
 
 def test_the_theorem_as_written_out_by_hand():
