@@ -166,17 +166,17 @@ CAPS = {
     "vflbench/attacks": 6_025,
     "vflbench/cli": 2_421,
     "vflbench/data": 5_124,
-    "vflbench/defenses": 1_643,
+    "vflbench/defenses": 1_582,
     "vflbench/engines": 629,
     "vflbench/hosts": 1_483,
     "vflbench/messages": 2_461,
     "vflbench/metrics": 1_407,
     "vflbench/models": 1_168,
-    "vflbench/numerics": 2_409,
+    "vflbench/numerics": 1_980,
     "vflbench/protocols": 1_982,
     "vflbench/report": 2_890,
-    "vflbench/results": 1_347,
-    "vflbench/run": 3_518,
+    "vflbench/results": 1_345,
+    "vflbench/run": 3_512,
 }
 
 

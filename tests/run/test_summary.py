@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vflbench.metrics.leak import Leak
-from vflbench.numerics.interval import Interval
+from vflbench.numerics.interval import Estimate, Interval
 from vflbench.run.grade_scores import Findings
 from vflbench.run.setup import Epoch
 from vflbench.run.summary import EPOCHS, trees
@@ -13,7 +13,8 @@ from vflbench.run.summary import EPOCHS, trees
 def leak(party, value, *, visible=True):
     interval = Interval(value, math.nan, math.nan)
     batches = 0 if math.isnan(value) else 5
-    return Leak("norm", "gradient", party, "f2", visible, interval, interval, interval, batches, 0)
+    estimates = {name: [Estimate(interval.mean, math.nan, 1)] for name in ("auc", "square", "oriented")}
+    return Leak("norm", "gradient", party, "f2", visible, interval, interval, interval, batches, 0, estimates=estimates)
 
 
 def test_a_layer_of_several_parties_stands_for_the_attacker_that_learns_most():

@@ -170,7 +170,4 @@ def _caught(guessed: np.ndarray, p: float, q: float, level: float) -> np.ndarray
 
 def _at_least(count: np.ndarray, trials: np.ndarray | int, p: float) -> np.ndarray:
     """P(Bin(trials, p) >= count): I_p(count, trials - count + 1); 1 for count <= 0, and 0 for count > trials."""
-    trials = np.broadcast_to(np.asarray(trials), count.shape)
-    inside = (count > 0) & (count <= trials)
-    tail = betainc(np.where(inside, count, 1), np.where(inside, trials - count + 1, 1), p)
-    return np.where(inside, tail, np.where(count <= 0, 1.0, 0.0))
+    return np.where(count > trials, 0.0, betainc(np.maximum(count, 0), np.maximum(trials - count + 1, 1), p))

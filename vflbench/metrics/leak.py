@@ -121,14 +121,13 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
         estimates |= {figure: [Estimate.of(defined(figure))] for figure in ("ami", "macro_auc")}
     many = bool(classes) and not any("auc" in figures for figures in batches)
     count = len(defined("accuracy")) if many else len(areas)
-    left_out = len(batches) - count
     return Leak(
         *key,
         raw,
         two_sided(raw),
         oriented,
         count,
-        left_out,
+        len(batches) - count,
         sum((Guesses(*figures["guesses"]) for figures in batches if "guesses" in figures), Guesses()),
         classes,
         coin=coin,
@@ -252,19 +251,17 @@ class LeakTable:
         values, classes = array_of(checked), array_of(truth)
         several, two = values.ndim == 2, None if apart is None else array_of(apart)
         two = two if several else values
-        is_canary = None if canary is None else array_of(canary)
-        if known is not None and len(known):
-            asked = np.ones(len(classes), np.bool_)
-            asked[array_of(known)] = False
-            values, classes, columns = values[asked], classes[asked], columns[asked]
-            two = None if two is None else two[asked]
-            is_canary = None if is_canary is None else is_canary[asked]
         figures: dict[str, Any] = {}
-        if is_canary is not None and bool(is_canary.any()):
+        counts = np.ones(len(classes), np.bool_)
+        if known is not None and len(known):
+            counts[array_of(known)] = False
+        if canary is not None and bool((is_canary := array_of(canary))[counts].any()):
             if two is not None:
-                figures["guesses"] = astuple(guess(two, classes != 0, is_canary))
-                two = two[~is_canary]
-            values, classes, columns = values[~is_canary], classes[~is_canary], columns[~is_canary]
+                figures["guesses"] = astuple(guess(two[counts], classes[counts] != 0, is_canary[counts]))
+            counts &= ~is_canary
+        if not counts.all():
+            values, classes, columns = values[counts], classes[counts], columns[counts]
+            two = None if two is None else two[counts]
         if several:
             figures |= class_figures(values, classes)
         if two is not None:
@@ -439,28 +436,20 @@ def reading(leak: Leak, confidence: float = CONFIDENCE, readings: int = 1) -> Re
 
 def _of_auc(leak: Leak, confidence: float) -> Interval:
     """max(two_sided, net); the low ends of both are low ends of the larger truth."""
-    if "auc" not in leak.estimates:
-        folded, net = leak.two_sided, leak.net
+    folded = two_sided(cut(leak.estimates["auc"][0].interval(confidence)))
+    if leak.candidates:  # its mean needs the variances of the batches, its ends don't
+        ends = net_of_candidates(leak.estimates["candidates"], 0.0, confidence)
+        net = Interval(leak.net.mean, min(ends.low, leak.net.mean), ends.high)
     else:
-        folded = two_sided(cut(leak.estimates["auc"][0].interval(confidence)))
-        if leak.candidates:  # its mean needs the variances of the batches, its ends don't
-            ends = net_of_candidates(leak.estimates["candidates"], 0.0, confidence)
-            net = Interval(leak.net.mean, min(ends.low, leak.net.mean), ends.high)
-        else:
-            net = net_of_square(leak.estimates["square"][0], leak.estimates["oriented"][0], confidence)
+        net = net_of_square(leak.estimates["square"][0], leak.estimates["oriented"][0], confidence)
     ends_of = [_largest((getattr(folded, end), getattr(net, end))) for end in ("mean", "low", "high")]
     return Interval(*ends_of)
 
 
 def _of_classes(leak: Leak, confidence: float) -> dict[str, Interval]:
     """AMI, and macro AUC folded at 1/2: the names of clusters are arbitrary."""
-    if "ami" not in leak.estimates:
-        return {"AMI": leak.classes["ami"], "macro AUC": two_sided(leak.classes["macro_auc"])}
     ami, macro_auc = (leak.estimates[name][0].interval(confidence) for name in ("ami", "macro_auc"))
-    return {
-        "AMI": Interval(ami.mean, ami.low, min(ami.high, 1.0)),
-        "macro AUC": two_sided(cut(macro_auc)),
-    }
+    return {"AMI": _within_one("ami", ami), "macro AUC": two_sided(cut(macro_auc))}
 
 
 def strength(figure: str, value: float) -> float:

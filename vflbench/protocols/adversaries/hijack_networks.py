@@ -125,9 +125,8 @@ class Space:
 
     def state(self) -> dict[str, Any]:
         networks = {"pilot": self.pilot, "decoder": self.decoder, "critic": self.critic}
-        saved: dict[str, Any] = {name: network.state_dict() for name, network in networks.items()}
-        learners = {"learner": self._learner.state_dict(), "judge": self._judge.state_dict()}
-        return saved | learners | {"scale": self.scale}
+        saved = {**networks, "learner": self._learner, "judge": self._judge}
+        return {name: one.state_dict() for name, one in saved.items()} | {"scale": self.scale}
 
     def restore(self, state: dict[str, Any]) -> None:
         """state: copies, which this keeps."""
