@@ -165,7 +165,7 @@ CAPS = {
     "vflbench": 371,
     "vflbench/attacks": 6_025,
     "vflbench/cli": 2_421,
-    "vflbench/data": 5_124,
+    "vflbench/data": 5_058,
     "vflbench/defenses": 1_582,
     "vflbench/engines": 629,
     "vflbench/hosts": 1_483,

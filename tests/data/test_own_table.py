@@ -7,7 +7,7 @@ import pytest
 from raw_files import error_of, in_file_order, load, write
 
 from vflbench.data.csv import Csv
-from vflbench.data.own_doubts import looks_like_identifier
+from vflbench.data.own_columns import looks_like_identifier
 from vflbench.data.parquet import Parquet
 
 N = 200
@@ -53,6 +53,12 @@ def test_what_tells_every_row_apart_is_no_feature(tmp_path, name, values, is_fea
     assert (split.facts.get("columns_left_out") == [name]) is not is_feature
     kept = table(tmp_path, {name: values, **SOME}, types={name: "categorical"})
     assert name in features(kept)
+
+
+def test_what_says_where_an_identifier_is_missing_is_no_feature_either(tmp_path):
+    split = table(tmp_path, {"customer_id": ["" if i % 20 == 3 else 1000 + 7 * i for i in range(N)], **SOME})
+    assert features(split) == ("kind",)
+    assert split.facts["columns_left_out"] == ["customer_id", "customer_id.missing"]
 
 
 def test_identifiers_would_teach_labels_by_heart(tmp_path):

@@ -11,9 +11,7 @@ from vflbench.data.alignment import KEY, Alignment, positions_of_shared
 from vflbench.data.base import Dataset, class_rows
 from vflbench.data.encode import Encoding
 from vflbench.data.files import listed
-from vflbench.data.own_columns import COLUMNS_ARE, OwnColumns
-from vflbench.data.own_doubts import case_lines
-from vflbench.data.own_table import class_lines, column_table, note_lines
+from vflbench.data.own_columns import COLUMNS_ARE, OwnColumns, class_lines
 from vflbench.data.party_source import PartySource, side_by_side
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY, RawTable
@@ -80,10 +78,7 @@ class PartyFiles(OwnColumns):
             rows = np.bincount(source.raw.labels, minlength=len(source.class_names)).tolist()
             facts = {**(source.facts or {}), "class_rows": dict(zip(source.class_names, rows, strict=False))}
             lines += [f"party {party}, {len(source.ids):,} rows of {shown(facts.get('path', ''), 200)}", *source.notes]
-            label = str(self.label) if source.class_names else ""
-            read_as = facts.get("read_as", {})
-            lines += column_table(source.raw, facts, label, self.id, self.left_out(source.raw, read_as))
-            lines += note_lines([*self.doubts(source.raw, read_as), *case_lines(facts["class_rows"])])
+            lines += self.table_lines(source.raw, facts, labelled=bool(source.class_names))
         return [*lines, NOT_KEPT]
 
     def file_of(self, party: str) -> str:
