@@ -174,7 +174,7 @@ CAPS = {
     "vflbench/models": 1_168,
     "vflbench/numerics": 1_980,
     "vflbench/protocols": 1_982,
-    "vflbench/report": 2_890,
+    "vflbench/report": 2_801,
     "vflbench/results": 1_345,
     "vflbench/run": 3_512,
 }

@@ -210,12 +210,10 @@ def test_a_table_sorts_by_numbers_and_keeps_what_is_missing_last(chromium, every
         assert shown.page.locator("#runs_criteo_settings th[aria-sort=ascending]").count() == 1
 
 
-def test_a_filter_keeps_lines_with_all_words_and_copies_take_them_alone(chromium, every_kind):
+def test_a_filter_keeps_lines_with_all_words(chromium, every_kind):
     with opened(chromium, every_kind) as shown:
         shown.page.get_by_label("Filter lines of Settings").first.fill("MARVELL 0.16")
         assert column(shown, "runs_criteo_settings", 0) == ["marvell, sumkl 0.16"]
-        text = copied(shown, "runs_criteo_settings", "CSV")
-        assert [line[0] for line in csv.reader(io.StringIO(text))][1:] == ["marvell, sumkl 0.16"]
         shown.page.get_by_label("Filter lines of Settings").first.fill("")
         assert len(column(shown, "runs_criteo_settings", 0)) > 3
 

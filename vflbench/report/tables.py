@@ -15,7 +15,6 @@ from vflbench.numerics.interval import Interval, interval_text
 from vflbench.report import words
 from vflbench.report.group import (
     LEAKS,
-    TITLES,
     Section,
     Setting,
     beside_honest,
@@ -26,10 +25,10 @@ from vflbench.report.group import (
 )
 from vflbench.results.folder import differing, shown
 from vflbench.results.runs import Run, rounding
-from vflbench.results.schema import LEVELS, OWN_COLUMNS, PROBE, Privacy, Reading
+from vflbench.results.schema import LEVELS, PROBE, Privacy, Reading
 
-BETA, COIN, TOLERABLE = 0.5, 0.5, 0.55
-"""The weight of the utility in DCS; the leak AUC of an attack that guesses; the leak that headline numbers allow."""
+BETA, COIN = 0.5, 0.5
+"""The weight of the utility in DCS; the leak AUC of an attack that guesses."""
 _MOST_TEXT, _ON_PAGE, _WIDTH = 2_000, 400, 80  # letters of a cell; lines on the page; columns of a terminal
 _CHOSEN, _MOST_NAMED = ("dataset", "defense", "attack", "adversary"), 12
 _ENDS = ("low", "high")
@@ -86,32 +85,20 @@ class Table:
         return "\n".join(["% needs \\usepackage{booktabs}", *lines, ""]).replace("±", r"$\pm$")
 
     def on_page(self) -> dict[str, Any]:
-        """What the template needs. copies: format -> its lines before, of and after the lines of the table."""
+        """What the template needs. copies: format -> the table as text."""
         kept = self.frame.loc[:, self.texts.ne("-").any().to_numpy()]
         part, left = Table(self.slug, self.title, kept.head(_ON_PAGE), self.note), len(kept) - _ON_PAGE
-        texts = part.texts
-        copies = {
-            "LaTeX": _lines(part.latex(), len(texts), r"\bottomrule"),
-            "CSV": _lines(part.csv(), len(texts)),
-            "Markdown": _lines(part.markdown().split("\n\n")[1] + "\n", len(texts)),
-        }
+        copies = {"LaTeX": part.latex(), "CSV": part.csv(), "Markdown": part.markdown()}
         return {
             "slug": self.slug,
             "title": shown(self.title),
             "note": self.note,
-            "html": texts.to_html(index=False, border=0, table_id=self.slug, justify="unset", max_rows=None),
+            "html": part.texts.to_html(index=False, border=0, table_id=self.slug, justify="unset", max_rows=None),
             "copies": json.dumps(copies).replace("<", "\\u003c"),
             "count": len(self.frame),
             "left": f"{left:,} more lines are in tables/{self.slug}.csv." * (left > 0),
             "is_open": self.is_open,
         }
-
-
-def _lines(text: str, rows: int, end: str = "") -> list[list[str]]:
-    """[head, rows, tail]."""
-    lines = text.rstrip("\n").split("\n")
-    last = lines.index(end) if end else len(lines)
-    return [lines[: last - rows], lines[last - rows : last], lines[last:]]
 
 
 def text_of(cell: Any) -> str:
@@ -154,14 +141,7 @@ def _markdown(text: Any) -> str:
 
 def tables(section: Section) -> list[Table]:
     """Those that have lines, the open ones first."""
-    compare: list[Callable[[Section], Table | None]] = [
-        verdicts,
-        headlines,
-        settings,
-        rebuilt_by_table,
-        strongest,
-        known_labels,
-    ]
+    compare: tuple[Callable[[Section], Table | None], ...] = (verdicts, settings, rebuilt_by_table, known_labels)
     details = (attacks, layers, reconstructions, guarantees, ledgers, figures, cost, links, without_result)
     made = [make(section) for make in (*compare, *details)]
     return [table for table in made if table is not None and len(table.frame)]
@@ -219,38 +199,6 @@ def _named(readings: Iterable[Reading]) -> str:
     """The attacks by their names, the most frequent first."""
     names = [f"{one.attack} on {one.message}s" + (f" ({one.figure})" if one.figure != "AUC" else "") for one in readings]
     return ", ".join(name for name, _ in Counter(names).most_common())
-
-
-def headlines(section: Section) -> Table | None:
-    """A line a defense, of the settings that may be compared."""
-    if section.leak != "leak_auc" or len(section.settings) < 2 or section.settings["is_audit"].all():
-        return None
-    cells = {"utility": section.over_seeds(section.utility), "leak": section.over_seeds("leak_auc"), "dcs": dcs(section)}
-    frame = section.settings.loc[section.front.settings].assign(**cells)
-    lines = []
-    for (defense, adversary), of in frame.groupby(["defense", "adversary"], sort=False):
-        utility, leak, score = (of[name].map(_mean) for name in cells)
-        best = utility[leak <= TOLERABLE].idxmax() if (leak <= TOLERABLE).any() else None
-        top = score.idxmax() if score.notna().any() else None
-        line = {
-            "defense": defense if adversary == "none" else f"{defense}, adversary {adversary}",
-            "settings": len(of),
-            "runs": int(of["seeds"].sum()),
-            f"{TITLES.get(section.utility, section.utility)} at leak <= {TOLERABLE}": best and of.at[best, "utility"],
-            f"setting with leak <= {TOLERABLE}": best or "no setting",
-            "leak surely below": best and bool(of.at[best, "leak"].high <= TOLERABLE),
-            "worst attack": ", ".join(section.worst[section.runs["setting"] == leak.idxmax()].dropna().unique()),
-            f"its {section.titled('leak_auc')}": of.at[leak.idxmax(), "leak"],
-            f"best DCS (beta {BETA})": top and of.at[top, "dcs"],
-            "setting with best DCS": top or "no undefended run to compare",
-        }
-        lines.append(line)
-    note = (
-        f"The largest mean utility among the settings whose mean leak to the worst attack, {section.where}, is at most "
-        f"{TOLERABLE}. Surely: the upper end of the leak's interval is at most {TOLERABLE} as well. Only of "
-        "settings that the same attacks read on the same rows, and whose models learned something. References do not count."
-    )
-    return table(section, "headlines", "Headline numbers", lines, note, is_open=True)
 
 
 def settings(section: Section) -> Table:
@@ -340,27 +288,6 @@ DCS = (
 )
 
 
-def strongest(section: Section) -> Table | None:
-    """What the strongest attack of each level reads of each kind of message, where there are both of both."""
-    seen = section.leaks[section.leaks["visible"] & section.leaks["leak_auc"].notna()]
-    frame, messages = _facts(section, "test_auc", "train_auc"), ("gradient", "embedding")
-    reads = largest(seen, ["level", "message", "setting", "name"])
-    best = reads.map(_mean).groupby(level=[0, 1, 2]).idxmax()
-    for level, knows in zip(LEVELS[:2], ("no labels", "known labels"), strict=True):
-        for message in messages:
-            if (level, message) not in best.index.droplevel(2):
-                return None
-            of = best[level, message]
-            frame[f"{message}s, {knows}"], frame[f"strongest on {message}s, {knows}"] = of.map(reads), of.str[3]
-    references = section.leaks[section.leaks["is_reference"]]
-    for message in messages:
-        of_probe = references[(references["name"] == PROBE) & (references["layer"] == f"{message}s")]
-        frame[f"probe on {message}s"] = largest(of_probe, ["setting"])
-    frame["own columns"] = largest(references[references["name"].str.endswith(OWN_COLUMNS)], ["setting"])
-    note = f"At the visible layer where the attack reads most. {_MEANS} Of the attack with the largest mean."
-    return table(section, "strongest", "The strongest attack on each kind of message", frame, note, is_open=True)
-
-
 def known_labels(section: Section) -> Table | None:
     """A line for each setting and message, a column for each number of rows whose labels `completion` knows."""
     nodes = [(name, node or {}) for run in section.runs["run"] for name, node in (run.config.get("attack") or {}).items()]
@@ -442,21 +369,18 @@ def resolved(runs: Sequence[Run], wanted: Sequence[str]) -> tuple[str, ...]:
     heads = (".".join(name.split(".")[:n]) for name in leaves for n in range(1, name.count(".") + 1))
     there = dict.fromkeys([*_CHOSEN, *leaves, *heads])
     vary = [key for key in there if wanted and any(varies(part, key) for part in parts)]
-    named = [key for key in vary if key in _CHOSEN or (key in leaves and not key.endswith("_target_"))]
-    those = f"; these vary: {', '.join(named[:_MOST_NAMED]) or 'none'}{' and more' * (len(named) > _MOST_NAMED)}"
+    those = f"these vary: {', '.join(vary[:_MOST_NAMED]) or 'none'}"
     keys: list[str] = []
     for key in wanted:
         meant = [key] if key in there else [name for name in vary or there if name.endswith(f".{key}")]
-        if len(meant) != 1 or key == "seed":
-            problem = f"no run has this option{nearest(key, [*there, *map(words.short, there)])}{those}"
-            problem = f"it may be {' or '.join(meant[:_MOST_NAMED])}; write the whole key" if meant else problem
-            problem = (
-                f"runs that differ in nothing but the seed are averaged; choose another{those}" if key == "seed" else problem
-            )
+        if len(meant) != 1:
+            problem = f"it may be {' or '.join(meant[:_MOST_NAMED])}; write the whole key"
+            if not meant:
+                problem = f"no run has this option{nearest(key, [*there, *map(words.short, there)])}; {those}"
             raise UserError(problem, key="--by", value=key)
         keys += meant
     if keys and not {*keys} & {*vary}:
-        problem = f"it has one value in the runs of each data set and experiment, so there is nothing to compare{those}"
+        problem = f"it has one value in the runs of each data set and experiment; {those}"
         raise UserError(problem, key="--by", value=",".join(keys))
     return tuple(dict.fromkeys(keys))
 

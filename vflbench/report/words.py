@@ -52,9 +52,7 @@ MORE_BATCHES = "audit.batches=all, or more rows, would tell"
 _WORST_OF_ALL = "the worst of all:"
 NOBODY = "Without a defense"
 HOW_TO = 'the how-to "Which defense should I use?"'
-MOST_DEFENSES, MOST_BASES, MOST_NAMED = 8, 3, 6
-_USEFUL = 0.55
-"""Test AUC from which on a model is called better than a coin, over seeds."""
+MOST_DEFENSES = 8
 _AS_A_GUESS = 0.02
 """So much more than by a guess says nothing where no batch was found."""
 MOST_ENTRIES = 3
@@ -535,50 +533,20 @@ def rank(group: "Setting") -> tuple[bool, float]:
 
 
 def remarks(section: "Section") -> list[str]:
-    """Which defenses lower the leak; of one run or audit what was rebuilt, what was not run, notes; the next step."""
-    lower, run = _lowering(section), section.groups[0].runs[0]
-    if len(section.runs) > 1:
-        lines = [text for text, _ in lower[:MOST_BASES]]
-    else:
+    """Of one run or audit what was rebuilt, what was not run, and notes; where labels leak, the next step."""
+    lines, run = [], section.groups[0].runs[0]
+    if len(section.runs) == 1:
         lines = rebuilt([run]) if run.summary.verdict.worst else []
         lines += [run.summary.observed_privacy.verdict] if run.is_audit and run.summary.observed_privacy else []
         lines += [*not_run(run), *(f"{note[:1].upper()}{note[1:]}." for note in run.manifest.notes)] if run.is_audit else []
-    open_ones = section.runs["run"][section.runs["undefended"] | section.runs["is_audit"]]
-    worsts = [(run, worst) for run in open_ones if (worst := run.summary.verdict.worst)]
+    worsts = [(run, worst) for run in section.runs["run"] if (worst := run.summary.verdict.worst)]
     leaking = [run for run, one in worsts if judged(one.figure, one.low, one.high) is Judgement.LEAK]
-    if not leaking or any(is_lowered for _, is_lowered in lower):
+    if not leaking or not (section.settings["undefended"] | section.settings["is_audit"]).all():
         return lines
     recorded = "messages that were recorded can't be defended afterwards. Train again with a defense, and audit that. "
     recorded *= all(run.is_audit for run in leaking)
     how_to = HOW_TO[:1].upper() + HOW_TO[1:] if recorded else HOW_TO
     return [*lines, f"What to do next: {recorded}{how_to} compares the defenses, and says which to try first."]
-
-
-def _lowering(section: "Section") -> list[tuple[str, bool]]:
-    """(sentence, whether any defense lowers it) for each undefended setting with defended ones of the same data beside it.
-
-    The defenses that lower it with all else equal, that with the lowest reading first. Readings are of the worst attack at
-    any layer that an attacker sees, means over seeds. A model that learned nothing does not count.
-    """
-    groups = [
-        one for one in section.groups if all(w and w.figure == "AUC" for w in (r.summary.verdict.worst for r in one.runs))
-    ]
-    utility = {one.name: mean([run.summary.test_auc for run in one.runs]) for one in groups}
-    data = {one.name: {run.manifest.data.fingerprint for run in one.runs} for one in groups}
-
-    def text(one: "Setting") -> str:
-        return f"{one.name}: AUC {number(worst_of(one))} with test AUC {number(utility[one.name])}"
-
-    made = []
-    for base in (one for one in groups if one.undefended):
-        beside = [one for one in groups if not one.undefended and section.settings.baseline[one.name] == base.name]
-        beside = [one for one in beside if data[one.name] == data[base.name]]
-        lower = [one for one in beside if worst_of(one) < worst_of(base) and not rank(one)[0]]
-        lower = sorted((one for one in lower if not utility[one.name] < _USEFUL), key=worst_of)
-        first = f"What lowers it most, as measured here on the same data: {'; '.join(map(text, lower[:MOST_NAMED]))}"
-        first = first if lower else "No defense that was measured here lowers it with a useful model"
-        made += [(f"{first}. Without a defense, {text(base)}.", bool(lower))] if beside else []
-    return made
 
 
 def knowledge(attack: str, threats: Mapping[str, Threat]) -> str:

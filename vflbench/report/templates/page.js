@@ -1,4 +1,4 @@
-// Tables: a click on a column's head sorts, words in the field filter, and three buttons copy the lines that are shown.
+// Tables: a click on a column's head sorts, words in the field filter, and three buttons copy the table.
 const number = cell => {  // "1,234 (1,200 to 1,268)" is 1234; a missing value is last
   const text = cell.textContent.trim();
   return text === "-" || text === "" ? null : /^[-+]?[\d,]*\.?\d+(e[-+]?\d+)?(?=$| \()/i.test(text) ? parseFloat(text.replaceAll(",", "")) : text;
@@ -61,11 +61,10 @@ for (const table of document.querySelectorAll(".scroll > table")) {
     tools.append(field);
   }
   tools.append(make("span", {class: "soft"}, "copy as"));
-  for (const [name, [before, lines, after]] of Object.entries(copies)) {
+  for (const [name, text] of Object.entries(copies)) {
     const button = make("button", {type: "button", "aria-label": `Copy ${title} as ${name}`}, name);
     button.addEventListener("click", async () => {
-      const text = [...before, ...shown().map(row => lines[rows.indexOf(row)]), ...after, ""].join("\n");
-      said.textContent = await copied(text) ? `${shown().length} lines copied as ${name}` : `this browser doesn't copy: see tables/${table.id}`;
+      said.textContent = await copied(text) ? `copied as ${name}` : `this browser doesn't copy: see tables/${table.id}`;
     });
     tools.append(button);
   }
