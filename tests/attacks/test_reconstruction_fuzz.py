@@ -43,6 +43,12 @@ def test_sums_of_no_batch_that_overflow_the_elimination_are_searched():
     assert not verdict.wrong, instance
 
 
+def test_updates_that_a_grid_swallowed_are_no_proof_of_a_batch_of_zeros():
+    verdict, instance = fuzz.try_one("noisy", 770072376)  # d + 1 rounds, all of them rounded to 0
+    assert not verdict.wrong, instance
+    assert not verdict.claims["unique"]
+
+
 @pytest.fixture
 def lying(monkeypatch):
     """(a function of the search's result) -> the search's results are changed by it."""

@@ -187,6 +187,8 @@ def recover_gram(thetas: np.ndarray, updates: np.ndarray, rules: TrainingRules, 
 
     thetas, updates: (n, d), the models before n rounds and the sums of the others' updates.
     """
+    if len(thetas) > 1 and not updates.any():  # of zeros, or swallowed by a grid
+        return RecoveredGram({"rounds": float(len(thetas))}, note="every update is exactly 0: nothing to solve for was sent")
     if rules.batches > 1:
         return _of_several_batches(thetas, updates, rules)
     rows = rules.others * rules.batch_size if knows_batch_size else None
