@@ -1,5 +1,7 @@
 """Planted rounds of federated logistic regression with the Taylor-approximated loss, for the tests of its reconstruction."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -49,3 +51,41 @@ def is_recovered(recovered, x, y) -> bool:
     if recovered.refusal is not None:
         return False
     return np.array_equal(recovered.alpha, x.T @ x) and np.array_equal(recovered.beta, x.T @ y)
+
+
+def compose(alphas: Sequence[np.ndarray], betas: Sequence[np.ndarray], rate: float) -> tuple[np.ndarray, np.ndarray]:
+    """gamma and eta of one local step on each batch, in this order.
+
+        theta_i = (I - rate/4 alpha_i) theta_{i-1} + rate/2 beta_i
+        I - gamma = prod_{i=n..1} (I - rate/4 alpha_i),   eta = rate/2 sum_i prod_{j=n..i+1} (I - rate/4 alpha_j) beta_i
+
+    alphas: n >= 1 of (d, d); betas: n of (d,). rate: of summed gradients; rate / m for mean ones. Returns ((d, d), (d,)).
+
+    Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", Theorem 1.
+    """
+    d = len(betas[0])
+    product, eta = np.eye(d), np.zeros(d)
+    for alpha, beta in zip(alphas, betas, strict=True):
+        product = product - rate / 4 * (alpha @ product)
+        eta = eta - rate / 4 * (alpha @ eta) + rate / 2 * beta
+    return np.eye(d) - product, eta
+
+
+def expansion_terms(
+    alphas: Sequence[np.ndarray], betas: Sequence[np.ndarray], order: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The first `order` integer terms of the expansion in powers of q = rate / 4.
+
+        gamma / q  = A_1 - q A_2 + q^2 A_3 - ...,    A_k = sum_{i1 < ... < ik} alpha_ik ... alpha_i1
+        eta / (2q) = B_1 - q B_2 + q^2 B_3 - ...,    B_k = sum_{i1 < ... < ik} alpha_ik ... alpha_i2 beta_i1
+
+    Both end with k = n. Integer alphas and betas give integers. Returns (A_k, B_k) for k = 1..order.
+    """
+    d = len(betas[0])
+    expansion = [(np.zeros_like(alphas[0]), np.zeros_like(betas[0])) for _ in range(order)]
+    for alpha, beta in zip(alphas, betas, strict=True):
+        for k in range(order - 1, 0, -1):
+            matrix, vector = expansion[k - 1]
+            expansion[k] = (expansion[k][0] + alpha @ matrix, expansion[k][1] + alpha @ vector)
+        expansion[0] = (expansion[0][0] + alpha @ np.eye(d, dtype=alpha.dtype), expansion[0][1] + beta)
+    return expansion

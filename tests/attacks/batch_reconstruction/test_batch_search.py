@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batch, batches, rounds
+from reconstruction_rounds import batch, batches, compose, rounds
 
 from vflbench.attacks.batch_reconstruction import search as batch_search
-from vflbench.attacks.batch_reconstruction.asynchronous import compose
 from vflbench.attacks.batch_reconstruction.search import SearchOptions, TrainingRules, search, side_by_side
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
 from vflbench.messages.rules import Schema

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batch, batches, gradient, rounds
+from reconstruction_rounds import batch, batches, compose, gradient, rounds
 
-from vflbench.attacks.batch_reconstruction.asynchronous import compose
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.search import SearchOptions, TrainingRules, recover_gram, search
 from vflbench.messages.rules import Schema

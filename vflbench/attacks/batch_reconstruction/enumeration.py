@@ -58,7 +58,7 @@ def bounded_counts(
             yield low
             continue
         if len(free) > 3:
-            solved = _solve(member[:, free], target - member @ low, high[free] - low[free])
+            solved = integers_that_solve(member[:, free], target - member @ low, high[free] - low[free])
             if isinstance(solved, np.ndarray):
                 for n in solved:
                     full = low.copy()
@@ -94,7 +94,7 @@ def _tighten(
         low, high = bottom, top
 
 
-def _solve(member: np.ndarray, target: np.ndarray, most: np.ndarray) -> np.ndarray | int:
+def integers_that_solve(member: np.ndarray, target: np.ndarray, most: np.ndarray) -> np.ndarray | int:
     """All n with 0 <= n <= most and member n = target, (N, g), or, if too many unknowns are free, the index to branch on."""
     order = np.argsort(-most, kind="stable")
     system, pivots = reduced(np.c_[member[:, order], target])

@@ -163,7 +163,7 @@ class TrainingRules:
 
 @dataclass(frozen=True)
 class RecoveredGram:
-    """gram: of the columns `kept`. real_alpha: (d, d) of all columns, unrounded, or None. total, eta: of several local
+    """gram: of the columns `kept`. real_alpha: (d, d) of all columns, unrounded, or None. total: of several local
     batches, or None. note: why gram is None, or lacks columns. assumption: what alpha and beta take for granted beyond the
     rounds and the rules, one sentence, or "" if they are proved. What follows from an assumption is not certain.
     likely: of the columns `likely_columns`, among them ones that the rounds do not determine, if no row has a part in a
@@ -175,7 +175,6 @@ class RecoveredGram:
     kept: np.ndarray | None = None
     real_alpha: np.ndarray | None = None
     total: TotalSums | None = None
-    eta: np.ndarray | None = None
     note: str = ""
     assumption: str = ""
     likely: Gram | None = None
@@ -299,26 +298,18 @@ def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: Training
     if not rules.whole:
         why = "partly shared updates of several local steps are no map of the models"
         return RecoveredGram({"rounds": float(len(thetas))}, note=why)
-    local_map = recover_map(thetas, updates, intermediate=rules.rate / 2 * labelled)
-    figures = {"rounds": float(len(thetas)), **({} if local_map.condition is None else {"condition": local_map.condition})}
-    if local_map.refusal is not None:
-        return RecoveredGram(figures, note=local_map.refusal)
-    total = recover_total(
-        local_map.gamma,
-        local_map.eta,
-        rules.rate,
-        rules.batches,
-        rows=rules.batch_size,
-        reduction=rules.reduction,
-        error=max(local_map.gamma_error.max(), local_map.eta_error.max()),
-    )
-    if total.refusal is not None:
+    fit = recover_map(thetas, updates, intermediate=rules.rate / 2 * labelled)
+    figures = {"rounds": float(len(thetas)), **({} if fit.condition is None else {"condition": fit.condition})}
+    if fit.refusal is not None:
+        return RecoveredGram(figures, note=fit.refusal)
+    rate = rules.rate / (rules.batch_size if rules.reduction == "mean" else 1)
+    error = max(fit.linear_error.max(), fit.constant_error.max())
+    total = recover_total(-fit.linear.T, fit.constant, rate, rules.batches, rows=rules.batch_size, error=error)
+    if total.refusal:
         return RecoveredGram(figures, note=total.refusal)
     gram = Gram(total.alpha_sum, total.beta_sum, rules.batches * rules.batch_size)
     assumption = _joined(total.assumption, rules.assumption)
-    return RecoveredGram(
-        figures, gram, np.arange(thetas.shape[1]), None, total, local_map.eta, note=assumption, assumption=assumption
-    )
+    return RecoveredGram(figures, gram, np.arange(thetas.shape[1]), None, total, note=assumption, assumption=assumption)
 
 
 def _shared(thetas: np.ndarray, updates: np.ndarray) -> np.ndarray:
@@ -421,33 +412,30 @@ def _one_by_one(
         missing = next(part for part in parts if not part.batches)
         note = joined(recovered.note, f"{missing.status}: {missing.note}")
         return SearchResult(figures={**figures, **claims, "unique": 0.0, "told_apart": 0.0}, note=note)
-    rate = rules.rate / (rules.batch_size if rules.reduction == "mean" else 1)
-    both = join_batches(parts[0], parts[1], recovered.total, recovered.eta, rate, most=options.max_batches)
-    pairs, single = both.pairs, both.complete and len(both.pairs) == 1
+    pairs, complete = join_batches(parts[0], parts[1], recovered.total, most=options.max_batches)
+    size = rules.batch_size
     shares = [
-        share_of_ones(replace(part, batches=tuple(batches)))
-        for part, batches in zip(parts, zip(*((pair.first, pair.second) for pair in pairs), strict=True), strict=True)
+        share_of_ones(replace(part, batches=tuple(rows[place] for rows, _ in pairs)))
+        for part, place in zip(parts, (slice(size), slice(size, None)), strict=True)
     ]
-    rows = np.vstack([pairs[0].first, pairs[0].second]).astype(float)
-    labels = np.full(len(rows), np.nan)
-    if pairs[0].first_labels is not None:
-        labels = np.where(rows.any(axis=1), np.concatenate([pairs[0].first_labels, pairs[0].second_labels]), np.nan)
+    rows, labels = pairs[0]
+    single = float(complete and len(pairs) == 1)
     claims = {
         "matches": float(len(pairs)),
-        "proved": float(both.complete),
-        "unique": float(single),
-        "told_apart": float(single),
-        "entries_certain": certain(np.vstack(shares), both.complete),
+        "proved": float(complete),
+        "unique": single,
+        "told_apart": single,
+        "entries_certain": certain(np.vstack(shares), complete),
     }
     return SearchResult(
-        rows,
-        labels,
-        tuple(np.vstack([pair.first, pair.second]).astype(float) for pair in pairs),
-        np.repeat([0.0, 1.0], rules.batch_size),
+        rows.astype(float),
+        np.full(len(rows), np.nan) if labels is None else labels,
+        tuple(rows.astype(float) for rows, _ in pairs),
+        np.repeat([0.0, 1.0], size),
         np.ones(rows.shape[1], dtype=bool),
         np.vstack(shares),
         {**figures, **claims},
-        joined(recovered.note, None if both.labels_fit else "no labels of these rows fit the update"),
+        joined(recovered.note, "no labels of these rows are determined by the update" if labels is None else None),
     )
 
 

@@ -4,9 +4,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batches, gradient
+from reconstruction_rounds import batches, compose, expansion_terms, gradient
 
-from vflbench.attacks.batch_reconstruction.asynchronous import compose, expansion_terms, recover_map, recover_total
+from vflbench.attacks.batch_reconstruction.asynchronous import recover_map, recover_total
 
 
 def differences_of(parts, thetas, rate, mean=False):
@@ -35,9 +35,9 @@ def test_theorem_1():
         differences = differences_of(parts, thetas, rate, mean)
         assert np.allclose(differences, eta - thetas @ gamma.T, atol=1e-13), (n, mean)
         local_map = recover_map(thetas, differences)
-        assert np.allclose(local_map.gamma, gamma, atol=1e-11), (n, mean)
-        assert np.allclose(local_map.eta, eta, atol=1e-11), (n, mean)
-        assert (np.abs(local_map.gamma - gamma) <= 6 * local_map.gamma_error).all(), (n, mean)
+        assert np.allclose(-local_map.linear.T, gamma, atol=1e-11), (n, mean)
+        assert np.allclose(local_map.constant, eta, atol=1e-11), (n, mean)
+        assert (np.abs(local_map.linear.T + gamma) <= 6 * local_map.linear_error.T).all(), (n, mean)
         assert np.allclose(gamma, gamma.T) == (n == 1)
 
 
@@ -76,51 +76,38 @@ def test_over_the_reals_the_batches_are_not_determined():
 def test_the_sums_over_batches_follow_from_updates():
     """For mean gradients the same at m times the rate."""
     m, d = 8, 10
-    rates = ((1, 0.1), (2, 1e-5), (2, 0.01), (2, 0.03), (3, 0.01), (5, 0.003))
-    for (n, rate), mean, seed in product(rates, (False, True), range(4)):
+    for (n, rate), mean, seed in product(((2, 1e-5), (2, 0.01), (2, 0.03), (3, 0.003), (5, 0.001)), (False, True), range(4)):
         case = (n, rate, mean, seed)
-        step, reduction = (rate * m, "mean") if mean else (rate, "sum")
+        step = rate * m if mean else rate
         rng = np.random.default_rng(seed)
         parts = batches(m, d, n, rng)
         alphas, betas = sums(parts)
         thetas = rng.normal(size=(2 * d, d))
         local_map = recover_map(thetas, differences_of(parts, thetas, step, mean))
-        error = float(local_map.gamma_error.max())
-        total = recover_total(local_map.gamma, local_map.eta, step, n, rows=m, reduction=reduction, error=error)
-        assert total.refusal is None, case
+        error = float(local_map.linear_error.max())
+        total = recover_total(-local_map.linear.T, local_map.constant, rate, n, rows=m, error=error)
+        assert not total.refusal, case
         assert np.array_equal(total.alpha_sum, sum(alphas)), case
         assert total.beta_sum is None or np.array_equal(total.beta_sum, sum(betas)), case
-        assert total.beta_sum is not None or rate == 0.03, case
-        if n == 2:
-            assert np.array_equal(total.second, alphas[1] @ alphas[0]), case
-            assert total.beta_sum is None or np.array_equal(total.second_labels, alphas[1] @ betas[0]), case
+        assert total.beta_sum is not None or n > 2 or rate == 0.03, case
 
 
 @pytest.mark.slow
-def test_rounding_is_right_while_the_second_order_term_is_below_one_half_and_the_root_beyond():
-    for m, d, n in ((8, 10, 2), (8, 10, 3), (4, 20, 2)):
-        highest = {"rounding": [], "root": []}
+def test_rounding_is_right_while_the_second_order_term_is_below_one_half():
+    for m, d, n in ((8, 10, 3), (4, 20, 3), (5, 8, 4)):
+        highest = []
         for seed in range(4):
-            rng = np.random.default_rng(seed)
-            alphas, betas = sums(batches(m, d, n, rng))
+            alphas, betas = sums(batches(m, d, n, np.random.default_rng(seed)))
             second = expansion_terms(alphas, betas, 2)[1][0]
             bound = 2 / np.abs((second + second.T) / 2).max()  # rate/4 |second| = 1/2
-            for estimate, right_rates in highest.items():
-                last_right = 0.0
-                for rate in bound * 1.3 ** np.arange(-3, 12):
-                    gamma, eta = compose(alphas, betas, rate)
-                    total = recover_total(gamma, eta, rate, n, rows=m, estimate=estimate)
-                    if total.refusal is not None:
-                        continue
-                    if np.array_equal(total.alpha_sum, sum(alphas)):
-                        last_right = max(last_right, rate / bound)
-                    else:
-                        assert not total.proved
-                        assert estimate == "root"
-                right_rates.append(last_right)
-        # Plain rounding reaches the published bound, up to a third-order term.
-        assert all(0.7 < ratio < 1.4 for ratio in highest["rounding"]), (m, d, n)
-        assert np.median(highest["root"]) > 1.6 * np.median(highest["rounding"]), (m, d, n)
+            last_right = 0.0
+            for rate in bound * 1.3 ** np.arange(-3, 12):
+                total = recover_total(*compose(alphas, betas, rate), rate, n, rows=m)
+                if not total.refusal:
+                    assert np.array_equal(total.alpha_sum, sum(alphas)), (m, d, n, seed, rate)
+                    last_right = max(last_right, rate / bound)
+            highest.append(last_right)
+        assert all(0.7 < ratio < 1.4 for ratio in highest), (m, d, n)  # the published bound, up to a third-order term
 
 
 def test_proved_sums_are_right():
@@ -131,24 +118,17 @@ def test_proved_sums_are_right():
         alphas, betas = sums(batches(6, 8, n, rng, density=rng.uniform(0.2, 0.8)))
         rate = 10 ** rng.uniform(-3, -1)
         total = recover_total(*compose(alphas, betas, rate), rate, n, rows=6)
-        proved += total.proved
-        assert not total.proved or np.array_equal(total.alpha_sum, sum(alphas)), seed
+        proved += (says := not total.refusal and not total.assumption)
+        assert not says or np.array_equal(total.alpha_sum, sum(alphas)), seed
     assert proved >= 10
 
 
-def test_rates_that_hide_the_sums_and_invalid_input_are_refused():
-    rng = np.random.default_rng(1)
-    alphas, betas = sums(batches(8, 10, 2, rng))
-    large = recover_total(*compose(alphas, betas, 0.5), 0.5, 2, rows=8, estimate="root")
-    assert "the rate 0.5 hides the sum of 2 batches" in large.refusal
-    small = recover_total(*compose(alphas, betas, 1e-9), 1e-9, 2, rows=8, error=1e-10)
+def test_rates_that_hide_the_sums_are_refused():
+    alphas, betas = sums(batches(8, 10, 3, np.random.default_rng(1)))
+    large = recover_total(*compose(alphas, betas, 0.5), 0.5, 3, rows=8)
+    assert "the rate 0.5 hides the sum of 3 batches" in large.refusal
+    small = recover_total(*compose(alphas, betas, 1e-9), 1e-9, 3, rows=8, error=1e-10)
     assert "too small for the precision" in small.refusal
-    with pytest.raises(ValueError, match="batch size must be given"):
-        recover_total(np.eye(2), np.ones(2), 0.1, 2, reduction="mean")
-    with pytest.raises(ValueError, match="gamma must be"):
-        recover_total(np.eye(2), np.ones(3), 0.1, 2)
-    with pytest.raises(ValueError, match="rate must be positive"):
-        recover_total(np.eye(2), np.ones(2), 0.0, 2)
 
 
 def test_too_few_rounds_give_no_map():
