@@ -5,8 +5,7 @@ import torch
 from builders import session
 from pydantic import ValidationError
 
-from vflbench.attacks.equation_solving import EquationSolving
-from vflbench.attacks.prediction_message import log_odds, probabilities
+from vflbench.attacks.equation_solving import EquationSolving, log_odds, probabilities
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns, Predictions

@@ -1,19 +1,19 @@
 """Equation solving: other parties' columns from the joint model's predictions."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.equation_solving_ids import fitting_ids
-from vflbench.attacks.equation_solving_linear import Equations, Solved, equations_of, solved
-from vflbench.attacks.equation_solving_newton import newton
-from vflbench.attacks.equation_solving_prior import Guess, guess_of
-from vflbench.attacks.equation_solving_system import System
 from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares, one_hot
-from vflbench.attacks.prediction_message import log_odds, probabilities
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns, Predictions
@@ -21,6 +21,7 @@ from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Seat, Threat
 from vflbench.messages.view import View
+from vflbench.numerics.nearest_in_box import nearest_in_box, singular_rows
 from vflbench.options import Count, Fraction, Range, Rows, Sigma, Steps, options
 
 Decimals = Annotated[int, Range(1, 12)]
@@ -28,6 +29,30 @@ Decimals = Annotated[int, Range(1, 12)]
 
 LAYER = "logits"
 """The layer of answers that are made of predictions."""
+
+ROUNDING = 2.0**-24
+"""Largest relative error of one operation of float32."""
+
+SPREAD = 12**-0.5
+"""Standard deviation of a number of which nothing is known but that it lies in [0, 1]."""
+
+NARROW = 1e-4
+"""A difference of logits that is known up to this counts as an equation."""
+
+_TINY = 1.5e-38  # the smallest number that float32 keeps where denormals are flushed
+_PROBES = 64  # points at which it is tested whether the model is affine; half of them are corners
+_AFFINE = 1e-9  # relative error of float64 that passes for affine
+_MOST_UNKNOWNS, _MOST_WITH_COVARIANCE = 20_000, 3000
+_SHRINK = 1e-2  # of the mean variance, added to a covariance
+
+_SWEEPS = 3  # over the categorical columns, where not all combinations are tried
+_AT_ONCE = 1 << 22  # numbers
+_MISFIT, _OUTSIDE, _FAR = 1e8, 1.0, 1e-4  # weights: of equations, of the box, of the distance from the guess
+_LOOSE = 8.0  # bounds of rounding within which two combinations fit equally well
+
+_HALVINGS = (1.0, 0.5, 0.25, 0.0625)
+_LEAST_DAMPING = 1e-9  # in units of the mean squared slope
+_FARTHER = 1e-9  # by which a start with a misfit as small is chosen for being nearer to the guess
 
 
 @options
@@ -45,22 +70,22 @@ class EquationSolving(Attack):
 
     which is `error_bound`, if nothing changed what the parties sent (stated for model=logistic in float32). If the equations
     contradict one another, or the box, something was changed, and no bound is given. Otherwise `directions_missing` says how
-    many directions are not determined. Without categorical columns the answer then lies at most as far from the truth as the
-    guess does: a projection onto a convex set that holds the truth. Up to `combinations` combinations of ids are all tried,
-    and `matches` is the mean number of those that fit up to rounding. If there are more, each column is searched in turn,
-    from the largest entries of its relaxed vector. `residual`: root mean square of the logits of the answer about the true
-    ones.
+    many directions are not determined. Without categorical columns, and with any prior but normal, the answer then lies at
+    most as far from the truth as the guess does: a projection onto a convex set that holds the truth. Up to `combinations`
+    combinations of ids are all tried, and `matches` is the mean number of those that fit up to rounding. If there are more,
+    each column is searched in turn, from the largest entries of its relaxed vector. `residual`: root mean square of the
+    logits of the answer about the true ones.
 
     message: logits, all of which the label party computes itself; or probabilities as published, where K probabilities give
     K - 1 differences of logits. A probability that float32 or rounding has turned into 0 or 1 leaves an inequality.
     decimals: to which probabilities are rounded before the attacker gets them; it uses the intervals that this leaves.
-    prior: the guess g: zero (the minimum-norm solution, as published), middle (1/2), mean (of auxiliary rows),
-    class_mean (of those of the row's class, which the label party knows), or normal (their mean given the own columns and
-    the class, with distances in their covariance about it). box: the nearest solution within the box; otherwise the
-    nearest of all, clipped. noise: standard deviation of what a defense adds to a logit, as far as the attacker knows; u
-    is then the mean given z under a normal prior around g. nonlinear: where logits are not affine, newton takes steps
-    within the box from the guess and from `restarts` - 1 random points (`attacks.equation_solving_newton`), which is
-    ours and not exact, with each category relaxed to shares of its ids; refuse stops the run.
+    prior: the guess g: zero (the minimum-norm solution, as published), middle (1/2), mean (of auxiliary rows), class_mean
+    (of those of the row's class, which the label party knows), or normal (their mean given the own columns and the class,
+    with distances in their covariance about it). box: the nearest solution within the box; otherwise the nearest of all,
+    clipped. noise: standard deviation of what a defense adds to a logit, as far as the attacker knows; u is then the mean
+    given z under a normal prior around g. nonlinear: where logits are not affine, newton takes steps within the box from the
+    guess and from `restarts` - 1 random points (`newton`), which is ours and not exact, with each category relaxed to shares
+    of its ids; refuse stops the run.
 
     Source: Luo, Wu, Xiao and Ooi, "Feature inference attack on model predictions in vertical federated learning", ICDE 2021,
     section IV-A. The box, inequalities, guesses other than zero, ids and the last case are ours.
@@ -116,29 +141,62 @@ class EquationSolving(Attack):
         n, k, sizes = len(logits), system.numeric, system.cardinalities
         u, ids = guess.mean.clone(), torch.zeros(n, len(sizes), dtype=torch.int32, device=logits.device)
         fits = True
-        missing, bound, fit = (torch.zeros(n, dtype=torch.float64, device=logits.device) for _ in range(3))
+        missing, bound, matches = (torch.zeros(n, dtype=torch.float64, device=logits.device) for _ in range(3))
         for equations in equations_of(system, logits, self.message, self.decimals):
             at = equations.places
-            one = self._solved(equations, guess.rows(at), system.sums())
-            u[at], missing[at], bound[at] = one.u, float(one.missing), one.bound
-            fits &= bool(one.fits.all())
+            u[at], missing[at], bound[at], consistent = self._solved(equations, guess.rows(at), system.sums())
+            fits &= bool(consistent.all())
             if sizes:
-                ids[at], fit[at] = fitting_ids(
-                    *(equations, sizes, one.u[:, k:], guess.mean[at, :k]),
-                    combinations=self.combinations,
-                    tolerance=self.tolerance,
-                )
+                relaxed, first = u[at, k:], guess.mean[at, :k]
+                ids[at], matches[at] = fitting_ids(equations, sizes, relaxed, first, self.combinations, self.tolerance)
                 rest = equations.less(k, one_hot(ids[at], sizes))
-                u[at, :k] = self._solved(rest, guess.rows(at).columns(k), system.sums()[:0, :k]).u
+                u[at, :k] = self._solved(rest, guess.rows(at).columns(k), system.sums()[:0, :k])[0]
         figures = {"directions_missing": float(missing.mean())}
         if bool(bound.isfinite().all()) and fits:
             figures["error_bound"] = float(bound.mean())
-        if sizes and not bool(fit.isnan().any()):
-            figures["matches"] = float(fit.mean())
+        if sizes and not bool(matches.isnan().any()):
+            figures["matches"] = float(matches.mean())
         return u[:, :k], ids, figures, fits
 
-    def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> Solved:
-        return solved(equations, guess, sums, box=self.box, noise=self.noise, tolerance=self.tolerance)
+    def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> tuple[Tensor, float, float, Tensor]:
+        """u = argmin |u - guess|^2 under the equations, and within the box where that is asked for. guess: of the same rows.
+
+        sums: (c, u), further left sides whose right side is 1. With noise, the mean of u given the right sides, under a
+        normal prior around the guess.
+
+        Returns u (m, unknowns) in [0, 1]; the number of directions that the equations leave open; a bound of |u - truth|_2,
+        or inf, if the right sides are those of the model; and whether they can be (m,): False where they contradict one
+        another, or the box, by more than rounding.
+        """
+        c, unknowns, noise = equations.c[equations.equal], equations.c.shape[1], self.noise
+        weight = torch.linalg.matrix_norm(c, 2) if c.numel() else c.new_ones(())
+        left = torch.cat([c, weight * sums])
+        right = torch.cat([equations.right, weight * sums.new_ones(len(equations.places), len(sums))], dim=1)
+        u, s, v = singular_rows(left, self.tolerance)
+        target = right @ u / s  # (m, rank): v x
+        seen = v @ guess.times(v) * guess.spread**2
+        noisy = torch.diag(noise**2 / s.square())
+        step = torch.linalg.solve(seen + noisy, (target - guess.mean @ v.T).T).T if len(s) else target
+        x = guess.mean + guess.spread**2 * step @ guess.times(v).mT
+        missing = unknowns - len(s)
+        bound = math.sqrt(len(c)) * equations.rounding / float(s[-1]) if missing == 0 and len(s) else math.inf
+        off = (x @ c.T - right[:, : len(c)]).norm(dim=1) if noise == 0 else x.new_zeros(len(x))
+        fits = off <= 2 * math.sqrt(max(len(c), 1)) * equations.rounding + 1e-9 * weight
+        if missing == 0 and noise == 0:
+            fits &= ((x >= -bound - 1e-9) & (x <= 1 + bound + 1e-9)).all(dim=1)
+        is_outside = ((x < 0) | (x > 1)).any(dim=1)
+        wide = equations.c[~equations.equal]
+        if self.box and noise == 0 and (missing or len(wide)):
+            size = wide.norm(dim=1).clamp_min(1e-12)
+            low, high = equations.low[:, ~equations.equal] / size, equations.high[:, ~equations.equal] / size
+            wide = wide / size[:, None]
+            value = x @ wide.T
+            chosen = is_outside | ((value < low) | (value > high)).any(dim=1)
+            if bool(chosen.any()):
+                conditions = torch.cat([v, wide])
+                least, most = (torch.cat([target[chosen], edge[chosen]], dim=1) for edge in (low, high))
+                x = x.index_put((chosen.nonzero()[:, 0],), nearest_in_box(x[chosen], conditions, least, most))
+        return x.clamp(0, 1), float(missing), bound, fits
 
     def _by_newton(
         self, model: FlatModel, own: OwnColumns, logits: Tensor, guess: Guess, rng: torch.Generator
@@ -180,3 +238,358 @@ def _note(system: System, figures: dict[str, float], *, fits: bool) -> str:
     if missing == 0:
         return f"the predictions, if nothing changed them, determine all {unknowns} unknown numbers"
     return f"of {unknowns} unknown numbers a row, the predictions leave {missing:g} directions open"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """mean: (n, u) float64, of each row. covariance: (u, u), or None where all numbers count alike."""
+
+    mean: Tensor
+    covariance: Tensor | None = None
+
+    def rows(self, index: Tensor) -> Guess:
+        """Of these rows."""
+        return Guess(self.mean[index], self.covariance)
+
+    def columns(self, count: int) -> Guess:
+        """Of the first so many unknowns."""
+        return Guess(self.mean[:, :count], None if self.covariance is None else self.covariance[:count, :count])
+
+    def times(self, rows: Tensor) -> Tensor:
+        """covariance rows^T, (..., u, r); rows: (..., r, u)."""
+        return rows.mT if self.covariance is None else self.covariance @ rows.mT
+
+    @property
+    def spread(self) -> float:
+        """By which distances are to be multiplied, to be in the units of a column."""
+        return SPREAD if self.covariance is None else 1.0
+
+
+def guess_of(prior: str, model: FlatModel, own: OwnColumns, view: View, rows: int) -> Guess:
+    """A guess of each row.
+
+    zero; middle: 1/2, and of a categorical column the same share for each id; mean of auxiliary rows; class_mean: of
+    those of its class; normal: their mean given the own columns and the class, by a linear regression, and the covariance
+    about it.
+
+    own: of the rows that are guessed. rows: of the auxiliary ones, at most.
+    """
+    sizes, n = model.cardinalities, len(own.numeric)
+    if prior in ("zero", "middle"):
+        is_half = float(prior == "middle")
+        parts = [own.numeric.new_full((n, model.columns), is_half / 2, dtype=torch.float64)]
+        parts += [own.numeric.new_full((n, size), is_half / size, dtype=torch.float64) for size in sizes]
+        return Guess(torch.cat(parts, dim=1))
+    known = view[Auxiliary]
+    numeric, ids = model.joined(known.columns)
+    x = torch.cat([numeric[:rows].double(), one_hot(ids[:rows], sizes)], dim=1)
+    if not len(x):
+        raise UserError("there are no auxiliary rows", key="attack.equation_solving.prior", value=prior)
+    mean = x.mean(dim=0)
+    if prior == "mean":
+        return Guess(mean.expand(n, -1))
+    classes, theirs = view[Labels].classes[:n].long(), known.labels[:rows].long().to(x.device)
+    if prior == "class_mean":
+        means = {k: x[theirs == k] for k in classes.unique().tolist()}
+        return Guess(torch.stack([means[k].mean(dim=0) if len(means[k]) else mean for k in classes.tolist()]))
+    if x.shape[1] > _MOST_WITH_COVARIANCE:
+        problem = f"a covariance of {x.shape[1]} columns and ids is too large; {_MOST_WITH_COVARIANCE} at most"
+        raise UserError(problem, key="attack.equation_solving.prior", value=prior)
+    count = int(torch.cat([classes, theirs]).max()) + 1
+    others = [columns.numeric[:rows].double() for party, columns in known.columns.items() if party not in model.parties]
+    given = torch.cat([*others, one_hot(theirs[:, None], [count])], dim=1)
+    mine = torch.cat([*([own.numeric.double()] if others else []), one_hot(classes[:, None], [count])], dim=1)
+    left, right = x - mean, given - given.mean(dim=0)
+    slope = torch.linalg.solve(_raised(right.T @ right), right.T @ left)  # (given, u)
+    left = left - right @ slope
+    return Guess(mean + (mine - given.mean(dim=0)) @ slope, _raised(left.T @ left / len(x)))
+
+
+def _raised(matrix: Tensor) -> Tensor:
+    """With a hundredth of its mean diagonal entry added to the diagonal."""
+    diagonal = matrix.diagonal()
+    return matrix + torch.diag_embed((_SHRINK * diagonal.mean() + 1e-9).expand(len(diagonal)))
+
+
+@dataclass(frozen=True)
+class System:
+    """Logits of a row as an affine function of what is unknown.
+
+        z_i = offset_i + effects u_i,   u_i = (numeric columns, one-hot vectors of categorical ones)
+
+    effects: (outputs, unknowns) float64. offsets: (n, outputs). numeric: number of numeric columns. cardinalities: of the
+    categorical ones. rounding: bound of the error of a float32 logit about this function, for model=logistic.
+    """
+
+    effects: Tensor
+    offsets: Tensor
+    numeric: int
+    cardinalities: tuple[int, ...]
+    rounding: float
+
+    @classmethod
+    def of(cls, model: FlatModel, own: OwnColumns, rng: torch.Generator) -> System | None:
+        """The equations of a model in float64; None if it is not affine at any of 64 random points, half of them corners.
+
+        own: the label party's columns of the rows. Raises UserError if there are more than 20,000 unknowns.
+        """
+        k, sizes, n, device = model.columns, tuple(model.cardinalities), len(own.numeric), own.numeric.device
+        if k + sum(sizes) > _MOST_UNKNOWNS:
+            held = f"the other parties hold {k} numeric columns and {sum(sizes)} ids together"
+            problem = f"{held}; it solves for {_MOST_UNKNOWNS} at most"
+            raise UserError(problem, key="attack", value="equation_solving")
+        x = F.pad(torch.eye(k, dtype=torch.float64, device=device), (0, 0, 1, sum(sizes)))  # each unknown alone
+        ids = torch.block_diag(torch.empty(1 + k, 0), *(torch.arange(size)[:, None] for size in sizes)).int().to(device)
+        nothing = torch.zeros(len(x), dtype=torch.int64, device=device)
+        at = model.in_parts(x, ids, own.rows(nothing))
+        effects = (at[1:] - at[:1]).T
+        offsets = model.in_parts(x[:1].expand(n, -1), ids[:1].expand(n, -1), own)
+        largest = effects[:, :k].abs().sum(dim=1)  # sums of absolute terms of a logit over the box
+        blocks = effects[:, k:].split(list(sizes), dim=1) if sizes else ()
+        size_of = sum((block.abs().amax(dim=1) for block in blocks), largest).amax()
+        x = torch.rand(_PROBES, k, generator=rng, device=device, dtype=torch.float64)
+        x[_PROBES // 2 :] = x[_PROBES // 2 :].round()
+        drawn = [torch.randint(size, (_PROBES,), generator=rng, device=device) for size in sizes]
+        ids = torch.stack(drawn, dim=1).int() if drawn else torch.empty(_PROBES, 0, dtype=torch.int32, device=device)
+        rows = torch.randint(n, (_PROBES,), generator=rng, device=device)
+        true = model.in_parts(x, ids, own.rows(rows))
+        affine = offsets[rows] + torch.cat([x, one_hot(ids, sizes)], dim=1) @ effects.T
+        if not bool((true - affine).abs().amax() <= _AFFINE * (1 + size_of + true.abs().amax())):
+            return None
+        operations = max(model.numeric, default=0) + own.numeric.shape[1] + len(sizes) + len(model.parties) + 4
+        size_of = size_of + offsets.abs().amax() + _own_size(model, own)
+        return cls(effects, offsets, k, sizes, float(operations * ROUNDING * size_of))
+
+    def sums(self) -> Tensor:
+        """(c, unknowns): each one-hot vector adds up to 1."""
+        ones = [self.effects.new_ones(1, size) for size in self.cardinalities]
+        return torch.block_diag(self.effects.new_empty(0, self.numeric), *ones)
+
+
+def _own_size(model: FlatModel, own: OwnColumns) -> Tensor:
+    """The largest sum of absolute terms that the label party's own numeric columns add to a logit."""
+    k, device = own.numeric.shape[1], own.numeric.device
+    x = torch.zeros(1 + k, model.columns, dtype=torch.float64, device=device)
+    ids = torch.zeros(1 + k, len(model.cardinalities), dtype=torch.int32, device=device)
+    numeric = torch.cat([own.numeric.new_zeros(1, k), torch.eye(k, dtype=own.numeric.dtype, device=device)])
+    at = model.in_parts(x, ids, OwnColumns(numeric, own.categorical[:1].expand(1 + k, -1)))
+    return (at[1:] - at[:1]).abs().sum(dim=0).amax() + at[0].abs().amax()
+
+
+@dataclass(frozen=True)
+class Equations:
+    """What the predictions of some rows say: low <= c u <= high.
+
+    places: (m,) of these rows. c: (r, u) float64, the same for all of them. low, high: (m, r). equal: (r,) bool, where a
+    bound is as good as an equation, whose right side is then (low + high) / 2. rounding: bound of the error of a right side.
+    """
+
+    places: Tensor
+    c: Tensor
+    low: Tensor
+    high: Tensor
+    equal: Tensor
+    rounding: float
+
+    @property
+    def right(self) -> Tensor:
+        """(m, equations)."""
+        return (self.low[:, self.equal] + self.high[:, self.equal]) / 2
+
+    def less(self, numeric: int, known: Tensor) -> Equations:
+        """For the numeric columns alone. known: (m, u - numeric), what is in place of the others."""
+        done = known @ self.c[:, numeric:].T
+        c, low, high = self.c[:, :numeric], self.low - done, self.high - done
+        return Equations(self.places, c, low, high, self.equal, self.rounding)
+
+
+def equations_of(system: System, logits: Tensor, message: str, decimals: int | None) -> Iterator[Equations]:
+    """The equations of groups of rows that have the same left sides.
+
+    logits: (n, outputs) as the label party computed them.
+    """
+    places = torch.arange(len(logits), device=logits.device)
+    if message == "logits":
+        right = logits.double() - system.offsets
+        everything = torch.ones(right.shape[1], dtype=torch.bool, device=right.device)
+        yield Equations(places, system.effects, right, right, everything, system.rounding)
+        return
+    r, low, high = log_odds(probabilities(logits, decimals), decimals)
+    width = high - low
+    is_equal = width < NARROW
+    outputs = logits.shape[1]
+    key = torch.cat([r[:, None], is_equal.long()], dim=1)
+    for kind in key.unique(dim=0):
+        at = places[(key == kind).all(dim=1)]
+        reference = int(kind[0])
+        others = [j for j in range(outputs) if outputs == 1 or j != reference]
+        base = system.effects[reference] if outputs > 1 else torch.zeros_like(system.effects[0])
+        offset = system.offsets[at][:, others] - (system.offsets[at][:, [reference]] if outputs > 1 else 0.0)
+        equal = kind[1:].bool()[others]
+        widest = float(width[at][:, others][:, equal].amax()) / 2 if bool(equal.any()) else 0.0
+        low_of, high_of = (bound[at][:, others] - offset for bound in (low, high))
+        yield Equations(at, system.effects[others] - base, low_of, high_of, equal, 2 * system.rounding + widest)
+
+
+def fitting_ids(
+    equations: Equations, cardinalities: tuple[int, ...], relaxed: Tensor, guess: Tensor, combinations: int, tolerance: float
+) -> tuple[Tensor, Tensor]:
+    """Ids (m, c) that fit best, and how many combinations fit as well (m,); nan where not all were tried.
+
+        misfit = |(1 - A A^+) (y - sum_j T_j[id_j])|^2,   A, T: left sides of the numeric columns and of the ids
+
+    Then x = g + A^+ (y - sum_j T_j[id_j] - A g) should lie in the box, and near the guess g.
+
+    relaxed: (m, sum of cardinalities), one-hot vectors that need not be whole. guess: (m, numeric). combinations: up to
+    so many are all tried; where there are more, each column in turn, from the largest entries of the relaxed vectors.
+    """
+    c, k, m, device = equations.c[equations.equal], guess.shape[1], len(relaxed), relaxed.device
+    tables = [block.T for block in c[:, k:].split(list(cardinalities), dim=1)]
+    u, s, v = singular_rows(c[:, :k], tolerance)
+    rest = torch.eye(len(c), dtype=c.dtype, device=c.device) - u @ u.T
+    inverse = (u / s) @ v  # (r, k)
+    seen = torch.linalg.pinv(inverse) @ inverse if inverse.numel() else c.new_zeros(k, k)  # A^+ A, a projection
+    slack = _LOOSE * equations.rounding * (1 + (float(1 / s[-1]) if len(s) else 0.0))
+
+    def score(rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Less is better, (m, s), and whether each fits up to rounding. rows: (m,). ids: (m, s, c), or (1, s, c)."""
+        effects = torch.stack([table[ids[..., j].long()] for j, table in enumerate(tables)]).sum(dim=0)
+        left = equations.right[rows][:, None] - effects  # (m, s, r)
+        misfit = (left @ rest).square().sum(dim=-1)
+        fits = misfit <= (_LOOSE * equations.rounding) ** 2 * max(1, len(c))
+        value = _MISFIT * misfit
+        if k:
+            first = guess[rows][:, None]
+            x = first + (left @ inverse - first @ seen)
+            outside = (x - x.clamp(0, 1)).square().sum(dim=-1)
+            value = value + _OUTSIDE * outside + _FAR * (x - first).square().sum(dim=-1)
+            if len(s) == k:
+                fits = fits & (outside <= slack**2 * k)
+        return value, fits
+
+    ids = torch.stack([block.argmax(dim=1) for block in relaxed.split(list(cardinalities), dim=1)], dim=1)
+    counts = torch.full((m,), math.nan, dtype=torch.float64, device=device)
+    rows = torch.arange(m, device=device)
+    if not len(c):
+        return ids.int(), counts
+    if math.prod(cardinalities) <= combinations:
+        tried = torch.tensor(list(product(*map(range, cardinalities))), device=device)[None]  # (1, s, c)
+        for part in rows.split(max(1, _AT_ONCE // (tried.shape[1] * (len(equations.c) + k + 1)))):
+            value, fits = score(part, tried)
+            ids[part] = tried[0, value.argmin(dim=1)]
+            counts[part] = fits.sum(dim=1).double()
+        return ids.int(), counts
+    for j, size in [*enumerate(cardinalities)] * _SWEEPS:
+        for part in rows.split(max(1, _AT_ONCE // (size * (len(equations.c) + k + len(cardinalities))))):
+            tried = ids[part][:, None].repeat(1, size, 1)
+            tried[:, :, j] = torch.arange(size, device=device)
+            ids[part, j] = score(part, tried)[0].argmin(dim=1)
+    return ids.int(), counts
+
+
+def newton(
+    f: Callable[[Tensor, Tensor], Tensor],
+    observed: Tensor,
+    is_known: Tensor,
+    guess: Guess,
+    rng: torch.Generator,
+    *,
+    starts: int,
+    steps: int,
+    noise: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Gauss-Newton steps within the box: of two, and of parts of them, the one with the least |f(x) - observed|.
+
+        x' = clip(g + S J^T (J S J^T + noise^2 I)^-1 (r + J (x - g)), 0, 1),   r = observed - f(x),  J = df/dx
+        x' = clip(x + S J_F^T (J_F S J_F^T + m I)^-1 r, 0, 1)
+
+    The first is the point nearest to the guess g, in the metric of its covariance S, at which the linearised f fits. The
+    second stays near x, the more so the larger the damping m, and moves no column that is at a bound and would leave the
+    box. m grows by 10 where neither step helps, and shrinks where one does. This finds a point that fits, not the truth,
+    and may end in a local minimum; of all starts, each row keeps the one that fits best.
+
+    f: (x (m, k), rows (m,)) -> (m, r), differentiable in x. observed: (n, r); is_known: (n, r) bool, others don't count.
+    starts: the guess, and random points. Returns x (n, k) and |f(x) - observed|^2 (n,).
+    """
+    n, k = guess.mean.shape
+    rows = torch.arange(n, device=observed.device).repeat(starts)
+    random = torch.rand(n * (starts - 1), k, generator=rng, device=observed.device, dtype=torch.float64)
+    x = torch.cat([guess.mean.clamp(0, 1), random])
+    centre, weight, y = guess.mean[rows], is_known[rows].double(), observed[rows].nan_to_num()
+    scale = guess.spread**2
+
+    def misfit(x: Tensor) -> Tensor:
+        return ((f(x, rows).detach() - y) * weight).square().sum(dim=1)
+
+    value, damping = misfit(x), torch.full((len(x), 1, 1), 1e-3, dtype=torch.float64, device=x.device)
+    eye = torch.eye(observed.shape[1], dtype=torch.float64, device=x.device)
+
+    def move(jacobian: Tensor, right: Tensor, ridge: Tensor) -> Tensor:
+        spread = guess.times(jacobian) * scale  # (m, k, r)
+        gram = jacobian @ spread
+        size = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None] + 1e-12
+        return (spread @ torch.linalg.solve(gram + (ridge * size + noise**2) * eye, right[:, :, None]))[:, :, 0]
+
+    for _ in range(steps):
+        jacobian, out = _jacobian(f, x, rows)
+        jacobian, residual = jacobian * weight[:, :, None], (y - out) * weight
+        linear = residual + (jacobian @ (x - centre)[:, :, None])[:, :, 0]
+        downhill = (residual[:, None, :] @ jacobian)[:, 0]
+        is_free = ~(((x <= 0) & (downhill < 0)) | ((x >= 1) & (downhill > 0)))
+        goals = [centre + move(jacobian, linear, _LEAST_DAMPING * torch.ones_like(damping))]
+        goals.append(x + move(jacobian * is_free[:, None], residual, damping))
+        is_better = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        best, best_value = x, value
+        for goal, share in product(goals, _HALVINGS):
+            tried = x + share * (goal.clamp(0, 1) - x)
+            reached = misfit(tried)
+            lower = reached < best_value
+            best, best_value = torch.where(lower[:, None], tried, best), torch.where(lower, reached, best_value)
+            is_better |= lower
+        x, value = best, best_value
+        damping = torch.where(is_better[:, None, None], damping / 10, damping * 10).clamp(_LEAST_DAMPING, 1e6)
+    far = (x - centre).square().sum(dim=1)
+    order = (value + _FARTHER * far).view(starts, n).argmin(dim=0) * n + torch.arange(n, device=x.device)
+    return x[order], value[order]
+
+
+def _jacobian(f: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """(m, r, k) and f(x) (m, r)."""
+    with torch.enable_grad():
+        z = x.detach().requires_grad_()
+        out = f(z, rows)
+        parts = [torch.autograd.grad(out[:, j].sum(), z, retain_graph=True)[0] for j in range(out.shape[1])]
+    return torch.stack(parts, dim=1), out.detach()
+
+
+def probabilities(logits: Tensor, decimals: int | None = None) -> Tensor:
+    """Softmax of (n, K) logits, or of (n, 1) the probability of class 1, in float32; rounded to so many decimals."""
+    logits = logits.float()
+    p = torch.sigmoid(logits) if logits.shape[1] == 1 else torch.softmax(logits, dim=1)
+    return p if decimals is None else (p.double() * 10**decimals).round() / 10**decimals
+
+
+def log_odds(p: Tensor, decimals: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """What probabilities say of logits: the differences z_j - z_r, between bounds.
+
+    p: (n, K), or (n, 1) for two classes, of which class 0 is then r and z_r = 0. r: the likeliest class of the row.
+    Returns r (n,), lower and upper bounds (n, K) of the differences; infinite where a probability is 0, or 1 - p is:
+    there float32, or the rounding, has kept nothing but an inequality. decimals: to which they were rounded.
+    """
+    p = p.double()
+    half = 0.5 * 10.0**-decimals if decimals is not None else 0.0
+    terms = p.shape[1] if p.shape[1] > 1 else 0
+    error = half + ROUNDING * p * (terms + 4 - p.clamp_min(_TINY).log())
+    low, high = torch.where(p > _TINY, p - error, 0.0).clamp_min(0), (p + error).clamp(2 * _TINY, 1)
+    if not terms:
+        return torch.zeros(len(p), dtype=torch.int64, device=p.device), _logit(low), _logit(high)
+    r = p.argmax(dim=1)
+    at = r[:, None]
+    lower = low.log() - high.gather(1, at).log()
+    upper = high.log() - low.gather(1, at).log()
+    return r, lower.scatter(1, at, 0.0), upper.scatter(1, at, 0.0)
+
+
+def _logit(p: Tensor) -> Tensor:
+    odds = p.log() - (-p).log1p()
+    return torch.where(p <= 0, -math.inf, torch.where(p >= 1, math.inf, odds))

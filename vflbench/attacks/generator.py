@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.equation_solving import LAYER, Decimals
+from vflbench.attacks.equation_solving import LAYER, Decimals, probabilities
 from vflbench.attacks.generator_network import GeneratorNetwork
 from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares, one_hot
-from vflbench.attacks.prediction_message import probabilities
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import OwnColumns, Predictions
