@@ -5,8 +5,8 @@ from builders import session
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.generators import Generators
-from vflbench.run import auditor
 from vflbench.run.attackers import draw_canaries
+from vflbench.run.auditor import Auditor
 from vflbench.run.settings import Audit
 
 
@@ -27,8 +27,9 @@ class Audited:
         self.rows = data.aligned().relabelled(self.canaries.planted)
         self.train = data.train.all()
         self.session = session(self.train, rows=self.rows, **options)
-        of = auditor.Audited(
+        self.auditor = Auditor(
             attacks,
+            self.generators,
             self.session.seats(),
             data.train,
             self.rows,
@@ -40,7 +41,6 @@ class Audited:
             cut_layers=self.session.cut_layers(),
             cheating=cheating,
         )
-        self.auditor = auditor.Auditor(of, self.generators)
         self.names = self.auditor.names
         self.batches = self.train.ids[: steps * size].split(size)
         self.findings = [self.epoch(number) for number in range(epochs)]

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -465,30 +464,28 @@ def offered_with(adversaries: Iterable[Adversary], offers: Offers) -> Offers:
 
 
 def remembered(facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> dict[str, Facts]:
-    """The same facts, in which each network embeds the rows of a part at once, and only once, however many attacks ask for
-    any of them. parts: ids (n,) each. What a row is embedded as then depends on its part alone, to the last bit.
+    """The same facts, in which each network embeds these parts of the rows once, each at once, however many attacks ask for
+    any of them. parts: ids (n,) each. What a row is embedded as then depends on its part alone, to the last bit; of a row of
+    several parts, the first one counts.
     """
-    made = dict(facts)
-    for party, of_party in facts.items():
+    rows = Rows(torch.cat(list(parts)))
+
+    def remembering(embed: Callable[[Tensor], Mapping[str, Tensor]]) -> Callable[[Tensor], Mapping[str, Tensor]]:
+        @cache
+        def of_all() -> dict[str, Tensor]:
+            made = [embed(part) for part in parts if len(part)]
+            return {layer: torch.cat([layers[layer] for layers in made]) for layer in made[0]}
+
+        def looked_up(ids: Tensor) -> Mapping[str, Tensor]:
+            is_there, place = rows.find(ids.to(rows.ids.device))
+            if not len(rows) or not bool(is_there.all()):
+                return embed(ids)
+            return {layer: h[place.cpu()] for layer, h in of_all().items()}
+
+        return looked_up
+
+    made = {party: dict(of_party) for party, of_party in facts.items()}
+    for of_party in made.values():
         if isinstance(model := of_party.get(OwnModel), OwnModel):
-            made[party] = {**of_party, OwnModel: OwnModel(_remembering(model.embed, parts))}
-    return made
-
-
-def _remembering(embed: Callable[[Tensor], Mapping[str, Tensor]], parts: Sequence[Tensor]) -> Callable[[Tensor], Any]:
-    """embed: ids (n,) -> layer -> (n, d). Of a row of several parts, the first one counts."""
-    rows, ends = Rows(torch.cat(list(parts))), torch.tensor([0, *accumulate(map(len, parts))])
-    layers_of = cache(lambda part: embed(parts[part]))
-
-    def remembering(ids: Tensor) -> dict[str, Tensor]:
-        is_there, place = (found.cpu() for found in rows.find(ids.to(rows.ids.device)))
-        part_of = torch.where(is_there, torch.bucketize(place, ends[1:], right=True), len(parts))
-        layers: dict[str, Tensor] = {}
-        for part in part_of.unique().tolist() or [len(parts)]:
-            here = (part_of == part).nonzero()[:, 0]
-            for layer, h in (layers_of(part) if part < len(parts) else embed(ids[here])).items():
-                kept = layers.setdefault(layer, h.new_empty((len(ids), *h.shape[1:])))
-                kept[here] = h[place[here] - ends[part]] if part < len(parts) else h
-        return layers
-
-    return remembering
+            of_party[OwnModel] = OwnModel(remembering(model.embed))
+    return made  # type: ignore[return-value]

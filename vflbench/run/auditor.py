@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -50,20 +50,28 @@ _KEPT = ("_is_met", "_met_rows", "_unasked", "_broken", "_layers")  # by a check
 _GROUPS = 5  # of rows that are asked about at the end of an epoch, at least, so that there is an interval
 
 
-@dataclass(frozen=True)
-class Audited:
-    """What is audited, by which attacks, and how much of it.
+@dataclass(eq=False)
+class Auditor:
+    """Asks every attacker, and lets the metrics compare its answer with the truth.
+
+    Rounds come from a session or from a recording; the auditor can't tell. For each: `wants(step)` names the facts to
+    collect, and `see(round)` attacks it. `end_epoch` returns what the epoch came to.
+
+    At the end of an epoch, attacks that follow rows through the run are asked about these, and the others about rows of the
+    audited batches and a sample beside them: from each audited batch come its first rows, as many as leave room for the
+    other batches (`quota`), and then rows of the sample until there are `ASKED_ROWS`.
 
     attacks: those that can run. seats: parties at each seat. train: training rows. rows: all rows by id, with the labels
     that are trained on. group: rows of a batch. how: how much of an epoch is audited. held_out: rows that are not trained
-    on. auxiliary: rows for attackers. cut_layers: party -> layers that cross. cheating: parties with an adversary. known:
-    rows whose labels attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of an
-    epoch and known ones whether any attack needs them or not, because they are recorded. samples: also ask about rows of no
-    audited batch. references: also ask attacks with labels about own columns in place of messages. tables: makes what the
+    on. auxiliary: rows for attackers. cut_layers: party -> layers that cross. cheating: parties with an adversary.
+    known_rows: whose labels attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of
+    an epoch and known ones whether any attack needs them or not, because they are recorded. samples: also ask about rows of
+    no audited batch. references: also ask attacks with labels about own columns in place of messages. tables: makes what the
     answers of an epoch are put into.
     """
 
     attacks: Mapping[str, Attack]
+    generators: InitVar[Generators]
     seats: Mapping[Seat, tuple[str, ...]]
     train: Population
     rows: Lookup
@@ -74,61 +82,50 @@ class Audited:
     auxiliary: EncodedRows | None = None
     cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cheating: Collection[str] = ()
-    known: Rows | None = None
+    known_rows: Rows | None = None
     keeps_rows: bool = False
     samples: bool = True
     references: bool = False
     tables: Callable[[], Tables] = Tables
 
-
-class Auditor:
-    """Asks every attacker, and lets the metrics compare its answer with the truth.
-
-    Rounds come from a session or from a recording; the auditor can't tell. For each: `wants(step)` names the facts to
-    collect, and `see(round)` attacks it. `end_epoch` returns what the epoch came to.
-
-    At the end of an epoch, attacks that follow rows through the run are asked about these, and the others about rows of the
-    audited batches and a sample beside them: from each audited batch come its first rows, as many as leave room for the
-    other batches (`quota`), and then rows of the sample until there are `ASKED_ROWS`.
-    """
-
-    def __init__(self, audited: Audited, generators: Generators):
-        self._of, train = audited, audited.train
-        self.canaries, self.names = audited.canaries, RowNames(generators["row names"])
+    def __post_init__(self, generators: Generators) -> None:
+        train, self.names = self.train, RowNames(generators["row names"])
         on_device = partial(generators.on, train.device)
-        self.attackers = list(attackers_at(audited.attacks, audited.seats, audited.cheating, on_device))
-        references = list(column_references(self.attackers, on_device)) if audited.references else []
+        self.attackers = list(attackers_at(self.attacks, self.seats, self.cheating, on_device))
+        references = list(column_references(self.attackers, on_device)) if self.references else []
         self.attackers += references
         self._references = {(one.name, one.party): one for one in references}
         self._followers = [one for one in self.attackers if one.attack.follows or one.attack.every_round]
         self._facts_followed = frozenset[type[Fact]]().union(*(one.reads for one in self._followers))
         self._facts_wanted = frozenset[type[Fact]]().union(*(one.reads for one in self.attackers))
-        at_the_end = [one.attack for one in self.attackers if one.attack.overrides("epoch")]
-        self.wants_at_the_end = frozenset(kind for attack in at_the_end for kind in attack.threat.knows)
+        at_the_end = [one for one in self.attackers if one.attack.overrides("epoch")]
+        self.wants_at_the_end = frozenset(kind for one in at_the_end for kind in one.attack.threat.knows)
         most = max((one.attack.follows for one in self.attackers), default=0)
         self._followed = draw_rows(train, most, generators["followed rows"])
         self._is_met = torch.zeros(len(self._followed), dtype=torch.bool, device=train.device)
-        self._asks = audited.keeps_rows or any(map(asked_about_others, self.attackers))
-        count = ASKED_ROWS if self._asks and audited.samples else 0
+        self._asks = self.keeps_rows or any(
+            not one.attack.follows and one.threat.seat is not Seat.PARTICIPANT for one in at_the_end
+        )
+        count = ASKED_ROWS if self._asks and self.samples else 0
         self._sample = draw_rows(train, count, generators["sampled rows"]).ids
         self._met_rows = self._sample[:0]  # of the audited batches of this epoch
         most = max((one.threat.known_rows for one in self.attackers), default=0)
-        most = max(most, USUALLY_KNOWN) if most or audited.keeps_rows else 0
-        known = audited.known
-        self.known = draw_known(train, most, generators["known rows"], audited.canaries) if known is None else known
+        most = max(most, USUALLY_KNOWN) if most or self.keeps_rows else 0
+        known = self.known_rows
+        self.known = draw_known(train, most, generators["known rows"], self.canaries) if known is None else known
         seed = int(torch.randint(2**62, (), generator=generators["grading"]))
         self._supplied: dict[type[Fact], Fact] = {ClassShares: ClassShares(train.class_ratios), Auxiliary: Auxiliary({})}
-        if audited.auxiliary is not None and Auxiliary in self._facts_wanted:
-            most = max(attack.auxiliary for attack in audited.attacks.values())
-            self._supplied[Auxiliary] = auxiliary_rows(audited.auxiliary, most, seed)
+        if self.auxiliary is not None and Auxiliary in self._facts_wanted:
+            most = max(attack.auxiliary for attack in self.attacks.values())
+            self._supplied[Auxiliary] = auxiliary_rows(self.auxiliary, most, seed)
         rebuilt = None
-        if audited.held_out is not None and isinstance(train, EncodedRows):
-            rebuilt = cache(partial(ReconstructionGrader, train, audited.held_out, seed))
-        cuts, targets = audited.cut_layers, attribute_targets(audited.attacks, train)
-        self._grader = Grader(audited.rows, cuts, train.class_ratios, rebuilt, targets, audited.tables())
+        if self.held_out is not None and isinstance(train, EncodedRows):
+            rebuilt = cache(partial(ReconstructionGrader, train, self.held_out, seed))
+        targets = attribute_targets(self.attacks, train)
+        self._grader = Grader(self.rows, self.cut_layers, train.class_ratios, rebuilt, targets, self.tables())
         self._hint_rngs = generators["hints"], generators["class hints"]
-        self._crossing = {party: tuple(cuts.get(party, ())) for party in audited.seats.get(Seat.NON_LABEL, ())}
-        self.probes = audited.how.probe and any(self._crossing.values()) and bool(self.attackers)
+        self._crossing = {party: self.cut_layers.get(party, ()) for party in self.seats.get(Seat.NON_LABEL, ())}
+        self.probes = self.how.probe and any(self._crossing.values()) and bool(self.attackers)
         self._probe_rng = generators["probe"]
         self._unasked: dict[tuple[str, str], str] = {}  # name and party of an attacker -> why it was not asked
         self._broken: dict[tuple[str, str], str] = {}  # of a reference -> why it can't read own columns
@@ -143,7 +140,7 @@ class Auditor:
         among, where there are no others.
         """
         there = range(steps) if chosen is None else chosen
-        audited = self._of.how.audited(len(there)) if last or self._of.how.epochs == "all" else 0
+        audited = self.how.audited(len(there)) if last or self.how.epochs == "all" else 0
         self.audited = {there[index] for index in evenly_spaced(len(there), audited).tolist()} if audited else set()
         self.quota = max(1, ASKED_ROWS // max(1, len(self.audited)))
         self._epoch, self._is_last = number, last
@@ -152,7 +149,7 @@ class Auditor:
         """The facts to collect of a round: of one that is not audited, those of attacks that observe every round."""
         if step not in self.audited:
             return self._facts_followed
-        measured: set[type[Fact]] = {Embeddings} if self._of.how.dcor else set()
+        measured: set[type[Fact]] = {Embeddings} if self.how.dcor else set()
         measured |= {Embeddings, Gradients} if self.probes and self._is_last else set()
         return self._facts_wanted | measured
 
@@ -193,13 +190,13 @@ class Auditor:
                 answered = self._ask(attacker, batch, facts, hints)
                 for layer in self._layers[attacker.name, attacker.party] if answered is None else ():
                     tables.leaks.leave_out(attacker.key(layer))
-        if self._of.how.dcor and is_audited:
-            parties = (self._of.seats.get(seat, ()) for seat in (Seat.NON_LABEL, Seat.LABEL))
+        if self.how.dcor and is_audited:
+            parties = (self.seats.get(seat, ()) for seat in (Seat.NON_LABEL, Seat.LABEL))
             tables.measure(round_, batch.labels, batch.canary, *parties)
 
     def _query(self, ids: Tensor, epoch: int, step: int | None = None) -> QueryRows:
         canary = self.canaries.find(ids)[0]
-        labels = self._of.rows.labels(ids) if len(ids) else ids
+        labels = self.rows.labels(ids) if len(ids) else ids
         return QueryRows(ids, self.names.of(ids), labels, torch.zeros_like(canary), canary, epoch, step)
 
     def _draw_hints(self, query: QueryRows, attackers: Sequence[Attacker]) -> Hints:
@@ -211,7 +208,7 @@ class Auditor:
         if needed := max((one.threat.hints for one in attackers), default=0):
             positives = draw_positives(labels, query.canary, needed, positives_rng).to(labels.device)
         if any(ClassHints in one.threat.knows for one in attackers):
-            classes = draw_one_of_each(labels.cpu(), len(self._of.train.class_ratios), classes_rng).to(labels.device)
+            classes = draw_one_of_each(labels.cpu(), len(self.train.class_ratios), classes_rng).to(labels.device)
         return Hints(positives, classes)
 
     def _ask(
@@ -238,13 +235,13 @@ class Auditor:
     def _facts_of(self, attacker: Attacker, facts: Facts) -> dict[type[Fact], Fact]:
         """The facts that the attacker declares. facts: of a round, or of the end of an epoch, of its party."""
         knows = attacker.attack.threat.knows
-        held = columns_for_messages(attacker, facts, self._of.rows.features) if attacker.on_columns else facts
+        held = columns_for_messages(attacker, facts, self.rows.features) if attacker.on_columns else facts
         known = {kind: fact.named(self.names.ids) for kind, fact in held.items() if kind in knows}
         known |= {kind: fact for kind, fact in self._supplied.items() if kind in knows}
         ids, labels = (values[: attacker.threat.known_rows] for values in (self.known.ids, self.known.labels))
         target = self._grader.targets.get(attacker.name)
         if KnownColumn in knows and target is not None:
-            values = target.values(self._of.rows.features(target.party, ids))
+            values = target.values(self.rows.features(target.party, ids))
             known[KnownColumn] = KnownColumn(target.party, target.name, self.names.of(ids), values, target.count)
         elif Known in knows and attacker.threat.known_rows:
             known[Known] = Known(self.names.of(ids), labels)
@@ -287,12 +284,13 @@ class Auditor:
                 both = [one for one in (attacker, twin) if one is not None]
                 named = [replace(one, name=f"{one.name}{AT_THE_END}") if one.name in answered else one for one in both]
                 rows = self._is_met[: attacker.attack.follows].nonzero()[:, 0]
-                if not attacker.attack.follows:
-                    rows = torch.arange(others, len(ids) if asked_about_others(attacker) else others, device=ids.device)
+                if not attacker.attack.follows:  # a participant's rows are its own
+                    rows = torch.arange(others, others if attacker.threat.seat is Seat.PARTICIPANT else len(ids))
+                    rows = rows.to(ids.device)
                 self._ask_at_the_end(named, ids[rows], rows, facts.get(attacker.party, {}))
         if self.probes and self._is_last:
-            tables.probed.grade(self._of.rows.classes, self._probe_rng, tables.leaks)
-        self._grader.tables, self._met_rows = self._of.tables(), self._sample[:0]
+            tables.probed.grade(self.rows.classes, self._probe_rng, tables.leaks)
+        self._grader.tables, self._met_rows = self.tables(), self._sample[:0]
         return tables.findings()
 
     def _ask_at_the_end(self, attackers: Sequence[Attacker], ids: Tensor, rows: Tensor, facts: Facts) -> None:
@@ -300,7 +298,7 @@ class Auditor:
         each group, which has hints of its own. rows: (n,) indices of these ids among those of the facts.
         """
         everyone = torch.arange(len(ids), device=ids.device)
-        groups = everyone.chunk(max(_GROUPS, len(ids) // self._of.group))
+        groups = everyone.chunk(max(_GROUPS, len(ids) // self.group))
         hinted, query = attackers[0].needs_hints, self._query(ids, self._epoch)
         layers: list[set[str]] = [set() for _ in attackers]
         unasked = 0
@@ -348,9 +346,3 @@ def unanswered(attacks: Sequence[str], scored: Collection[str]) -> dict[str, str
     """Attack -> why it has no score, for those that were asked and have none."""
     reason = "it gave no answer that counts: none at all, or about rows that are known, are canaries or are of one class"
     return dict.fromkeys((name for name in attacks if name not in scored), reason)
-
-
-def asked_about_others(attacker: Attacker) -> bool:
-    """Whether it answers at the end of an epoch and follows no rows; a participant's rows are its own."""
-    at_a_party = attacker.threat.seat in (Seat.NON_LABEL, Seat.LABEL)
-    return at_a_party and attacker.attack.overrides("epoch") and not attacker.attack.follows

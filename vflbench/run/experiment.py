@@ -134,7 +134,7 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
     auditor, session, rounds = run.auditor, run.session, run.rounds
     auditor.begin_epoch(number, steps, last=not after)
     if rounds is not None:
-        rounds.begin_epoch(number, steps, auditor.audited, goes_on=first > 0)
+        rounds.begin_epoch(number, steps, goes_on=first > 0)
     start, meter = perf_counter(), recorder.meter
     meter.epoch(number, number + 1 + after, batches=(after + 1) * steps - first)
     for step, ids in islice(enumerate(batches), first, None):
@@ -160,11 +160,10 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
     findings = None
     if not interruption.asked:
         with meter.audit("attacking at its end"):
-            parts = auditor.parts_at_the_end
             wanted = auditor.wants_at_the_end | (rounds.wants_at_the_end if rounds is not None else frozenset())
-            facts = remembered(session.facts(auditor.rows_at_the_end, wanted), parts)
+            facts = remembered(session.facts(auditor.rows_at_the_end, wanted), auditor.parts_at_the_end)
             if rounds is not None:
-                rounds.end_epoch(number, facts, parts)
+                rounds.end_epoch(number, facts)
             findings = auditor.end_epoch(facts)
     epoch.seconds["audit"] += meter.audit_seconds
     epoch.seconds["train"] += perf_counter() - start - meter.audit_seconds

@@ -34,7 +34,7 @@ from vflbench.results import schema
 from vflbench.results.schema import MetricRow, Observed, Reasons, Summary, Text
 from vflbench.results.terminal import wrapped
 from vflbench.run.attackers import Canaries
-from vflbench.run.auditor import Audited, Auditor, unanswered
+from vflbench.run.auditor import Auditor, unanswered
 from vflbench.run.grade_scores import Findings, Tables
 from vflbench.run.guarantees import verdict
 from vflbench.run.observed_privacy import ClaimCheck
@@ -201,7 +201,7 @@ def attack(
     probe: bool | None = None,
     **options: Any,
 ) -> tuple[Auditor, list[Findings]]:
-    """The auditor of a run, over a recording, and what each epoch comes to. Options as of `audit` and `Audited`. also: sees
+    """The auditor of a run, over a recording, and what each epoch comes to. Options as of `audit` and `Auditor`. also: sees
     each round too.
 
     What parties' networks make of rows at the end of an epoch is what was recorded then, or else what was last sent of a
@@ -213,26 +213,29 @@ def attack(
     generators = Generators(source.seed if seed is None else seed)
     canaries = Canaries(rows.canary_ids, rows.labels(rows.canary_ids))
     offered = source.offers(Seat.NON_LABEL)
-    audited = Audited(
-        attacks=attacks,
-        seats=recording.seats,
-        train=rows,
-        rows=rows,
-        group=source.batch_size,
-        how=Audit(
-            batches=head.batches if batches is None else batches,
-            epochs=epochs or head.epochs,
-            dcor=head.dcor,
-            probe=bool({Embeddings, Gradients} & offered) and (head.probe if probe is None else probe),
+    auditor, findings = (
+        Auditor(
+            attacks=attacks,
+            generators=generators,
+            seats=recording.seats,
+            train=rows,
+            rows=rows,
+            group=source.batch_size,
+            how=Audit(
+                batches=head.batches if batches is None else batches,
+                epochs=epochs or head.epochs,
+                dcor=head.dcor,
+                probe=bool({Embeddings, Gradients} & offered) and (head.probe if probe is None else probe),
+            ),
+            canaries=canaries,
+            cut_layers={party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())},
+            cheating=head.cheating,
+            samples=source.head is not None,
+            known_rows=source.known(attacks, generators, canaries),
+            **{"references": OwnColumns in offered, **options},
         ),
-        canaries=canaries,
-        cut_layers={party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())},
-        cheating=head.cheating,
-        samples=source.head is not None,
-        known=source.known(attacks, generators, canaries),
-        **{"references": OwnColumns in offered, **options},
+        [],
     )
-    auditor, findings = Auditor(audited, generators), []
     asks_models = bool({OwnModel, OwnColumns} & auditor.wants_at_the_end)
     numbers, seen = range(len(head.steps)) if source.head else sorted(recording.epochs), 0
     for number, epoch in enumerate(numbers):

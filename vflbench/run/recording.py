@@ -4,7 +4,7 @@ Its files are described in docs/reference/messages.md.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -52,7 +52,7 @@ from vflbench.metrics.privacy import Release
 from vflbench.plain_files import is_there
 from vflbench.protocols.base import Protocol, Session
 from vflbench.run.attackers import USUALLY_KNOWN, Canaries, Rows, draw_known, unmet_attacks
-from vflbench.run.auditor import ASKED_ROWS, Audited, Auditor
+from vflbench.run.auditor import ASKED_ROWS, Auditor
 from vflbench.run.settings import Settings
 from vflbench.run.summary import test_rows
 
@@ -68,7 +68,7 @@ _MOST_SAMPLES = 10  # files; a run writes two
 
 @dataclass
 class RoundRecorder:
-    """Writes the rounds that `record` names into a recording. audited, auditor: of the run. release: the label privacy that
+    """Writes the rounds that `record` names into a recording. auditor: of the run. release: the label privacy that
     is promised, if any.
     """
 
@@ -77,7 +77,6 @@ class RoundRecorder:
     protocol: Protocol
     session: Session
     data: TrainTest
-    audited: Audited
     auditor: Auditor
     release: Release | None
 
@@ -90,7 +89,7 @@ class RoundRecorder:
         self._manifest: Manifest | None = None
         self._wanted: set[int] = set()
 
-    def begin_epoch(self, number: int, steps: int, audited: Collection[int], *, goes_on: bool = False) -> None:
+    def begin_epoch(self, number: int, steps: int, *, goes_on: bool = False) -> None:
         """Note how many rounds the epoch has, and which are audited: the same in every audited epoch. goes_on: within it."""
         if number == 0 and not goes_on:
             for path in (self._folder / MESSAGES).glob("*-*.safetensors"):  # of a run that is computed again
@@ -100,12 +99,12 @@ class RoundRecorder:
             self._manifest = read_manifest(self._folder)  # of the same run, which was stopped and goes on
         how = self.settings.audit
         asked = {name: getattr(how, name) for name in ("batches", "epochs", "probe", "dcor")}
-        self._wanted = set(range(steps)) if self._complete else set(audited)
+        self._wanted = set(range(steps)) if self._complete else set(self.auditor.audited)
         before = [] if how.epochs == "last" else sorted(self._wanted)
         self._head = RunHead(
             seed=self.settings.seed,
             **asked,
-            cheating=tuple(self.audited.cheating),
+            cheating=tuple(self.auditor.cheating),
             steps=[steps] * (number + 1),
             recorded=[] if self._complete else [*[before] * number, sorted(self._wanted)],
             threads=torch.get_num_threads(),
@@ -130,17 +129,17 @@ class RoundRecorder:
             if round_.private is not None:
                 write_private(self._folder, epoch, step, round_.private)
 
-    def end_epoch(self, epoch: int, facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> None:
-        """Write what each party's network makes of these rows now. parts: ids (n,) each."""
+    def end_epoch(self, epoch: int, facts: Mapping[str, Facts]) -> None:
+        """Write what each party's network makes now of the rows about which the auditor asks."""
         if self._manifest is None:
             return
-        ids = torch.cat(list(parts)).unique() if parts else torch.empty(0, dtype=torch.int64)
+        ids = torch.cat(self.auditor.parts_at_the_end).unique()
         with self._writing():
             self._write_head()
             for party, of_party in facts.items() if len(ids) and self._wanted else ():
                 model = of_party.get(OwnModel)
                 if isinstance(model, OwnModel):
-                    columns = self.audited.rows.features(party, ids)
+                    columns = self.auditor.rows.features(party, ids)
                     made = (Embeddings(model.embed(ids)), OwnColumns(columns.numeric, columns.categorical))
                     self._write(party, (epoch + 1) * _PER_EPOCH - 1, ids, made, epoch=epoch, step=0, phase="end")
 
@@ -179,7 +178,7 @@ class RoundRecorder:
             producer=f"vflbench train, version {__version__}",
             labels=LABEL_PARTY,
             class_shares=list(train.class_ratios),
-            batch_size=self.audited.group,
+            batch_size=self.auditor.group,
             complete=self._complete,
             claims=Claims(LabelDpClaim(self.release.epsilon, self.release.fresh) if self.release else None),
             rules=updates.rules if updates else None,
@@ -187,9 +186,9 @@ class RoundRecorder:
         write_manifest(self._folder, manifest)
         self._write_head()
         ids, own = map(torch.cat, zip(*((block.ids, block.labels) for block in train.blocks(None)), strict=True))
-        labels = torch.cat([self.audited.rows.labels(some) for some in ids.split(BUFFER_ROWS)])
+        labels = torch.cat([self.auditor.rows.labels(some) for some in ids.split(BUFFER_ROWS)])
         digest = bytes.fromhex(digest_of(ids.cpu().numpy(), own.cpu().numpy()))
-        columns = {"id": ids, "label": labels, "canary": self.audited.canaries.find(ids)[0]}
+        columns = {"id": ids, "label": labels, "canary": self.auditor.canaries.find(ids)[0]}
         write_rows(self._folder / LABELS, columns, digest)
         write_rows(self._folder / KNOWN, {"id": self.auditor.known.ids, "label": self.auditor.known.labels})
         if len(ids) > BUFFER_ROWS:  # of these, a sample is whole chunks of rows

@@ -34,7 +34,7 @@ from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Seating, Session
 from vflbench.protocols.remote_party import Announced, RemoteParty
 from vflbench.run.attackers import auxiliary_rows, draw_canaries, offered_with, rows_of_another_source, unmet_attacks
-from vflbench.run.auditor import Audited, Auditor
+from vflbench.run.auditor import Auditor
 from vflbench.run.grade_scores import Findings
 from vflbench.run.guarantees import refusals
 from vflbench.run.recording import RoundRecorder
@@ -210,8 +210,9 @@ def seat(
         )
     )
     skipped = _skipped(chosen, session, classes, cheating)
-    audited = Audited(
+    auditor = Auditor(
         attacks={name: attack for name, attack in chosen.attacks.items() if name not in skipped},
+        generators=generators,
         seats=session.seats(),
         train=train,
         rows=rows,
@@ -225,10 +226,9 @@ def seat(
         references=OwnColumns in protocol.offers(Seat.NON_LABEL),
         keeps_rows=records and Seat.NON_LABEL in session.seats(),
     )
-    auditor = Auditor(audited, generators)
     releases = [guarantee.release for guarantee in claims.of.values() if guarantee and guarantee.release]
     release = releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None  # pure label DP
-    rounds = RoundRecorder(settings, folder, protocol, session, data, audited, auditor, release) if records else None
+    rounds = RoundRecorder(settings, folder, protocol, session, data, auditor, release) if records else None
     notes = [*([FOR_MANY_CLASSES] if chosen is not experiment else []), *data.notes, *protocol.notes(batch_size)]
     if (remote := ", ".join(session.remote())) and records:
         problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
