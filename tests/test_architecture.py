@@ -176,7 +176,7 @@ CAPS = {
     "vflbench/protocols": 1_982,
     "vflbench/report": 2_801,
     "vflbench/results": 1_345,
-    "vflbench/run": 3_512,
+    "vflbench/run": 3_476,
 }
 
 

@@ -40,19 +40,19 @@ def promise(eps, *, fresh=False):
 @pytest.mark.slow
 def test_flips_drawn_again_in_each_epoch_and_twice_the_promise_are_found_and_a_kept_promise_is_not(tmp_path):
     kept = recorded(tmp_path / "kept", eps=1.0, fresh=False, claim=promise(1.0))
-    assert (kept["outcome"], kept["claimed"]) == ("nothing", 1.0)
-    assert 0 < kept["eps_low"] <= 1
-    assert "This proves nothing." in kept["verdict"]
+    assert (kept.outcome, kept.claimed) == ("nothing", 1.0)
+    assert 0 < kept.eps_low <= 1
+    assert "This proves nothing." in kept.verdict
     again = recorded(tmp_path / "again", eps=1.0, fresh=True, claim=promise(1.0))
-    assert again["outcome"] == "against"
-    assert 1.3 < again["eps_low"] <= 3
-    assert again["attack"] == "direct on every batch at a cut"  # the audit's own attack knows nothing of the sign
+    assert again.outcome == "against"
+    assert 1.3 < again.eps_low <= 3
+    assert again.attack == "direct on every batch at a cut"  # the audit's own attack knows nothing of the sign
     twice = recorded(tmp_path / "twice", eps=2.0, fresh=False, claim=promise(1.0))
-    assert twice["outcome"] == "against"
-    assert twice["eps_low"] <= 2
+    assert twice.outcome == "against"
+    assert twice.eps_low <= 2
     honest = recorded(tmp_path / "honest", eps=1.0, fresh=True, claim=promise(1.0, fresh=True))
-    assert (honest["outcome"], honest["claimed"]) == ("nothing", 3.0)
+    assert (honest.outcome, honest.claimed) == ("nothing", 3.0)
 
 
 def test_without_a_claim_nothing_is_checked(tmp_path):
-    assert recorded(tmp_path, eps=1.0, fresh=False, claim=Claims()) == {}
+    assert recorded(tmp_path, eps=1.0, fresh=False, claim=Claims()) is None

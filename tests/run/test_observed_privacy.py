@@ -64,7 +64,7 @@ def test_a_kept_promise_is_not_contradicted_and_a_broken_one_is():
         assert found.odds_factor_needed > 1.5
         assert "if features predict labels at most" in found.verdict
         assert "no proof" in found.verdict
-        assert json.loads(json.dumps(found.plain(), allow_nan=False))["outcome"] == "against"
+        assert json.loads(json.dumps(found.written(), allow_nan=False))["outcome"] == "against"
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_without_features_or_with_few_rows_nothing_is_decided():
     found = observed_privacy({"direct": world.released(3.0)}, world.labels, world.x[:, :0], 0.5)
     assert found.eps_low > 1.5
     assert found.outcome == "undecided"
-    assert found.plain()["features_tell_guess"] is None
+    assert found.written()["features_tell_guess"] is None
     few = observed_privacy({"direct": world.labels[:300].double()}, world.labels[:300], world.x[:300], 0.5)
     assert few.outcome != "against"
     for n in (0, 1, 3):

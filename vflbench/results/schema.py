@@ -174,7 +174,7 @@ class Privacy(Record):
 
 
 class Observed(Record):
-    """What recorded messages show against a promise (`vflbench.run.observed_privacy.ObservedPrivacy`)."""
+    """What recorded messages show against a promise (`vflbench.run.observed_privacy.observed_privacy`)."""
 
     outcome: Text = ""
     verdict: Text = ""

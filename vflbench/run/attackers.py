@@ -229,13 +229,11 @@ def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng:
     except UserError as error:
         raise refused(f"it can't be read like the dataset: {error}") from error
     own = train.raw
-    if (raw.numeric_names, raw.categorical_names) != (own.numeric_names, own.categorical_names):
-        sizes = f"it has {len(raw.names)}, the dataset {len(own.names)}"
-        raise refused(f"it must have the dataset's columns, in the same order; {sizes}")
+    if (raw.numeric_names, raw.categorical_names) != (own.numeric_names, own.categorical_names) or raw.classes > own.classes:
+        sizes = f"it has {len(raw.names)} and {raw.classes} classes, the dataset {len(own.names)} and {own.classes}"
+        raise refused(f"it must have the dataset's columns, in the same order, and no more classes; {sizes}")
     if raw.categorical_names:
         raise refused("the columns must be numeric: ids of categories are counted in each source by itself")
-    if raw.classes > own.classes:
-        raise refused(f"it has {raw.classes} classes, and the dataset has {own.classes}")
     kind = raw.take(np.arange(1)).numeric.dtype
     known = set(_hashes(own, kind))
     is_new = np.array([row not in known for row in _hashes(raw, kind)], dtype=np.uint8)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -236,28 +235,16 @@ def save(run: Run, recorder: Recorder, checkpoint: Checkpoint) -> str:
 
 
 def diverged(run: Run, problem: str) -> UserError:
-    """The error for a run that met a number that is not finite: names the column or the tensor, and the step's options."""
+    """The error for a run that met a number that is not finite: names the column, or the step's options."""
     if column := next(_bad_columns(run.data), None):
         return UserError(f"{problem}; {column}, and no option mends that", key="dataset")
     experiment = run.experiment
-    state = {} if run.session.remote() else run.session.state()  # parties elsewhere would keep a checkpoint of it
-    where = next((f"; {name} has numbers that are not finite" for name in _not_finite(state, "")), "")
     room = "protocol" if hasattr(experiment.protocol, "rate") else "optimizer"
     options = vars(getattr(experiment, room)).items()
     steps = [f"{room}.{name}={value}" for name, value in options if isinstance(value, float)]
     steps += [f"defense={name}" for name in experiment.defenses]
-    problem = f"{problem}{where}; what decides the size of a step is {', '.join(steps)}. Completed epochs are in metrics.csv"
+    problem = f"{problem}; what decides the size of a step is {', '.join(steps)}. Completed epochs are in metrics.csv"
     return UserError(problem, key=room)
-
-
-def _not_finite(state: Any, name: str) -> Iterator[str]:
-    """Names of the tensors that hold a number that is not finite, of parties, networks and parameters."""
-    if isinstance(state, Tensor):
-        if not bool(state.isfinite().all()):
-            yield name
-    elif isinstance(state, Mapping | list | tuple):
-        for key, value in state.items() if isinstance(state, Mapping) else enumerate(state):
-            yield from _not_finite(value, f"{name}.{key}" if name else str(key))
 
 
 def _bad_columns(data: TrainTest) -> Iterator[str]:

@@ -6,7 +6,7 @@ docs/explain/observational.md says what is computed, under which assumption, and
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,25 +47,6 @@ _CHECKED_ROWS = 200  # of a class, to learn from and to ask about; of fewer, not
 _TOLERATED, _ERRORS = 0.52, 3.0  # AUC of guesses by features that is too small to matter; standard errors
 
 
-class ObservedPrivacy(Observed):
-    """What the messages show against a promise.
-
-    claimed: eps that is promised for all messages together. eps_low: the bound at `confidence` under the assumption of
-    docs/explain/observational.md with G = odds_factor; 0 shows nothing. odds_factor: at least 1, and
-    odds_factor_seen, what features alone, as far as the proxies know them, make of the guesses. odds_factor_needed: G from
-    which on the messages fit the promise; 1 if they fit anyway. features_tell_guess: AUC by which features tell the guess
-    about rows of one class; None if that could not be checked. reads_features: whether it is above 0.52 and 3 standard
-    errors above 0.5.
-    rows, counted: rows that were audited, and those in the tables of the decisive half. attack: whose scores.
-    outcome: `against`, `undecided` or `nothing`. verdict: for the reader of a report. Neither ever says that a promise was
-    kept, nor that it is proven broken.
-    """
-
-    def plain(self) -> dict[str, Any]:
-        """For JSON."""
-        return self.written()
-
-
 def observed_privacy(
     scores: Mapping[str, Tensor],
     labels: Tensor,
@@ -75,8 +56,17 @@ def observed_privacy(
     seed: int = 0,
     proxy: Model = proxy_scores,
     guess_model: Model = proxy_scores,
-) -> ObservedPrivacy:
+) -> Observed:
     """Hold a promise of eps-label-DP against scores that attacks gave to rows.
+
+    claimed: eps that is promised for all messages together. eps_low: the bound at `confidence` under the assumption of
+    docs/explain/observational.md with G = odds_factor; 0 shows nothing. odds_factor: at least 1, and
+    odds_factor_seen, what features alone, as far as the proxies know them, make of the guesses. odds_factor_needed: G from
+    which on the messages fit the promise; 1 if they fit anyway. features_tell_guess: AUC by which features tell the guess
+    about rows of one class; None if that could not be checked. reads_features: whether it is above 0.52 and 3 standard
+    errors above 0.5. rows, counted: rows that were audited, and those in the tables of the decisive half. attack: whose
+    scores. outcome: `against`, `undecided` or `nothing`. verdict: for the reader of a report. Neither ever says that a
+    promise was kept, nor that it is proven broken.
 
     scores: attack -> (n,) scores of rows (over batches the mean of `guesses`), computed without any label of these rows;
     in particular not turned by the truth from batch to batch. Rows whose label an attack knew must be left out. labels: (n,)
@@ -116,20 +106,21 @@ def observed_privacy(
             f" enter the guess; with a factor of {needed:.2f} or more the claim can hold. This is evidence, no proof: "
             "planted canaries decide it."
         )
-    figures: dict[str, Any] = {
-        "claimed": claimed,
-        "eps_low": eps,
-        "confidence": CONFIDENCE,
-        "odds_factor": factor,
-        "odds_factor_seen": seen,
-        "odds_factor_needed": needed,
-        "features_tell_guess": None if math.isnan(told) else told,
-        "reads_features": reads,
-        "rows": len(order),
-        "counted": best.counted,
-        "attack": best.attack,
-    }
-    return ObservedPrivacy(**figures, outcome=outcome, verdict=verdict)
+    return Observed(
+        claimed=claimed,
+        eps_low=eps,
+        confidence=CONFIDENCE,
+        odds_factor=factor,
+        odds_factor_seen=seen,
+        odds_factor_needed=needed,
+        features_tell_guess=None if math.isnan(told) else told,
+        reads_features=reads,
+        rows=len(order),
+        counted=best.counted,
+        attack=best.attack,
+        outcome=outcome,
+        verdict=verdict,
+    )
 
 
 class _Half(NamedTuple):
@@ -231,13 +222,13 @@ class ClaimCheck:
     Beside the attacks of the audit, which may see few of the batches, `direct` reads the gradients of every one.
     """
 
-    def __init__(self, source: RecordedSource, claim: LabelDpClaim, epochs: int):
+    def __init__(self, source: RecordedSource, claim: LabelDpClaim):
         self._rows = source.rows
         self._cut = {party: source.recording.manifest.cut(party) for party in source.recording.manifest.parties}
-        self.claimed = claim.eps * (epochs if claim.fresh else 1)
+        self.claimed = claim.eps * (len(source.recording.epochs) if claim.fresh else 1)
         everyone = torch.from_numpy(source.ids)
         ids = everyone[~torch.isin(everyone, source.rows.canary_ids)]
-        rng = Generators(source.seed)["claim check"]
+        rng = Generators(source.head.seed)["claim check"]
         self._checked = Rows(ids[torch.randperm(len(ids), generator=rng)[:MOST_CHECKED_ROWS]].sort().values)
         self._seen = torch.zeros(len(self._checked), dtype=torch.bool)
         self._barred = self._seen.clone()
@@ -287,7 +278,7 @@ class ClaimCheck:
         told = guesses(scores.double())[there]
         totals.index_add_(1, place[there], torch.stack([told, torch.ones_like(told)]))
 
-    def outcome(self) -> dict[str, Any]:
+    def outcome(self) -> Observed:
         """What it came to, for summary.json; of attacks that were asked about at least half as many rows as the one that was
         asked about most, on rows about which each of them was asked.
         """
@@ -300,4 +291,4 @@ class ClaimCheck:
         parts = [values for party in sorted(self._features) for values in self._features[party].filled(ids).values()]
         features = torch.cat(parts, dim=1) if parts else torch.zeros(len(ids), 0)
         scores = {name: self._guesses[name][0][usable] / self._guesses[name][1][usable] for name in used}
-        return observed_privacy(scores, self._rows.labels(ids), features.float(), self.claimed).plain()
+        return observed_privacy(scores, self._rows.labels(ids), features.float(), self.claimed)

@@ -22,9 +22,8 @@ from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
-from vflbench.messages.recording_format import LABELS, MOST_CLASSES, RUN, Figures, RunHead, checked, read_json, write_json
+from vflbench.messages.recording_format import LABELS, MOST_CLASSES, RUN, Figures, checked, read_json, write_json
 from vflbench.messages.recordings import RecordedMessages
-from vflbench.messages.round import Round
 from vflbench.messages.tables import SCORES, ScoredRows, ScoreWriter, named_labels, ordered, read_scores
 from vflbench.messages.threat import Seat
 from vflbench.metrics.leak import Key, LeakTable, between, checked_scores
@@ -90,7 +89,7 @@ class AuditResult(About):
 
     findings: of each epoch. unscored: attack -> why nothing could be scored. listed: training rows of which it has labels.
     fingerprint: the same for recordings of the same rows. claims: what it promises about labels. observed: what messages
-    show against that, as `ObservedPrivacy.plain`; empty where nothing is promised. test_rows: of class 0 and of class 1, on
+    show against that; None where nothing is promised. test_rows: of class 0 and of class 1, on
     which the model was tested, where the recording says it.
     """
 
@@ -99,7 +98,7 @@ class AuditResult(About):
     listed: int
     fingerprint: str
     claims: dict[str, Any] = Field(default_factory=dict)
-    observed: dict[str, Any] = Field(default_factory=dict)
+    observed: Observed | None = None
     test_rows: tuple[int, int] | None = None
 
     @property
@@ -132,12 +131,10 @@ def audit(
     source = RecordedSource(recording, None if labels is None else Path(labels))
     promised = source.recording.manifest.claims.label_dp
 
-    def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings], dict[str, Any]]:
-        check = ClaimCheck(source, promised, len(source.recording.epochs)) if promised else None
-        tables = partial(Tables, listener=check.hear) if check else Tables
-        asked: dict[str, Any] = {"seed": seed, "batches": batches, "epochs": epochs, "probe": probe}
-        made = attack(source, some, check.see if check else None, tables=tables, **asked)
-        return *made, check.outcome() if check else {}
+    def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings], Observed | None]:
+        check = ClaimCheck(source, promised) if promised else None
+        made = attack(source, some, check, seed=seed, batches=batches, epochs=epochs, probe=probe)
+        return *made, check.outcome() if check else None
 
     skipped = source.skipped(attacks)
     (auditor, findings, observed), failed = _attacked(source, attacks, skipped, once)
@@ -157,7 +154,7 @@ def audit(
         fingerprint=source.rows.fingerprint,
         claims={"label_dp": asdict(promised)} if promised else {},
         observed=observed,
-        test_rows=source.head.test_rows if source.head else None,
+        test_rows=source.head.test_rows,
     )
 
 
@@ -175,7 +172,7 @@ def _attacked(
     failed: dict[str, str] = {}
     tune()
     before = torch.get_num_threads()
-    use_threads(source.head.threads if source.head else 1)
+    use_threads(source.head.threads)
     try:
         while True:
             remaining = {name: attack for name, attack in attacks.items() if name not in {**skipped, **failed}}
@@ -193,7 +190,7 @@ def _attacked(
 def attack(
     source: RecordedSource,
     attacks: Mapping[str, Attack],
-    also: Callable[[Round], None] | None = None,
+    check: ClaimCheck | None = None,
     *,
     seed: int | None = None,
     batches: Batches | None = None,
@@ -201,48 +198,50 @@ def attack(
     probe: bool | None = None,
     **options: Any,
 ) -> tuple[Auditor, list[Findings]]:
-    """The auditor of a run, over a recording, and what each epoch comes to. Options as of `audit` and `Auditor`. also: sees
-    each round too.
+    """The auditor of a run, over a recording, and what each epoch comes to. Options as of `audit` and `Auditor`. check: of
+    what is promised, which sees each round and hears each score.
 
     What parties' networks make of rows at the end of an epoch is what was recorded then, or else what was last sent of a
     row. Of the sent, only rows that are asked about are kept: those that are followed or known, and the first `quota` of an
     audited batch.
     """
-    recording, rows = source.recording, source.rows
-    head = source.head or RunHead(batches="all")
-    generators = Generators(source.seed if seed is None else seed)
+    recording, rows, head = source.recording, source.rows, source.head
+    generators = Generators(head.seed if seed is None else seed)
     canaries = Canaries(rows.canary_ids, rows.labels(rows.canary_ids))
     offered = source.offers(Seat.NON_LABEL)
-    auditor, findings = (
-        Auditor(
-            attacks=attacks,
-            generators=generators,
-            seats=recording.seats,
-            train=rows,
-            rows=rows,
-            group=source.batch_size,
-            how=Audit(
-                batches=head.batches if batches is None else batches,
-                epochs=epochs or head.epochs,
-                dcor=head.dcor,
-                probe=bool({Embeddings, Gradients} & offered) and (head.probe if probe is None else probe),
-            ),
-            canaries=canaries,
-            cut_layers={party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())},
-            cheating=head.cheating,
-            samples=source.head is not None,
-            known_rows=source.known(attacks, generators, canaries),
-            **{"references": OwnColumns in offered, **options},
+    options = {"references": OwnColumns in offered, **options}
+    if check is not None:
+        options["tables"] = partial(Tables, listener=check.hear)
+    findings: list[Findings] = []
+    auditor = Auditor(
+        attacks=attacks,
+        generators=generators,
+        seats=recording.seats,
+        train=rows,
+        rows=rows,
+        group=source.batch_size,
+        how=Audit(
+            batches=head.batches if batches is None else batches,
+            epochs=epochs or head.epochs,
+            dcor=head.dcor,
+            probe=bool({Embeddings, Gradients} & offered) and (head.probe if probe is None else probe),
         ),
-        [],
+        canaries=canaries,
+        cut_layers={party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())},
+        cheating=head.cheating,
+        samples=source.is_ours,
+        known_rows=source.known(attacks, generators, canaries),
+        **options,
     )
     asks_models = bool({OwnModel, OwnColumns} & auditor.wants_at_the_end)
-    numbers, seen = range(len(head.steps)) if source.head else sorted(recording.epochs), 0
+    numbers, seen = range(len(head.steps)) if source.is_ours else sorted(recording.epochs), 0
     for number, epoch in enumerate(numbers):
         there, last = recording.epochs.get(epoch, []), number + 1 == len(numbers)
-        if source.head:
-            _require(recording, head, epoch, there)
-        steps, chosen = (head.steps[epoch], None) if source.head else (len(there), there)
+        expected = head.expected(epoch, complete=recording.manifest.complete) if source.is_ours else ()
+        if missing := sorted({*expected}.difference(there)):
+            problem = f"rounds of epoch {epoch} are missing, the first at step {missing[0]}"
+            raise UserError(problem, key="recording", value=recording.folder)
+        steps, chosen = (head.steps[epoch], None) if source.is_ours else (len(there), there)
         auditor.begin_epoch(number, steps, last=last, chosen=chosen)
         seen += len(auditor.audited.intersection(there))
         end = recording.end_of_epoch(epoch) if asks_models else None
@@ -253,8 +252,8 @@ def attack(
                 kept = torch.isin(round_.ids, torch.cat([followed, known]))
                 kept[: auditor.quota if round_.step in auditor.audited else 0] = True
                 rows.keep(recorded, kept if end is None else kept & ~torch.isin(round_.ids, end.ids))
-            if also is not None:
-                also(round_)
+            if check is not None:
+                check.see(round_)
             auditor.see(round_)
         if end is not None:
             rows.keep(end, torch.ones_like(end.ids, dtype=torch.bool))
@@ -263,15 +262,6 @@ def attack(
         problem = f"none of the rounds that {RUN} names is there to be attacked"
         raise UserError(problem, key="recording", value=recording.folder)
     return auditor, findings
-
-
-def _require(recording: RecordedMessages, head: RunHead, epoch: int, there: Sequence[int]) -> None:
-    """Raises UserError if a round that the run recorded is missing."""
-    present = set(there)
-    missing = [step for step in head.expected(epoch, complete=recording.manifest.complete) if step not in present]
-    if missing:
-        problem = f"rounds of epoch {epoch} are missing, the first at step {missing[0]}"
-        raise UserError(problem, key="recording", value=recording.folder)
 
 
 def _about(source: RecordedSource, seed: int | None, auditor: Auditor, attacks: Mapping[str, Attack]) -> dict[str, Any]:
@@ -287,7 +277,7 @@ def _about(source: RecordedSource, seed: int | None, auditor: Auditor, attacks: 
         "cut_layers": {party: list(manifest.cut(party)) for party in manifest.non_label_parties},
         "class_shares": list(source.rows.class_ratios),
         "batch_size": source.batch_size,
-        "seed": source.seed if seed is None else seed,
+        "seed": source.head.seed if seed is None else seed,
         "model": dict(manifest.model),
         "notes": list(dict.fromkeys(source.notes)),
     }
@@ -319,7 +309,7 @@ def audit_summary(result: AuditResult, seconds: float) -> Summary:
         verdict=verdict(last.leaks, levels, {}, test_auc, (), result.cut_layers),
         skipped=result.skipped,
         unscored=result.unscored,
-        observed_privacy=Observed(**result.observed) if result.observed else None,
+        observed_privacy=result.observed,
         seconds=round(seconds, 3),
         **_UNSAID | dict(result.model) | interval,
     )
@@ -363,30 +353,22 @@ def contents(
         "claim": claim and f"label DP with eps = {claim.eps:g}" + ", labels drawn again in each epoch" * claim.fresh,
         "the model": ", ".join(f"{name} {value:.4f}" for name, value in manifest.model.items()),
     }
+    for party, of_party in manifest.parties.items():
+        crossing = manifest.cut(party) if party in manifest.non_label_parties else ()
+        widths = {layer: f"{layer} ({width}{', crosses' * (layer in crossing)})" for layer, width in of_party.layers.items()}
+        facts[f"layers of {party}"] = ", ".join(widths.values())
+    for party, coverage in recording.coverage.items():
+        kinds = [f"{kind} in {count:,} of {coverage.batches:,} batches" for kind, count in sorted(coverage.kinds.items())]
+        facts[f"messages of {party}"] = ", ".join(kinds)
     for name, text in facts.items():
-        yield from wrapped(f"{name:<15}{text}", " " * 15) if text else ()
-    crossing = {party: manifest.cut(party) for party in manifest.non_label_parties}
-    layers = [
-        (party, layer, str(width), "yes" if layer in crossing.get(party, ()) else "no")
-        for party, of_party in manifest.parties.items()
-        for layer, width in of_party.layers.items()
-    ]
-    kinds = [
-        (party, kind, f"{count:,} of {coverage.batches:,}")
-        for party, coverage in recording.coverage.items()
-        for kind, count in sorted(coverage.kinds.items())
-    ]
-    for table in ([("party", "layer", "width", "crosses"), *layers], [("party", "kind", "batches"), *kinds]):
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
-        yield from ("", *lines)
+        yield from wrapped(f"{name:<15} {text}", " " * 16) if text else ()
     refused = {**unusable, **source.skipped(attacks)}
     able = [name for name in attacks if name not in refused]
     yield from ("", *wrapped(f"attacks that can run ({len(able)}): {', '.join(able) or 'none'}", "  "))
     if refused:
         yield from ("", f"attacks that can't ({len(refused)}), and why:")
     for reason, names in by_reason(refused).items():
-        yield from (*wrapped(f"  {', '.join(names)}:", "  "), *wrapped(f"    {reason}", "    "))
+        yield from wrapped(f"  {', '.join(names)}: {reason}", "    ")
     without = "no labels are here: --labels FILE names them, and --scores-only DIR attacks without any"
     for note in source.notes if source.labelled else [without, *source.notes]:
         yield from ("", *wrapped(note))

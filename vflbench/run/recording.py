@@ -63,7 +63,6 @@ NEEDS_SHARES = "it knows the shares of the classes: --class-shares 0.9,0.1 gives
 
 _PER_EPOCH = 10**7  # numbers of files
 _MOST_VISITS = 1.1  # of a row in an epoch; a run draws left-over rows again
-_MOST_SAMPLES = 10  # files; a run writes two
 
 
 @dataclass
@@ -323,7 +322,7 @@ class RecordedSource:
     classes, in place of those in manifest.json. labelled: False to do without labels; then the id of a row stands for its
     label, and attacks that know any but those in known.parquet can't run.
 
-    head: of vflbench's own run; None for others. seed: of generators. rows: by id. ids, first_ids: (m,) in rising order, of
+    head: of vflbench's own run (is_ours); of others, defaults. rows: by id. ids, first_ids: (m,) in rising order, of
     all rounds, and of the first epoch. repeat: whether a row comes in two epochs. batch_size: rows of a batch. own_columns:
     party -> its columns, of files beside the messages. notes: lines that a user must not miss.
     """
@@ -340,15 +339,15 @@ class RecordedSource:
         self.labelled = labelled
         if shares is not None:
             recording.know_shares(shares)
-        self.head = head = RunHead.read(recording.folder) if labelled else None
-        if head is not None:
-            head.check_rounds(recording.epochs, recording.folder)
-        self.seed = head.seed if head else 0
+        found = RunHead.read(recording.folder) if labelled else None
+        self.head, self.is_ours = found or RunHead(batches="all"), found is not None
+        if self.is_ours:
+            self.head.check_rounds(recording.epochs, recording.folder)
         self.notes = _notes(recording)
         self._read_ids()
         manifest = recording.manifest
         table = self._labels(labels) if labelled else Labels(self.ids, self.ids, np.zeros(len(self.ids), bool))
-        listed = _listed(recording.folder / SAMPLES) if head else {}
+        listed = _listed(recording.folder / SAMPLES) if self.is_ours else {}
         self.rows = RecordedRows(table, manifest.classes, manifest.class_shares, listed, labelled=labelled)
         truth = self.rows.labels(torch.from_numpy(self.ids))  # raises where one is missing
         if labelled and len(truth.unique()) == 1:
@@ -380,7 +379,7 @@ class RecordedSource:
             raise UserError(problem, key="recording", value=self.recording.folder)
         table = named_labels(path, classes, "--labels") if named else read_labels(path, classes, links=False)
         order = table.ids.argsort()
-        kept = slice(None) if self.head else order[np.isin(table.ids[order], self.ids)]
+        kept = slice(None) if self.is_ours else order[np.isin(table.ids[order], self.ids)]
         return Labels(
             table.ids[kept], table.labels[kept], table.canary[kept], table.rows or digest_of(table.ids, table.labels)
         )
@@ -420,8 +419,8 @@ class RecordedSource:
 
     def skipped(self, attacks: Mapping[str, Attack]) -> dict[str, str]:
         """Attack -> why it can't run on this recording."""
-        cheating = self.head.cheating if self.head else ()
-        found = unmet_attacks(attacks, self.offers, self.rows.classes, cheating=cheating, where="this recording")
+        cheating, where = self.head.cheating, "this recording"
+        found = unmet_attacks(attacks, self.offers, self.rows.classes, cheating=cheating, where=where)
         lacking = {name: self._lacking(attack) for name, attack in attacks.items() if name not in found}
         return found | {name: reason for name, reason in lacking.items() if reason}
 
@@ -437,9 +436,9 @@ class RecordedSource:
                 return NEEDS_SHARES
         if Auxiliary in knows:
             return f"auxiliary rows are not in this recording for the {attack.threat.seat}"
-        if (attack.follows or attack.every_round) and self.head is not None and not self.recording.manifest.complete:
+        if (attack.follows or attack.every_round) and self.is_ours and not self.recording.manifest.complete:
             return "it follows rows through every round, and this recording has the audited rounds only"
-        if attack.follows and self.head is None and not self.repeat:
+        if attack.follows and not self.is_ours and not self.repeat:
             return "it joins what is seen of a row over epochs, and no id comes in two of them"
         return ""
 
@@ -449,7 +448,7 @@ class RecordedSource:
         path = self.recording.folder / KNOWN
         if is_there(path):
             known = read_labels(path, self.rows.classes, links=False)
-            kept = np.isin(known.ids, self.first_ids) | (self.head is not None)
+            kept = np.isin(known.ids, self.first_ids) | self.is_ours
             if len(known.ids) and most > int(kept.sum()):
                 self.notes.append(f"{KNOWN} has {int(kept.sum())} rows of the first epoch, and an attack would know {most}")
             return Rows(torch.from_numpy(known.ids[kept]), torch.from_numpy(known.labels[kept]))
@@ -476,7 +475,4 @@ def _notes(recording: RecordedMessages) -> list[str]:
 
 def _listed(folder: Path) -> dict[int, np.ndarray]:
     """Samples that the recorded run drew, by how many rows it asked for."""
-    if folder.is_symlink() or not folder.is_dir():
-        return {}
-    paths = [path for path in folder.glob("*.parquet") if path.stem.isdecimal() and len(path.stem) < 10]
-    return {int(path.stem): read_ids(path) for path in sorted(paths)[:_MOST_SAMPLES]}
+    return {int(path.stem): read_ids(path) for path in sorted(folder.glob("*.parquet")) if path.stem.isdecimal()}
