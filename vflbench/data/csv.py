@@ -18,11 +18,10 @@ from vflbench.data.delimiters import found_delimiter
 from vflbench.data.encodings import UTF8, check_encoding
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Part, find_parts, listed
-from vflbench.data.joined import check_labelled, join_problem, joined
 from vflbench.data.labels import MISSING, Positive, StrayLabelError, classes_of
 from vflbench.data.line_errors import names_error
 from vflbench.data.party_files import PartyFiles
-from vflbench.data.party_source import PartySource, of_party, refuse_label_column
+from vflbench.data.party_source import PartySource, check_labelled, join_problem, joined, of_party, refuse_label_column
 from vflbench.data.readings import Mark, MissingAs
 from vflbench.data.stray_labels import stray_label
 from vflbench.data.table import LABEL_PARTY, RawTable

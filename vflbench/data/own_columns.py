@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from vflbench.data.alignment import KEY
 from vflbench.data.assignment import Assignment, assign_columns, unassigned_columns
 from vflbench.data.base import Dataset
 from vflbench.data.files import listed
 from vflbench.data.labels import listed_rows
-from vflbench.data.party_source import PartySource
+from vflbench.data.party_source import KEY, PartySource
 from vflbench.data.readings import MISSING_PART
 from vflbench.data.table import LABEL_PARTY, MISSING_INTEGER, RawTable
 from vflbench.errors import UserError, shown

@@ -13,11 +13,10 @@ from vflbench.data.arrow_columns import labels_of, raw_of
 from vflbench.data.column_shapes import ColumnShape
 from vflbench.data.csv_format import TypeOf, readings_of
 from vflbench.data.files import Part, listed
-from vflbench.data.joined import check_labelled, join_problem, joined
 from vflbench.data.labels import Positive, StrayLabelError, label_problem
 from vflbench.data.parquet_files import names_of, parquet_files, read_parquet
 from vflbench.data.party_files import PartyFiles
-from vflbench.data.party_source import PartySource, of_party, refuse_label_column
+from vflbench.data.party_source import PartySource, check_labelled, join_problem, joined, of_party, refuse_label_column
 from vflbench.data.readings import MISSING_PART, Date, Mark, MissingAs, columns_of, has_indicator
 from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.errors import UserError, shown

@@ -16,7 +16,7 @@ from torch import Tensor
 from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION, Dataset
 from vflbench.data.cache import ArrayWriter, DamagedStoreError, Mapped
 from vflbench.data.encode import stored
-from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, rising
+from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, positions_of
 from vflbench.data.table import LABEL_PARTY, Columns, Features, RawTable
 from vflbench.errors import UserError, printable
 from vflbench.options import options
@@ -74,14 +74,11 @@ class PartyTable:
 
     def lookup(self, ids: Tensor) -> Features:
         """A copy of these rows, ids (n,), in that order. Raises KeyError for an id that no row has."""
-        if not isinstance(self.numeric, Tensor):
-            positions, back = rising(ids, len(self))
-            values = torch.from_numpy(self.numeric[positions]), torch.from_numpy(self.categorical[positions])
-            return Features(self.columns, *values).rows(back).to(self.device)
-        places = ids.cpu()
-        if len(places) and not (int(places.min()) >= 0 and int(places.max()) < len(self)):
-            raise KeyError(f"{len(places)} rows, among which some are not in this table")
-        return Features(self.columns, self.numeric, self.categorical).rows(places).to(self.device)
+        positions = positions_of(ids, len(self))
+        if isinstance(self.numeric, Tensor):
+            return Features(self.columns, self.numeric, self.categorical).rows(torch.from_numpy(positions)).to(self.device)
+        values = torch.from_numpy(self.numeric[positions]), torch.from_numpy(self.categorical[positions])
+        return Features(self.columns, *values).to(self.device)
 
 
 def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:

@@ -17,14 +17,14 @@ from torch import Tensor
 from vflbench.data.encode import Encoding
 from vflbench.data.table import CHUNK_ROWS, Columns, Features, RawTable, VerticalTable, join
 
+_DENSE = 2
+"""Where at least one in so many ids is held, a table says where each stands: 8 bytes an id."""
+
 BUFFER_ROWS = 1 << 18
 """Rows in memory at a time. Fewer than so many are all kept there, and shuffled without any restriction."""
 
 _HELD = 4
-"""Tables that stay in memory: of training and test rows, a sample, and a batch across two buffers."""
-
-_DENSE = 2
-"""Where at least one in so many ids is held, a table of the places of all says where each stands: 4 bytes an id."""
+"""Tables that stay in memory: of training and test rows, and samples."""
 
 _STEPS_WANTED = 100
 _AUTO_SIZES = (512, 256, 128, 64, 32)
@@ -93,9 +93,7 @@ class EncodedRows:
 
         Raises KeyError for an id that no row has.
         """
-        positions, back = rising(ids, len(self.role))
-        table = self._take(positions)
-        return table.rows(back.to(table.ids.device))
+        return self._take(positions_of(ids, len(self.role)))
 
     def all(self) -> VerticalTable:
         """Every row in memory, in order."""
@@ -110,7 +108,7 @@ class EncodedRows:
         return self._take(np.concatenate([np.zeros(0, np.int64), *found]))
 
     def _take(self, positions: np.ndarray) -> VerticalTable:
-        """Rows at rising positions of the raw table, encoded."""
+        """Rows at positions of the raw table, encoded."""
         rows = self.raw.take(positions)
         self.raw.forget()
         labels = torch.from_numpy(rows.labels.astype(np.int64))
@@ -136,9 +134,9 @@ class AlignedRows:
         classes: int,
     ):
         self.columns, self.classes = dict(columns), classes
-        self._index = _Index()
-        self.parties = {party: _Lookup(self._index, readers[party]) for party in columns}
-        self.labels = _Lookup(self._index, labels)
+        self.parties = {party: _Lookup(readers[party]) for party in columns}
+        self.labels = _Lookup(labels)
+        self._held: list[Tensor] = []
 
     @classmethod
     def of(cls, table: VerticalTable) -> "AlignedRows":
@@ -158,12 +156,13 @@ class AlignedRows:
 
     def hold(self, table: VerticalTable) -> None:
         """Hand each party what it owns of a table that was read, in place of the one that was held longest."""
-        number = self._index.hold(table.ids)
-        if number is None:
+        if any(ids is table.ids for ids in self._held):
             return
+        self._held[:] = [table.ids, *self._held[: _HELD - 1]]
+        find = _places(table.ids)
         for party, rows in self.parties.items():
-            rows.put(number, table.features[party])
-        self.labels.put(number, table.labels)
+            rows.put(find, table.features[party])
+        self.labels.put(find, table.labels)
 
     def features(self, party: str, ids: Tensor) -> Features:
         """The party's columns of these rows."""
@@ -175,87 +174,53 @@ class AlignedRows:
         return VerticalTable(ids.clone(), features, self.labels(ids), self.classes)
 
 
-class _Index:
-    """The ids that are held, block by block, and where each stands: all that the lookups of several parties share."""
-
-    def __init__(self) -> None:
-        self.held: dict[int, _Places] = {}
-        self._count = 0
-        self._last: tuple[Tensor, tuple[int, Tensor] | None] | None = None
-
-    def hold(self, ids: Tensor) -> int | None:
-        """The number of the block that has these ids from now on; None if they are held already."""
-        if any(places.of is ids for places in self.held.values()):
-            return None
-        self._count, self._last = self._count + 1, None
-        kept = list(self.held.items())[: _HELD - 1]
-        self.held = dict([(self._count, _Places(ids)), *kept])
-        return self._count
-
-    def find(self, ids: Tensor) -> tuple[int, Tensor] | None:
-        """A block that has these rows, and their places in it; the parties ask for the same batch one after the other."""
-        if self._last is None or self._last[0] is not ids:
-            found = ((number, places.find(ids)) for number, places in self.held.items())
-            self._last = (ids, next(((number, at) for number, at in found if at is not None), None))
-        return self._last[1]
-
-
-class _Places:
-    """Ids and where each stands."""
-
-    def __init__(self, ids: Tensor):
-        self.of = ids
-        self._places: Tensor | None = None
-        if not len(ids):
-            return
-        self._least, most = (int(end) for end in ids.aminmax())
-        if most - self._least < _DENSE * len(ids):
-            self._places = ids.new_full((most - self._least + 1,), -1, dtype=torch.int32)
-            self._places[ids - self._least] = torch.arange(len(ids), dtype=torch.int32, device=ids.device)
-        else:
-            self._ids, self._order = ids.sort()
-
-    def find(self, ids: Tensor) -> Tensor | None:
-        """(n,) places of these ids; None if one is missing."""
-        if not len(self.of):
-            return None if len(ids) else ids
-        if self._places is not None:
-            at = ids - self._least
-            near = at.clamp(0, len(self._places) - 1)
-            places = self._places.index_select(0, near)
-            return places.long() if bool(((at == near) & (places >= 0)).all()) else None
-        places = torch.searchsorted(self._ids, ids).clamp_(max=len(self._ids) - 1)
-        return self._order[places] if bool((self._ids[places] == ids).all()) else None
-
-
 class _Lookup(Generic[T]):
     """One party's values of rows by id: (n,) ids -> Features, or (n,) classes as the label party holds them. A call copies
     them.
     """
 
-    def __init__(self, index: _Index, read: Callable[[Tensor], T]):
-        self._index = index
+    def __init__(self, read: Callable[[Tensor], T]):
         self._read: Callable[[Tensor], T] = read
-        self._held: dict[int, T] = {}
-        self._last: tuple[Tensor, T] | None = None
+        self._held: list[tuple[Callable[[Tensor], Tensor], T]] = []
         self.relabel: Callable[[Tensor, T], T] | None = None
 
-    def put(self, number: int, block: T) -> None:
-        """Hold a block of that number of the index, and let go of those that the index has let go of."""
-        for other in self._held.keys() - self._index.held.keys():
-            del self._held[other]
-        self._held[number] = block
+    def put(self, find: Callable[[Tensor], Tensor], values: T) -> None:
+        """Hold a table. find: as of `_places`."""
+        self._held[:] = [(find, values), *self._held[: _HELD - 1]]
 
     def __call__(self, ids: Tensor) -> T:
-        found = self._index.find(ids)
-        if found is not None:
-            block, places = self._held[found[0]], found[1]
-        else:
-            if self._last is None or self._last[0] is not ids:
-                self._last = (ids, self._read(ids))
-            block, places = self._last[1], torch.arange(len(ids), device=ids.device)
-        taken = block.index_select(0, places) if isinstance(block, Tensor) else block.rows(places)
+        taken = self._find(ids)
+        if taken is None:
+            taken = self._read(ids)
         return taken if self.relabel is None else self.relabel(ids, taken)
+
+    def _find(self, ids: Tensor) -> T | None:
+        """The values in a table that has all of these rows."""
+        for find, values in self._held:
+            places = find(ids)
+            if bool((places >= 0).all()):
+                return values.index_select(0, places) if isinstance(values, Tensor) else values.rows(places)
+        return None
+
+
+def _places(held: Tensor) -> Callable[[Tensor], Tensor]:
+    """ids (n,) -> (n,) where each stands among those that are held, -1 where one is not: by a table of ids that lie close
+    together, which is several times faster, or by search.
+    """
+    if not len(held):
+        return lambda ids: torch.full_like(ids, -1)
+    least, most = (int(end) for end in held.aminmax())
+    if most - least < _DENSE * len(held):
+        table = held.new_full((most - least + 3,), -1)  # the first and the last are of ids beyond both ends
+        table[held - least + 1] = torch.arange(len(held), device=held.device)
+        return lambda ids: table.index_select(0, (ids - least + 1).clamp_(0, len(table) - 1))
+    ordered, order = held.sort()
+
+    def find(ids: Tensor) -> Tensor:
+        at = torch.searchsorted(ordered, ids).clamp_(max=len(ordered) - 1)
+        return torch.where(ordered[at] == ids, order[at], -1)
+
+    return find
 
 
 def _missing(ids: Tensor) -> Any:
@@ -308,23 +273,20 @@ def own_columns(
 
 def _read_columns(raw: RawTable, encoding: Encoding, party: str, device: torch.device, ids: Tensor) -> Features:
     """raw, encoding: of this party's columns alone."""
-    positions, back = rising(ids, len(raw))
-    return encoding(raw.take(positions))[party].rows(back).to(device)
+    return encoding(raw.take(positions_of(ids, len(raw))))[party].to(device)
 
 
 def _read_labels(labels: np.ndarray, device: torch.device, ids: Tensor) -> Tensor:
     """labels: (n,) of all rows."""
-    positions, back = rising(ids, len(labels))
-    return torch.from_numpy(labels[positions].astype(np.int64))[back].to(device)
+    return torch.from_numpy(labels[positions_of(ids, len(labels))].astype(np.int64)).to(device)
 
 
-def rising(ids: Tensor, rows: int) -> tuple[np.ndarray, Tensor]:
-    """The positions of these ids, sorted, and where each id stands among them. Raises KeyError beyond `rows`."""
+def positions_of(ids: Tensor, rows: int) -> np.ndarray:
+    """The positions of these ids. Raises KeyError beyond `rows`."""
     positions = ids.cpu().numpy()
     if len(positions) and not 0 <= positions.min() <= positions.max() < rows:
         _missing(ids)
-    order = positions.argsort()
-    return positions[order], torch.from_numpy(np.argsort(order))
+    return positions
 
 
 def evenly_spaced(count: int, wanted: int) -> Tensor:
@@ -361,25 +323,15 @@ class Batches:
         return len(self.table) // self.batch_size
 
     def __iter__(self) -> Iterator[Tensor]:
-        left: list[VerticalTable] = []  # rows of earlier blocks, fewer than a batch
+        left = torch.empty(0, dtype=torch.int64)  # rows of earlier blocks, fewer than a batch
         for block in self.table.blocks(self.rng):
             self.rows.hold(block)
             order = torch.randperm(len(block), generator=self.rng).to(block.ids.device)
-            first = self.batch_size - sum(map(len, left))
-            if left or len(order) < first:
-                left.append(block.rows(order[:first]))
-                if len(order) < first:
-                    continue
-                across = join(left)
-                self.rows.hold(across)
-                yield across.ids
-            else:
-                yield block.ids[order[:first]]
-            starts = range(first, len(order) - self.batch_size + 1, self.batch_size)
-            for start in starts:
-                yield block.ids[order[start : start + self.batch_size]]
-            rest = order[first + len(starts) * self.batch_size :]
-            left = [block.rows(rest)] if len(rest) else []
+            ids = torch.cat([left.to(block.ids.device), block.ids[order]])
+            full = len(ids) - len(ids) % self.batch_size
+            for start in range(0, full, self.batch_size):
+                yield ids[start : start + self.batch_size].clone()
+            left = ids[full:]
 
 
 def ordered_batches(

@@ -24,8 +24,7 @@ from vflbench import __version__
 from vflbench.cli.build import Started, build, record
 from vflbench.cli.sweep import Status
 from vflbench.data.base import Dataset
-from vflbench.data.own_file import LabelFile, OwnFile
-from vflbench.data.party_files import PartyFiles
+from vflbench.data.party_files import LabelFile, OwnFile, PartyFiles
 from vflbench.data.party_table import PartyTable, WrittenTable, read_party_table, write_party_tables
 from vflbench.data.rows import TrainTest
 from vflbench.engines.nvflare.channel import MIB, CollabChannel
