@@ -163,7 +163,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_978,
     "vflbench": 371,
-    "vflbench/attacks": 5_553,
+    "vflbench/attacks": 5_330,
     "vflbench/cli": 2_421,
     "vflbench/data": 4_966,
     "vflbench/defenses": 1_582,

@@ -118,7 +118,7 @@ def test_real_columns_of_the_same_rows_are_solved_for(tmp_path):
     (tmp_path / "mixed.csv").write_text("label," + ",".join(f"c{j}" for j in range(14)) + "\n" + "\n".join(lines) + "\n")
     figures = rebuilt(tmp_path / "run", dataset=Binary(path=str(tmp_path / "mixed.csv")), batch_size=5)
     assert figures["exact"] >= 0.7  # the rest have binary rows that depend on each other
-    assert "not binary: column 12" in figures["notes"]
+    assert "not binary by the schema: column 12" in figures["notes"]
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_columns_count_as_binary_by_the_schema_and_otherwise_by_assumption(draw)
         recovered = recover(thetas, updates, batch_size=5, schema=Schema(tuple(binary)))
         assert recovered.kept.tolist() == binary
         assert np.array_equal(recovered.gram.alpha, (x.T @ x)[np.ix_(binary, binary)])
-        assert "column 3: by the schema" in recovered.note
+        assert "not binary by the schema: column 3" in recovered.note
         assert recovered.assumption == ""
         guess = recover(thetas, updates, batch_size=5)
         wrong += guess.gram is not None and 3 in guess.kept

@@ -141,14 +141,11 @@ def _seen(updates: Updates) -> Tensor:
 
 
 def _answer(step: int, result: SearchResult, column_guesses: np.ndarray, shares: Tensor, guess_label: float) -> RebuiltBatch:
-    names = ("rows", "labels", "steps", "binary", "shares", "guessed_rows")
+    names = ("rows", "labels", "steps", "binary", "shares")
     arrays = {name: getattr(result, name) for name in names}
     tensors: dict[str, Any] = {name: None if part is None else torch.from_numpy(part) for name, part in arrays.items()}
     guesses = torch.from_numpy(column_guesses).double()
-    guessed = tensors["guessed_rows"]
-    if guessed is not None:
-        tensors["guessed_rows"] = torch.where(guessed.isnan(), guesses[0], guessed)
-    elif result.rows is None or np.isnan(result.rows).any():
+    if result.rows is None or np.isnan(result.rows).any():
         tensors["guessed_rows"] = guesses[0]
     candidates = tuple(torch.from_numpy(batch) for batch in result.candidates)
     return RebuiltBatch(

@@ -3,12 +3,11 @@
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from flint import fmpz_mat
 
-from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, array_of, primes, reduced, residues
+from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, primes, reduced
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, Status, sort_rows
 
 
@@ -113,7 +112,7 @@ def integers_that_solve(member: np.ndarray, target: np.ndarray, most: np.ndarray
     return solutions[(solutions @ member.T == target).all(1)]
 
 
-# The cuts are integers below 2^52, and so is every partial sum of their products with bits and with alpha: floats are exact.
+# The cuts are integers below 2^52, and so is every partial sum of their products with bits: floats are exact.
 _EXACT = 2.0**52
 # No cut needs more precision than this.
 _FINEST = 2.0**30
@@ -143,27 +142,27 @@ def cuts(gram: np.ndarray) -> list[Cut]:
         n (V^T r)(V^T r)^T <= M = V^T A V <= diag(q),   q_k = sum_l |M_kl|,   so n sum_k (v_k . r)^2 / q_k <= 1,
 
     where <= compares quadratic forms: diag(q) - M is diagonally dominant. So no error in V makes the bound wrong, only weak.
-    V is a rounded multiple of the inverse Cholesky factor, for which M is nearly a multiple of I. A V is exact, and M has a
-    bound of its error, which is added to q.
+    V is a rounded multiple of the inverse Cholesky factor, for which M is nearly a multiple of I. M is exact.
     """
-    size, largest = len(gram), float(gram.max())
+    size, exact = len(gram), fmpz_mat(gram.tolist())
     factor = _inverse_factor(gram.astype(float))
     for _ in range(_REFINEMENTS):
-        scale = min(_FINEST, _EXACT / (4 * size * max(largest, 1) * np.abs(factor).max()))
-        scale = 2.0 ** np.floor(np.log2(scale))
+        scale = 2.0 ** np.floor(np.log2(min(_FINEST, _EXACT / (4 * size * np.abs(factor).max()))))
         vectors = np.rint(factor * scale)
-        products, error = _products(gram, vectors)
-        if np.abs(products - np.diag(np.diagonal(products))).sum(0).max() < 1e-6 * scale**2:
+        integers = fmpz_mat(vectors.astype(np.int64).tolist())
+        products = np.array((integers.transpose() * exact * integers).tolist(), dtype=object).astype(float)
+        diagonal = np.diagonal(products)
+        beside = np.abs(products).sum(0) - np.abs(diagonal)
+        if beside.max() < 1e-6 * scale**2:
             break
         correction = np.triu(products) / scale**2
         np.fill_diagonal(correction, (np.diagonal(correction) - 1) / 2)
         factor = factor - factor @ np.clip(correction, -0.5, 0.5)
-    magnitude = np.abs(products) + error
-    diagonal, beside = np.diagonal(products), magnitude.sum(0) - np.diagonal(magnitude)
-    most = (np.diagonal(magnitude) + beside) * (1 + ROUNDING)
-    least = (diagonal - np.diagonal(error) - beside) / most - ROUNDING
+    most = (np.abs(diagonal) + beside) * (1 + ROUNDING)
     return [
-        Cut(vectors[: k + 1, k], 1 / most[k] if most[k] > 0 else 0.0, float(least[k]) if most[k] > 0 else 0.0)
+        Cut(vectors[: k + 1, k], 1 / most[k], float((diagonal - beside)[k] / most[k]) - ROUNDING)
+        if most[k] > 0
+        else Cut(vectors[: k + 1, k], 0.0, 0.0)
         for k in range(size)
     ]
 
@@ -179,18 +178,6 @@ def _inverse_factor(gram: np.ndarray) -> np.ndarray:
         if np.isfinite(inverse).all():
             return np.triu(inverse)
     return np.diag(1 / np.sqrt(np.maximum(np.diagonal(gram), 1)))
-
-
-def _products(gram: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """M = V^T A V for upper triangular V, and a bound of its error. A V is exact; above the diagonal it nearly vanishes."""
-    right = gram.astype(float) @ vectors
-    above = np.triu(right)
-    upper = np.triu(vectors.T @ above)
-    error = np.triu(np.abs(vectors).T @ np.abs(above)) * (4 * len(gram) * np.finfo(float).eps)
-    return upper + np.triu(upper, 1).T, error + np.triu(error, 1).T
-
-
-_PRIMES = 20
 
 
 @dataclass(frozen=True)
@@ -209,83 +196,45 @@ class Level:
     prime: int
 
 
+_SMALLEST = 1e-9  # Schur complement in floats; columns below it come last, and most of them depend on others
+
+
 def order_columns(gram: np.ndarray) -> list[Level]:
     """The levels in the order of the smallest Schur complement, each with the columns that become dependent.
 
     gram: (n, n) integers, the Gram matrix of [1, X], at least one row. The intercept is the first level, and there are as
-    many as the rank. Gauss-Jordan elimination runs in floats for the order alone, and in parallel modulo a prime for zeros.
-    A dependence modulo one prime is confirmed over the rationals; another prime is taken if it is none. If none of several
-    primes helps, the matrix is not semidefinite, and no batch has it.
+    many as the rank. Floats decide the order alone. A column depends on others in every batch if it does in the Gram matrix
+    over the rationals.
     """
-    for prime in islice(primes(), _PRIMES):
-        chosen, dependents = _eliminated(gram, prime)
-        if are_dependent(gram, chosen, np.concatenate([columns for columns, _ in dependents])):
+    order = _smallest_first(gram.astype(float))
+    form, denominator, rank = fmpz_mat(gram[np.ix_(order, order)].tolist()).rref()
+    prime = next(prime for prime in primes() if int(denominator) % prime)
+    echelon = np.array([[int(v) for v in row] for row in form.tolist()[:rank]], dtype=object)
+    pivots = [int(np.flatnonzero(row)[0]) for row in echelon]
+    chosen = [order[k] for k in pivots]
+    others = np.setdiff1d(np.arange(len(gram)), pivots)
+    coefficients = (echelon[:, others] * pow(int(denominator), -1, prime) % prime).astype(np.int64)
+    last = np.array([max(np.flatnonzero(echelon[:, k]), default=0) for k in others], dtype=np.int64)
+    columns = np.array(order)[others]
+    return [
+        Level(column, cut, columns[last == k], coefficients[: k + 1, last == k], prime)
+        for k, (column, cut) in enumerate(zip(chosen, cuts(gram[np.ix_(chosen, chosen)]), strict=True))
+    ]
+
+
+@np.errstate(over="ignore", invalid="ignore")  # sums of no batch overflow
+def _smallest_first(schur: np.ndarray) -> list[int]:
+    """An order of the columns in which Gauss elimination, in place, has the smallest pivot next. The intercept is first."""
+    order, remaining = [0], list(range(1, len(schur)))
+    while remaining:
+        column = order[-1]
+        schur -= np.outer(schur[:, column], schur[column]) / schur[column, column]
+        pivots = {k: schur[k, k] for k in remaining if schur[k, k] > _SMALLEST}
+        if not pivots:
             break
-    of_level = cuts(gram[np.ix_(chosen, chosen)])
-    return [Level(column, cut, *more, prime) for column, cut, more in zip(chosen, of_level, dependents, strict=True)]
-
-
-def are_dependent(gram: np.ndarray, chosen: list[int], others: np.ndarray) -> bool:
-    """Whether each of the others is a rational combination of the chosen columns, in every batch with this Gram matrix.
-
-    gram: (n, n) integers; the chosen columns are independent. With column i of the others, the Gram determinant of k + 1
-    columns is at most the product of its diagonal (Hadamard), and 0 if i depends. It is 0 if it is 0 modulo primes with a
-    larger product. Where no batch has this Gram matrix, it may be not semidefinite, and True means nothing.
-    """
-    if not len(others):
-        return True
-    diagonal = np.diagonal(gram)
-    bits = float(np.log2(np.maximum(diagonal[chosen], 1)).sum() + np.log2(max(diagonal[others].max(), 1)))
-    matrix = gram[np.ix_(chosen, [*chosen, *others])]
-    candidates = primes()
-    confirmed = 0.0
-    while confirmed <= bits + 1e-6:
-        prime = next(candidates)
-        solved = _solved(matrix, prime)
-        if solved is None:  # it divides the determinant of the chosen columns
-            continue
-        schur = diagonal[others] - (gram[np.ix_(np.array(chosen), others)] * solved % prime).sum(0)
-        if (schur % prime).any():
-            return False
-        confirmed += float(np.log2(prime))
-    return True
-
-
-def _solved(matrix: np.ndarray, prime: int) -> np.ndarray | None:
-    """S^-1 B modulo the prime for matrix = [S, B] with S (k, k), or None if S is singular modulo the prime."""
-    size = len(matrix)
-    try:
-        return array_of(residues(matrix[:, :size], prime).solve(residues(matrix[:, size:], prime)))
-    except ZeroDivisionError:
-        return None
-
-
-def _eliminated(gram: np.ndarray, prime: int) -> tuple[list[int], list[tuple[np.ndarray, np.ndarray]]]:
-    """The columns of the levels in their order, and for each the dependent columns modulo the prime and coefficients."""
-    exact, float_ = gram % prime, gram.astype(float)
-    remaining = np.ones(len(gram), dtype=bool)
-    chosen: list[int] = []
-    dependents = []
-    while remaining.any():
-        column = int(np.lexsort((np.diagonal(float_), ~remaining))[0]) if chosen else 0  # the smallest of the remaining
-        _eliminate(exact, float_, column, prime)
-        chosen.append(column)
-        remaining[column] = False
-        dependent = np.flatnonzero(remaining & (np.diagonal(exact) == 0))
-        remaining[dependent] = False
-        dependents.append((dependent, exact[np.ix_(np.array(chosen), dependent)]))
-    return chosen, dependents
-
-
-@np.errstate(over="ignore", invalid="ignore")  # floats of sums of no batch overflow; the order alone rests on them
-def _eliminate(exact: np.ndarray, float_: np.ndarray, column: int, prime: int) -> None:
-    """One pivot, in place: the rows of pivots then contain coefficients, the others Schur complements."""
-    row = exact[column] * pow(int(exact[column, column]), -1, prime) % prime
-    exact[:] = (exact - exact[:, column, None] * row % prime) % prime
-    exact[column] = row
-    line = float_[column] / max(float_[column, column], 1e-12)
-    float_ -= np.outer(float_[:, column], line)
-    float_[column] = line
+        order.append(min(pivots, key=pivots.__getitem__))
+        remaining.remove(order[-1])
+    return order + remaining
 
 
 @dataclass(frozen=True)

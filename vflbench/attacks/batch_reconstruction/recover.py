@@ -1,6 +1,6 @@
 """alpha and beta of one batch in integers, by least squares: from what the rounds determine, or the reason why not."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,8 +18,9 @@ FLOAT32 = 2.0**-24
 class AffineFit:
     """values = points @ linear + constant, by least squares.
 
-    linear: (d, k) and its standard errors linear_error (d, k); constant: (k,) and constant_error (k,). The errors combine
-    the spread of the residual and the `floor`. They are scaled by Student's quantile, so that 6 of them mean the same for
+    linear: (d, k) and its standard errors linear_error (d, k); constant: (k,) and constant_error (k,); nan where they are
+    not determined. determined: (d,) bool, the rows of linear that are known. The errors combine the spread of the residual
+    and the `floor`. They are scaled by Student's quantile, so that 6 of them mean the same for
     any number of pairs.
     residual: root mean square, in units of the values. condition: of the centred points with columns of equal length.
     spare: pairs beyond the d + 1 that determine a map; without any the residual is 0 whatever the noise.
@@ -41,15 +42,14 @@ class AffineFit:
     refusal: str | None = None
     inverse: np.ndarray | None = None
     value_error: np.ndarray | None = None
+    determined: np.ndarray | None = None
 
 
-def rounding_unit(thetas: np.ndarray, updates: np.ndarray, unit: float | None = None) -> float:
-    """The relative rounding of the messages: 2^-24 if float32 represents either array exactly, else 2^-53; `unit` if given.
+def rounding_unit(thetas: np.ndarray, updates: np.ndarray) -> float:
+    """The relative rounding of the messages: 2^-24 if float32 represents either array exactly, else 2^-53.
 
     Updates computed from differences of float32 parameters need not be float32 numbers themselves.
     """
-    if unit is not None:
-        return unit
     single = any(np.array_equal(sent, sent.astype(np.float32)) for sent in (thetas, updates))
     return FLOAT32 if single else FLOAT64
 
@@ -116,6 +116,7 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
         bool(floor >= spread.max(initial=0.0)),
         inverse=inverse,
         value_error=error,
+        determined=np.ones(d, dtype=bool),
     )
 
 
@@ -156,27 +157,10 @@ class KnownColumns:
         return cls(np.zeros((d, 0)), np.zeros(d, dtype=bool))
 
 
-@dataclass(frozen=True)
-class DirectionsFit:
-    """alpha and beta by rows, nan where they are not determined.
-
-    linear: (d, k), row i the products of column i with the k coordinates of the values; constant: (k,); linear_error and
-    constant_error: their standard errors. determined: (d,) bool, the rows that are known. fit: of the directions that the
-    points took, with its condition, residual and refusal.
-    """
-
-    fit: AffineFit
-    linear: np.ndarray = field(repr=False)
-    constant: np.ndarray = field(repr=False)
-    linear_error: np.ndarray = field(repr=False)
-    constant_error: np.ndarray = field(repr=False)
-    determined: np.ndarray = field(repr=False)
-
-
 def fit_directions(
     points: np.ndarray, values: np.ndarray, *, floor: float, known: KnownColumns, nothing_beyond: bool = False
-) -> DirectionsFit:
-    """values = points @ linear + constant, linear = alpha^T, as far as the points determine it.
+) -> AffineFit:
+    """values = points @ linear + constant, linear = alpha^T, as far as the points determine it. inverse: of the directions.
 
     Points p + G s, with G (d, r) an orthonormal basis of the directions that they took, give alpha G and alpha p - 2 beta,
     and no more: alpha + N and beta + N p / 2 fit as well, for every symmetric N with N G = 0. So entry ij of alpha is
@@ -195,23 +179,23 @@ def fit_directions(
     """
     n, d = points.shape
     if n < 2:
-        return all_determined(AffineFit(n, n - d - 1, refusal=f"too few rounds: there are {n}"), d)
+        return AffineFit(n, n - d - 1, refusal=f"too few rounds: there are {n}")
     null = _orthonormal(known.null)
     taken = _directions(points, null)
     if taken.shape[1] == d:
-        return all_determined(fit_affine(points, values, floor=floor), d)
+        return fit_affine(points, values, floor=floor)
     if not taken.shape[1]:
-        return all_determined(AffineFit(n, n - 1, refusal=f"the models of all {n} rounds are the same"), d)
+        return AffineFit(n, n - 1, refusal=f"the models of all {n} rounds are the same")
     fit = fit_affine(points @ taken, values, floor=floor)
     if fit.refusal:
-        return all_determined(fit, d)
+        return fit
     rest = np.eye(d) - taken @ taken.T - null @ null.T
     # Movements that were too small for a direction are errors of the values.
     small = np.abs((points - points.mean(axis=0)) @ rest).max() * np.abs(fit.linear).max() * np.sqrt(d)
     fit = fit_affine(points @ taken, values, floor=floor + small)
     if nothing_beyond:
         whole = np.ones(d, dtype=bool)
-        return DirectionsFit(fit, taken @ fit.linear, fit.constant, _error(taken, fit), fit.constant_error, whole)
+        return replace(fit, linear=taken @ fit.linear, linear_error=_error(taken, fit), determined=whole)
     bound = np.zeros((d, values.shape[1]))
     determined = np.linalg.norm(rest, axis=0) <= _NOTHING
     if known.ones is not None and values.shape[1] == d:
@@ -229,15 +213,14 @@ def fit_directions(
             constant[~determined], constant_error[~determined] = np.nan, np.nan
         else:
             constant[:], constant_error[:] = np.nan, np.nan
-    return DirectionsFit(fit, linear, constant, error, constant_error, determined)
-
-
-def all_determined(fit: AffineFit, d: int) -> DirectionsFit:
-    """A fit with all d directions, or, if it refused, with none."""
-    if fit.refusal:
-        matrix, vector = np.full((d, d), np.nan), np.full(d, np.nan)
-        return DirectionsFit(fit, matrix, vector, matrix, vector, np.zeros(d, dtype=bool))
-    return DirectionsFit(fit, fit.linear, fit.constant, fit.linear_error, fit.constant_error, np.ones(d, dtype=bool))
+    return replace(
+        fit,
+        linear=linear,
+        constant=constant,
+        linear_error=error,
+        constant_error=constant_error,
+        determined=determined,
+    )
 
 
 def _orthonormal(vectors: np.ndarray) -> np.ndarray:
@@ -347,7 +330,7 @@ class RecoveredSums:
         return Gram(self.alpha, self.beta, self.rows)
 
 
-def unrounded_sums(fit: DirectionsFit, rows: int | None, schema: Schema | None) -> RecoveredSums:
+def unrounded_sums(fit: AffineFit, rows: int | None, schema: Schema | None) -> RecoveredSums:
     one, other = fit.linear, fit.linear.T  # each may lack what the other has
     both = np.isfinite(one) & np.isfinite(other)
     alpha = np.where(both, (one + other) / 2, np.where(np.isfinite(one), one, other))
@@ -357,26 +340,26 @@ def unrounded_sums(fit: DirectionsFit, rows: int | None, schema: Schema | None) 
     if schema is not None:
         columns = np.intersect1d(columns, schema.binary)
     return RecoveredSums(
-        fit.fit.rounds,
+        fit.rounds,
         rows=rows,
         real_alpha=alpha,
         real_beta=-fit.constant / 2,
         alpha_error=np.where(both, np.hypot(one_error, other_error) / 2, error),
         beta_error=fit.constant_error / 2,
-        condition=fit.fit.condition,
-        residual=fit.fit.residual,
+        condition=fit.condition,
+        residual=fit.residual,
         columns=columns,
         undetermined=tuple(np.flatnonzero(~fit.determined).tolist()),
     )
 
 
-def round_sums(recovered: RecoveredSums, fit: DirectionsFit, updates: np.ndarray, schema: Schema | None) -> RecoveredSums:
+def round_sums(recovered: RecoveredSums, fit: AffineFit, updates: np.ndarray, schema: Schema | None) -> RecoveredSums:
     """The integers of the columns that can be rounded, or a refusal."""
     if not len(recovered.columns):
         return replace(recovered, refusal="none of the columns whose sums are determined is binary by the schema")
     if unsafe := why_unsafe(fit, recovered, updates):
         return unsafe
-    recovered = _rounded(recovered, recovered.rows, updates)
+    recovered = _rounded(recovered, updates)
     return recovered if schema is None or recovered.refusal else _of_schema(recovered, schema)
 
 
@@ -402,17 +385,17 @@ def _of_schema(recovered: RecoveredSums, schema: Schema) -> RecoveredSums:
     return recovered
 
 
-def why_unsafe(fit: DirectionsFit, recovered: RecoveredSums, updates: np.ndarray) -> RecoveredSums | None:
+def why_unsafe(fit: AffineFit, recovered: RecoveredSums, updates: np.ndarray) -> RecoveredSums | None:
     """A refusal if the fit is too uncertain to be rounded, before a look at the integers."""
     block = np.ix_(recovered.columns, recovered.columns)
     alpha_error, linear = recovered.alpha_error[block], fit.linear[block]
     error = max(alpha_error.max(), recovered.beta_error[recovered.columns].max())
     if not error <= SAFE_ERROR:
-        why = f"the residual is too large ({fit.fit.residual:.2g}, a standard error of {error:.2g} after"
-        why = f"{why} {fit.fit.rounds} rounds): {_causes(updates)}"
-        if fit.fit.floor_dominates:
+        why = f"the residual is too large ({fit.residual:.2g}, a standard error of {error:.2g} after"
+        why = f"{why} {fit.rounds} rounds): {_causes(updates)}"
+        if fit.floor_dominates:
             why = (
-                f"rounding is not safe: the design of {fit.fit.rounds} rounds is ill-conditioned ({fit.fit.condition:.1e}), "
+                f"rounding is not safe: the design of {fit.rounds} rounds is ill-conditioned ({fit.condition:.1e}), "
                 f"so the rounding of the updates causes a standard error of {error:.2g}; take more rounds or other thetas"
             )
         return replace(recovered, refusal=why)
@@ -430,42 +413,30 @@ def _causes(updates: np.ndarray) -> str:
     return "noise, clipping, several steps in one update or a batch that changes between rounds"
 
 
-def _distances(recovered: RecoveredSums, scale: float = 1) -> tuple[np.ndarray, np.ndarray]:
-    """The distance of each entry times scale to an integer, and the distance that its error allows."""
+def _distances(recovered: RecoveredSums) -> tuple[np.ndarray, np.ndarray]:
+    """The distance of each entry to an integer, and the distance that its error allows."""
     columns = recovered.columns
-    upper = np.triu_indices(len(columns))
-    block = np.ix_(columns, columns)
-    entries = scale * np.concatenate([recovered.real_alpha[block][upper], recovered.real_beta[columns]])
-    error = scale * np.concatenate([recovered.alpha_error[block][upper], recovered.beta_error[columns]])
+    upper, block = np.triu_indices(len(columns)), np.ix_(columns, columns)
+    entries = np.concatenate([recovered.real_alpha[block][upper], recovered.real_beta[columns]])
+    error = np.concatenate([recovered.alpha_error[block][upper], recovered.beta_error[columns]])
     return np.abs(entries - np.rint(entries)), 8 * error + _NEGLIGIBLE
 
 
-def _rounded(
-    recovered: RecoveredSums, rows: int | None, updates: np.ndarray, scale: int = 1, tries: int = 1
-) -> RecoveredSums:
-    """The integers, or why there are none. scale: factor of the unrounded entries."""
-    distances, allowed = _distances(recovered, scale)
-    distance = float(distances.max())
-    scaled = replace(
-        recovered,
-        rows=rows,
-        real_alpha=scale * recovered.real_alpha,
-        real_beta=scale * recovered.real_beta,
-        alpha_error=scale * recovered.alpha_error,
-        beta_error=scale * recovered.beta_error,
-        residual=scale * recovered.residual,
-        distance=distance,
-    )
+def _rounded(recovered: RecoveredSums, updates: np.ndarray, tries: int = 1) -> RecoveredSums:
+    """The integers, or why there are none."""
+    distances, allowed = _distances(recovered)
+    recovered = replace(recovered, distance=float(distances.max()))
     # The errors alone would accept any values that are noisy enough, chance alone small real numbers of a sparse batch.
-    if distance > chance_limit(len(distances), tries) or (distances > allowed).any():
-        off = distances.max(where=distances > allowed, initial=0.0) or distance
+    if recovered.distance > chance_limit(len(distances), tries) or (distances > allowed).any():
+        off = distances.max(where=distances > allowed, initial=0.0) or recovered.distance
         why = f"alpha and beta are not integral (one is {off:.2g} off): columns that are not binary, {_causes(updates)}"
-        return replace(scaled, refusal=why)
-    block = np.ix_(scaled.columns, scaled.columns)
-    alpha, beta = (np.rint(part).astype(np.int64) for part in (scaled.real_alpha[block], scaled.real_beta[scaled.columns]))
-    if why := inconsistency(alpha, beta, rows):
-        return replace(scaled, refusal=f"no batch of binary rows has this alpha and beta: {why}")
-    return replace(scaled, alpha=alpha, beta=beta)
+        return replace(recovered, refusal=why)
+    block = np.ix_(recovered.columns, recovered.columns)
+    alpha = np.rint(recovered.real_alpha[block]).astype(np.int64)
+    beta = np.rint(recovered.real_beta[recovered.columns]).astype(np.int64)
+    if why := inconsistency(alpha, beta, recovered.rows):
+        return replace(recovered, refusal=f"no batch of binary rows has this alpha and beta: {why}")
+    return replace(recovered, alpha=alpha, beta=beta)
 
 
 def inconsistency(alpha: np.ndarray, beta: np.ndarray, rows: int | None) -> str | None:
@@ -479,21 +450,18 @@ def with_batch_size(recovered: RecoveredSums, most_rows: int, updates: np.ndarra
     A size below the true m leaves an entry at least 1/m off. The precision must resolve this, up to m = 64 or 8 times the
     size that fits.
     """
+    names = ("real_alpha", "real_beta", "alpha_error", "beta_error", "residual")
     for rows in range(1, most_rows + 1):
-        distances, allowed = _distances(recovered, rows)
+        scaled = replace(recovered, rows=rows, **{name: rows * getattr(recovered, name) for name in names})
+        distances, allowed = _distances(scaled)
         if allowed.max() * max(64, 8 * rows) > 1:
             why = f"no batch size below {rows} fits, and the precision resolves no larger one: {_causes(updates)}"
             return replace(recovered, refusal=why)
-        if (distances > allowed).any():
-            continue
-        candidate = _rounded(recovered, rows, updates, scale=rows, tries=most_rows)
-        if candidate.refusal is None:
+        if (distances <= allowed).all() and (candidate := _rounded(scaled, updates, tries=most_rows)).refusal is None:
             return candidate
     why = f"no batch size up to {most_rows} fits binary rows: columns that are not binary, {_causes(updates)}"
     return replace(recovered, refusal=why)
 
-
-__all__ = ["SAFE_ERROR", "RecoveredSums", "Reduction", "inconsistency", "least_squares", "rounding_floor"]
 
 Reduction = Literal["sum", "mean"]
 
@@ -506,7 +474,6 @@ def least_squares(
     reduction: Reduction,
     rows: int | None = None,
     most_rows: int = 4096,
-    unit: float | None = None,
     schema: Schema | None = None,
     nothing_beyond: bool = False,
 ) -> RecoveredSums:
@@ -519,26 +486,24 @@ def least_squares(
     v.theta = p. Of thetas in a subspace `fit_directions` says which columns are determined; the others are left out.
     rate: the step size of the sender, > 0. rows: m, if known. With `sum` it follows from an intercept or a one-hot group.
     With `mean` and rows None, m is the least integer up to `most_rows` that makes every entry integral and consistent; its
-    multiples fit too. unit: relative rounding of the updates, estimated from the values if None. schema: of the columns;
-    only the binary ones are rounded. Without it all are. nothing_beyond: assume that no row has a part in a direction that
-    the thetas did not take.
+    multiples fit too. schema: of the columns; only the binary ones are rounded. Without it all are. nothing_beyond: assume
+    that no row has a part in a direction that the thetas did not take.
 
     A refusal names the problem: few rounds, dependent thetas, a design too ill-conditioned for safe rounding (full batches:
     the thetas lie on a Krylov sequence), noise, clipping, a batch that changes, or columns that are not binary. Noise that
-    many rounds average out is not refused. Raises ValueError for invalid shapes, sizes or numbers.
+    many rounds average out is not refused. Raises ValueError for invalid shapes or numbers.
 
     Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", section 4.
     """
     thetas, updates = checked_pairs(thetas, updates)
-    check_rate_and_rows(rate, rows)
     values = -4 / rate * updates
     scale = (rows or 1) if reduction == "mean" else 1
-    floor = scale * rounding_floor(thetas, updates, rate, unit, rows=rows if reduction == "sum" else 1)
+    floor = scale * rounding_floor(thetas, updates, rate, rows=rows if reduction == "sum" else 1)
     known = known_columns(schema, thetas.shape[1], rows or (1 if reduction == "mean" else None))
     fit = fit_directions(thetas, scale * values, floor=floor, known=known, nothing_beyond=nothing_beyond)
-    refusal = fit.fit.refusal or (None if fit.determined.any() else _why_nothing(*thetas.shape))
+    refusal = fit.refusal or (None if fit.determined.any() else _why_nothing(*thetas.shape))
     if refusal:
-        return RecoveredSums(fit.fit.rounds, rows=rows, condition=fit.fit.condition, refusal=refusal)
+        return RecoveredSums(fit.rounds, rows=rows, condition=fit.condition, refusal=refusal)
     recovered = unrounded_sums(fit, rows, schema)
     if reduction == "mean" and rows is None and len(recovered.columns):
         return why_unsafe(fit, recovered, updates) or with_batch_size(recovered, most_rows, updates)
@@ -567,22 +532,13 @@ def _why_nothing(n: int, d: int) -> str:
     return f"the thetas of {n} rounds are not affinely independent, and no column's own sums are determined"
 
 
-def rounding_floor(
-    thetas: np.ndarray, updates: np.ndarray, rate: float, unit: float | None, *, rows: float | None = None
-) -> float:
+def rounding_floor(thetas: np.ndarray, updates: np.ndarray, rate: float, *, rows: float | None = None) -> float:
     """The absolute rounding error of 4 g. It is relative to the parameters: updates may be their differences.
 
     rows: m (1 for mean gradients), if known. The terms -y/2 of the rows are rounded too, also where labels cancel.
     """
     largest = np.abs(thetas).max(initial=0.0) + np.abs(updates).max(initial=0.0) + rate / 2 * (rows or 0)
-    return 4 / rate * 4 * rounding_unit(thetas, updates, unit) * float(largest)
-
-
-def check_rate_and_rows(rate: float, rows: int | None) -> None:
-    if not (np.isfinite(rate) and rate > 0):
-        raise ValueError(f"the rate must be a positive number, not {rate}")
-    if rows is not None and rows < 1:
-        raise ValueError(f"a batch must have at least one row, not {rows}")
+    return 4 / rate * 4 * rounding_unit(thetas, updates) * float(largest)
 
 
 def selective_sums(
@@ -605,16 +561,16 @@ def selective_sums(
     known = known_columns(schema, d)
     linear, linear_error = np.full((d, d), np.nan), np.full((d, d), np.inf)
     constant, constant_error = np.full(d, np.nan), np.full(d, np.inf)
-    fits: dict[int, DirectionsFit] = {}
+    fits: dict[int, AffineFit] = {}
     for i in range(d):
         sent = shared[:, i]
         if not sent.any():
             continue
-        floor = rounding_floor(thetas[sent], updates[sent], rate, None, rows=rows)
+        floor = rounding_floor(thetas[sent], updates[sent], rate, rows=rows)
         fit = fit_directions(thetas[sent], -4 / rate * updates[sent][:, [i]], floor=floor, known=known)
-        if not fit.fit.refusal and fit.determined[i]:
+        if not fit.refusal and fit.determined[i]:
             fits[i] = fit
-    errors = _pooled_errors([fit.fit for fit in fits.values()])
+    errors = _pooled_errors(list(fits.values()))
     for (i, fit), ratio in zip(fits.items(), errors, strict=True):
         linear[:, i], linear_error[:, i] = fit.linear[:, 0], fit.linear_error[:, 0] * ratio
         constant[i], constant_error[i] = fit.constant[0], fit.constant_error[0] * ratio
@@ -626,8 +582,9 @@ def selective_sums(
         return RecoveredSums(n, rows=rows, refusal=why)
     determined = np.isin(np.arange(d), kept)
     linear[:, ~determined], linear_error[:, ~determined] = np.nan, np.nan
-    worst = max((fits[i].fit for i in kept.tolist()), key=lambda fit: fit.condition)
-    whole = DirectionsFit(replace(worst, rounds=n), linear, constant, linear_error, constant_error, determined)
+    worst = max((fits[i] for i in kept.tolist()), key=lambda fit: fit.condition)
+    sums = {"linear": linear, "constant": constant, "linear_error": linear_error, "constant_error": constant_error}
+    whole = replace(worst, rounds=n, **sums, determined=determined)
     return round_sums(unrounded_sums(whole, rows, schema), whole, updates, schema)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from vflbench.attacks.batch_reconstruction.asynchronous import TotalSums, join_batches, recover_map, recover_total
 from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.real_columns import binary_columns, real_features, with_likely_columns
+from vflbench.attacks.batch_reconstruction.real_columns import binary_columns, real_features
 from vflbench.attacks.batch_reconstruction.recover import RecoveredSums, least_squares, rounding_unit, selective_sums
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, share_of_ones
 from vflbench.messages.rules import Schema
@@ -28,8 +28,7 @@ class SearchResult:
     first. steps: (m,) of 0 and 1, the local batch of each row, or None if unknown. binary: (d,) bool, the columns that were
     searched for; the others follow from linear equations. shares: (m, d), the share of the candidates in which an entry is
     1, after their rows were matched to `rows`. figures: measurements of the search. note: what is missing, and why.
-    guessed_rows: (m, d), nan for unknown columns, a guess of columns that the rounds do not determine, which no figure
-    counts as a match; or None. grams: the Gram matrices that were searched for. assumption: of `RecoveredGram`. A later
+    grams: the Gram matrices that were searched for. assumption: of `RecoveredGram`. A later
     call with the same ones reuses this result.
 
     Of the figures, `proved`, `unique`, `told_apart` and `entries_certain` are 0 where alpha and beta rest on an assumption.
@@ -43,7 +42,6 @@ class SearchResult:
     shares: np.ndarray | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
-    guessed_rows: np.ndarray | None = None
     grams: tuple[Gram, ...] = ()
     assumption: str = ""
 
@@ -58,25 +56,16 @@ def certain(shares: np.ndarray, complete: bool) -> float:
     return float(((shares == 0) | (shares == 1)).mean()) if complete else 0.0
 
 
-def joined(note: str, more: str | None) -> str:
-    return "; ".join(part for part in (note, more) if part)
-
-
-def same_grams(earlier: tuple[Gram, ...], grams: tuple[Gram, ...]) -> bool:
-    return len(earlier) == len(grams) and all(
-        one.rows == other.rows
-        and (one.beta is None) == (other.beta is None)
-        and np.array_equal(one.alpha, other.alpha)
-        and (one.beta is None or np.array_equal(one.beta, other.beta))
-        for one, other in zip(earlier, grams, strict=True)
-    )
+def _values(grams: Sequence[Gram]) -> list[tuple]:
+    """What can be compared."""
+    return [(gram.rows, gram.alpha.tobytes(), gram.beta is None or gram.beta.tobytes()) for gram in grams]
 
 
 def side_by_side(results: Sequence[SearchResult], rows: Sequence[int], most: int) -> SearchResult:
     """The results of several participants' batches as one, participant by participant.
 
-    rows: of each batch. Where a batch has no solution, its rows and labels are nan, and a guess, if there is one, stands
-    beside them. The figures claim what holds for every batch. most: the largest number of joint candidates.
+    rows: of each batch. Where a batch has no solution, its rows and labels are nan. The figures claim what holds for every
+    batch. most: the largest number of joint candidates.
     """
     if len(results) == 1:
         return results[0]
@@ -93,18 +82,17 @@ def side_by_side(results: Sequence[SearchResult], rows: Sequence[int], most: int
         merged,
         rows=np.concatenate([part[0] for part in parts]),
         labels=np.concatenate([part[1] for part in parts]),
-        shares=np.concatenate([part[3] for part in parts]),
+        shares=np.concatenate([part[2] for part in parts]),
         candidates=tuple(np.concatenate(batches) for batches in islice(joint, most)),
         steps=steps,
         binary=binary,
-        guessed_rows=np.concatenate([part[2] for part in parts]),
     )
 
 
 def _whole(result: SearchResult, rows: int, columns: int) -> tuple[np.ndarray, ...]:
-    """rows, labels, guessed rows and shares, nan where there are none."""
+    """rows, labels and shares, nan where there are none."""
     empty, none = np.full((rows, columns), np.nan), np.full(rows, np.nan)
-    names = ("rows", "labels", "guessed_rows", "shares")
+    names = ("rows", "labels", "shares")
     return tuple(
         (none if "labels" in name else empty) if getattr(result, name) is None else getattr(result, name) for name in names
     )
@@ -166,8 +154,6 @@ class RecoveredGram:
     """gram: of the columns `kept`. real_alpha: (d, d) of all columns, unrounded, or None. total: of several local
     batches, or None. note: why gram is None, or lacks columns. assumption: what alpha and beta take for granted beyond the
     rounds and the rules, one sentence, or "" if they are proved. What follows from an assumption is not certain.
-    likely: of the columns `likely_columns`, among them ones that the rounds do not determine, if no row has a part in a
-    direction that no model took; for a guess.
     """
 
     figures: Mapping[str, float]
@@ -177,8 +163,6 @@ class RecoveredGram:
     total: TotalSums | None = None
     note: str = ""
     assumption: str = ""
-    likely: Gram | None = None
-    likely_columns: np.ndarray | None = None
 
 
 def recover_gram(thetas: np.ndarray, updates: np.ndarray, rules: TrainingRules, *, knows_batch_size: bool) -> RecoveredGram:
@@ -186,36 +170,26 @@ def recover_gram(thetas: np.ndarray, updates: np.ndarray, rules: TrainingRules, 
 
     thetas, updates: (n, d), the models before n rounds and the sums of the others' updates.
     """
-    if len(thetas) > 1 and not updates.any():  # of zeros, or swallowed by a grid
-        return RecoveredGram({"rounds": float(len(thetas))}, note="every update is exactly 0: nothing to solve for was sent")
+    if why := _why_not(thetas, updates, rules, knows_batch_size):
+        return RecoveredGram({"rounds": float(len(thetas))}, note=why)
     if rules.batches > 1:
         return _of_several_batches(thetas, updates, rules)
     rows = rules.others * rules.batch_size if knows_batch_size else None
-    if knows_batch_size and rules.reduction == "mean":
-        updates = updates * rules.batch_size
-    elif rules.reduction == "mean":
-        updates = updates / rules.others
     reduction = "sum" if knows_batch_size else rules.reduction
-    if not rules.whole and rules.others > 1:
-        why = "partly shared updates of several participants do not show who sent which coordinates"
-        return RecoveredGram({"rounds": float(len(thetas))}, note=why)
-    if not rules.whole and rows is None:
-        return RecoveredGram({"rounds": float(len(thetas))}, note="partly shared updates need a known batch size")
-    known: dict[str, Any] = {"rate": rules.rate, "reduction": reduction, "rows": rows}
-    likely: RecoveredSums | None = None
+    if rules.reduction == "mean":
+        updates = updates * rules.batch_size if knows_batch_size else updates / rules.others
     if not rules.whole:
-        recovered = selective_sums(
-            thetas, updates, _shared(thetas, updates), rate=rules.rate, rows=rows, schema=rules.schema
-        )
+        shared = _shared(thetas, updates)
+        recovered = selective_sums(thetas, updates, shared, rate=rules.rate, rows=rows, schema=rules.schema)
     else:
-        recovered = least_squares(thetas, updates, **known, schema=rules.schema)
-        if recovered.undetermined or (recovered.columns is None and len(thetas) > thetas.shape[1]):
-            beyond = least_squares(thetas, updates, **known, schema=rules.schema, nothing_beyond=True)
-            if beyond.refusal is None and beyond.rows is not None and recovered.columns is None:
+        known: dict[str, Any] = {"rate": rules.rate, "reduction": reduction, "rows": rows, "schema": rules.schema}
+        recovered = least_squares(thetas, updates, **known)
+        if recovered.columns is None and len(thetas) > thetas.shape[1]:
+            beyond = least_squares(thetas, updates, **known, nothing_beyond=True)
+            if beyond.refusal is None and beyond.rows is not None:
                 recovered = replace(beyond, assumption=_NOTHING_BEYOND)
-            elif beyond.refusal is None and beyond.rows is not None:
-                likely = beyond
-    figures = _figures(recovered)
+    measured = {"rounds": recovered.rounds, "condition": recovered.condition, "residual": recovered.residual}
+    figures = {name: float(value) for name, value in measured.items() if value is not None}
     if recovered.refusal is None and recovered.rows is None:
         return RecoveredGram(figures, note="the batch size is not known, and sums of gradients do not determine it")
     if recovered.refusal is not None:
@@ -225,32 +199,56 @@ def recover_gram(thetas: np.ndarray, updates: np.ndarray, rules: TrainingRules, 
         "the batch has the least size that fits" if rows is None and reduction == "mean" else "",
         rules.assumption,
     )
-    left_out = _left_out(recovered, rules)
-    real_alpha = _precise_alpha(recovered) if left_out else None
-    whole = RecoveredGram(
-        figures, recovered.gram, recovered.columns, real_alpha, note=_joined(left_out, assumption), assumption=assumption
+    binary = range(thetas.shape[1]) if rules.schema is None else rules.schema.binary
+    left_out = _joined(
+        _columns("not binary by the schema", sorted(set(range(thetas.shape[1])) - set(binary))),
+        _columns("not determined by these rounds", recovered.undetermined),
     )
-    return whole if likely is None else replace(whole, likely=likely.gram, likely_columns=likely.columns)
+    real_alpha = _precise_alpha(recovered) if left_out else None
+    note = _joined(left_out, assumption)
+    return RecoveredGram(figures, recovered.gram, recovered.columns, real_alpha, note=note, assumption=assumption)
+
+
+def _why_not(thetas: np.ndarray, updates: np.ndarray, rules: TrainingRules, knows_batch_size: bool) -> str:
+    """Why such updates determine nothing, whatever their numbers are, or ""."""
+    several, alone = rules.batches > 1, rules.others == 1
+    reasons = {
+        "every update is exactly 0: nothing to solve for was sent": len(thetas) > 1
+        and not updates.any(),  # or a grid did it
+        "the summed differences of several participants with several local steps each are no single map": several
+        and not alone,
+        "several local steps are undone for binary columns only, and by the schema there are others": several
+        and rules.schema is not None
+        and len(rules.schema.binary) < thetas.shape[1],
+        "partly shared updates of several local steps are no map of the models": several and not rules.whole,
+        "partly shared updates of several participants do not show who sent which coordinates": not rules.whole
+        and not alone,
+        "partly shared updates need a known batch size": not rules.whole and not knows_batch_size,
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
 
 
 def _of_mixed_columns(recovered: RecoveredSums, schema: Schema | None, figures: Mapping[str, float]) -> RecoveredGram:
     """The binary columns among others, recognised by their sums if no schema names them and alpha is precise enough."""
+    nothing = RecoveredGram(figures, note=recovered.refusal or "")
     if schema is not None or recovered.real_alpha is None or recovered.rows is None or recovered.columns is None:
-        return RecoveredGram(figures, note=recovered.refusal or "")
+        return nothing
     columns = recovered.columns
-    block = np.ix_(columns, columns)
-    error = _DEVIATIONS * max(recovered.alpha_error[block].max(), recovered.beta_error[columns].max())
+    alpha, beta = recovered.real_alpha[np.ix_(columns, columns)], recovered.real_beta[columns]
+    error = _DEVIATIONS * max(recovered.alpha_error[np.ix_(columns, columns)].max(), recovered.beta_error[columns].max())
     if not error < _LARGEST_ERROR:
-        return RecoveredGram(figures, note=recovered.refusal)
-    binary = binary_columns(
-        recovered.real_alpha[block], recovered.real_beta[columns], recovered.rows, tolerance=max(error, 1e-6)
+        return nothing
+    kept = binary_columns(alpha, beta, recovered.rows, max(error, 1e-6))
+    if len(kept) in (0, len(columns)):
+        return nothing
+    integers = np.rint(alpha[np.ix_(kept, kept)]).astype(np.int64), np.rint(beta[kept]).astype(np.int64)
+    note = _joined(
+        _columns("not binary by their sums", np.delete(columns, kept).tolist()),
+        _columns("not determined by these rounds", recovered.undetermined),
+        _ONLY_BINARY,
     )
-    if not len(binary.kept) or not binary.left_out:
-        return RecoveredGram(figures, note=recovered.refusal)
-    left_out = _listed("not binary", {int(columns[j]): why for j, why in binary.left_out.items()})
-    gram = Gram(binary.alpha, binary.beta, recovered.rows)
-    note = _joined(left_out, _not_determined(recovered), _ONLY_BINARY)
-    return RecoveredGram(figures, gram, columns[binary.kept], _precise_alpha(recovered), note=note, assumption=_ONLY_BINARY)
+    gram, real_alpha = Gram(*integers, recovered.rows), _precise_alpha(recovered)
+    return RecoveredGram(figures, gram, columns[kept], real_alpha, note=note, assumption=_ONLY_BINARY)
 
 
 def _precise_alpha(recovered: RecoveredSums) -> np.ndarray:
@@ -258,28 +256,10 @@ def _precise_alpha(recovered: RecoveredSums) -> np.ndarray:
     return np.where(_DEVIATIONS * recovered.alpha_error < _LARGEST_ERROR / 10, recovered.real_alpha, np.nan)
 
 
-def _left_out(recovered: RecoveredSums, rules: TrainingRules) -> str:
-    """The columns that are not searched for, and why."""
-    if rules.schema is None:
-        return _not_determined(recovered)
-    others = sorted(set(range(len(recovered.real_beta))) - set(rules.schema.binary))
-    return _joined(_listed("not binary", dict.fromkeys(others, "by the schema")), _not_determined(recovered))
-
-
-def _not_determined(recovered: RecoveredSums) -> str:
-    names = recovered.undetermined
-    if not names:
-        return ""
-    some = ", ".join(map(str, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"not determined by these rounds: column {some}"
-
-
-def _listed(title: str, reasons: Mapping[int, str]) -> str:
-    """The first five columns and why, or "" for none."""
-    if not reasons:
-        return ""
-    some = "; ".join(f"column {j}: {why}" for j, why in sorted(reasons.items())[:5])
-    return f"{title}: {some}" + ("" if len(reasons) <= 5 else f" and {len(reasons) - 5} more")
+def _columns(title: str, columns: Sequence[int]) -> str:
+    """The first five of the columns, or "" for none."""
+    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    return f"{title}: column {', '.join(map(str, columns[:5]))}{more}" if columns else ""
 
 
 def _joined(*parts: str) -> str:
@@ -288,16 +268,7 @@ def _joined(*parts: str) -> str:
 
 def _of_several_batches(thetas: np.ndarray, updates: np.ndarray, rules: TrainingRules) -> RecoveredGram:
     """The sums over all local batches, from the affine map that their steps compose."""
-    if rules.others > 1:
-        why = "the summed differences of several participants with several local steps each are no single map"
-        return RecoveredGram({"rounds": float(len(thetas))}, note=why)
-    if rules.schema is not None and len(rules.schema.binary) < thetas.shape[1]:
-        why = "several local steps are undone for binary columns only, and by the schema there are others"
-        return RecoveredGram({"rounds": float(len(thetas))}, note=why)
     labelled = rules.batches * (rules.batch_size if rules.reduction == "sum" else 1)
-    if not rules.whole:
-        why = "partly shared updates of several local steps are no map of the models"
-        return RecoveredGram({"rounds": float(len(thetas))}, note=why)
     fit = recover_map(thetas, updates, intermediate=rules.rate / 2 * labelled)
     figures = {"rounds": float(len(thetas)), **({} if fit.condition is None else {"condition": fit.condition})}
     if fit.refusal is not None:
@@ -319,14 +290,6 @@ def _shared(thetas: np.ndarray, updates: np.ndarray) -> np.ndarray:
     """
     rounding = _ROUNDINGS * rounding_unit(thetas, updates) * (np.abs(thetas).max() + np.abs(updates).max())
     return np.abs(updates) > np.maximum(_ZERO * np.abs(updates).max(axis=1, keepdims=True), rounding)
-
-
-def _figures(recovered: RecoveredSums) -> dict[str, float]:
-    optional = {"condition": recovered.condition, "residual": recovered.residual}
-    return {
-        "rounds": float(recovered.rounds),
-        **{name: float(value) for name, value in optional.items() if value is not None},
-    }
 
 
 @dataclass(frozen=True)
@@ -359,7 +322,7 @@ def search(
     grams: tuple[Gram, ...] = (recovered.gram,)
     if separate:
         grams += tuple(Gram(alpha, None, rules.batch_size) for alpha in recovered.total.alphas)
-    alike = earlier is not None and earlier.assumption == recovered.assumption and same_grams(earlier.grams, grams)
+    alike = earlier is not None and earlier.assumption == recovered.assumption and _values(earlier.grams) == _values(grams)
     if alike and _of_columns(earlier, recovered.kept, thetas.shape[1]):
         return replace(earlier, figures={**earlier.figures, **recovered.figures})
     if separate:
@@ -388,9 +351,8 @@ def _together(recovered: RecoveredGram, rules: TrainingRules, options: SearchOpt
         "solver_seconds": solutions.seconds,
     }
     if solutions.batches:
-        result = _result(solutions, recovered, figures, columns, rules)
-        return result if recovered.likely is None else _with_likely_columns(result, recovered, options)
-    return SearchResult(figures=figures, note=joined(recovered.note, f"{solutions.status}: {solutions.note}"))
+        return _result(solutions, recovered, figures, columns, rules)
+    return SearchResult(figures=figures, note=_joined(recovered.note, f"{solutions.status}: {solutions.note}"))
 
 
 def _solve(gram: Gram, options: SearchOptions) -> Solutions:
@@ -410,7 +372,7 @@ def _one_by_one(
     if not all(part.batches for part in parts):
         claims = {"matches": 0.0, "proved": float(any(part.status == "infeasible" for part in parts))}
         missing = next(part for part in parts if not part.batches)
-        note = joined(recovered.note, f"{missing.status}: {missing.note}")
+        note = _joined(recovered.note, f"{missing.status}: {missing.note}")
         return SearchResult(figures={**figures, **claims, "unique": 0.0, "told_apart": 0.0}, note=note)
     pairs, complete = join_batches(parts[0], parts[1], recovered.total, most=options.max_batches)
     size = rules.batch_size
@@ -435,7 +397,7 @@ def _one_by_one(
         np.ones(rows.shape[1], dtype=bool),
         np.vstack(shares),
         {**figures, **claims},
-        joined(recovered.note, "no labels of these rows are determined by the update" if labels is None else None),
+        _joined(recovered.note, "no labels of these rows are determined by the update" if labels is None else ""),
     )
 
 
@@ -469,22 +431,12 @@ def _with_real_columns(result: SearchResult, solutions: Solutions, recovered: Re
     """With the real-valued columns of the same rows, if these rows determine them."""
     others = np.flatnonzero(~result.binary)
     alpha, batch = recovered.real_alpha, solutions.batches[0]
-    solved = real_features(batch, alpha[np.ix_(recovered.kept, others)], alpha[np.ix_(others, others)])
-    if solved.values is None:
-        return replace(result, note=joined(result.note, f"the other columns stay unknown: {solved.refusal}"))
+    values, refusal = real_features(batch, alpha[np.ix_(recovered.kept, others)], alpha[np.ix_(others, others)])
+    if values is None:
+        return replace(result, note=_joined(result.note, f"the other columns stay unknown: {refusal}"))
     rows = result.rows.copy()
-    rows[:, others] = solved.values
+    rows[:, others] = values
     return replace(result, rows=rows)
-
-
-def _with_likely_columns(result: SearchResult, recovered: RecoveredGram, options: SearchOptions) -> SearchResult:
-    """With a guess of the columns that the rounds do not determine, about which nothing is claimed."""
-    solutions = _solve(recovered.likely, options)
-    if not solutions.batches or not np.isnan(result.rows[:, recovered.likely_columns]).any():
-        return result
-    batch = solutions.batches[0].astype(float)
-    guess = with_likely_columns(result.rows, recovered.kept, batch, recovered.likely_columns)
-    return replace(result, guessed_rows=guess)
 
 
 def _with_all_columns(batch: np.ndarray, binary: np.ndarray) -> np.ndarray:

@@ -243,15 +243,8 @@ def test_empty_and_invalid_input():
     nothing = np.zeros((0, 3))
     assert "too few rounds" in least_squares(nothing, nothing, rate=0.1, reduction="sum").refusal
     some = np.ones((4, 2))
-    shape, number, rate_problem = "both", "finite", "rate must be a positive"
-    for thetas, updates, rate, problem in (
-        (some, some[:, :1], 0.1, shape),
-        (some * np.nan, some, 0.1, number),
-        (some, some, 0.0, rate_problem),
-    ):
+    for thetas, updates, problem in ((some, some[:, :1], "both"), (some * np.nan, some, "finite")):
         with pytest.raises(ValueError, match=problem):
-            least_squares(thetas, updates, rate=rate, reduction="sum")
-    with pytest.raises(ValueError, match="at least one row"):
-        least_squares(some, some, rate=0.1, reduction="sum", rows=0)
+            least_squares(thetas, updates, rate=0.1, reduction="sum")
     with pytest.raises(ValueError, match="too few rounds"):
         _ = least_squares(nothing, nothing, rate=0.1, reduction="sum").gram
