@@ -3,7 +3,7 @@ import pytest
 import torch
 from raw_files import error_of, load
 
-from vflbench.data.column_splits import ImportanceSplit, RandomSplit
+from vflbench.data.columns import ImportanceSplit, RandomSplit
 from vflbench.data.csv import Csv
 from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic

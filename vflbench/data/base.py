@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from vflbench.data.assignment import Assignment, Parties, assign_columns, unassigned_columns
-from vflbench.data.column_splits import ColumnSplit, training_sample
+from vflbench.data.columns import Assignment, ColumnSplit, Parties, assign_columns, training_sample, unassigned_columns
 from vflbench.data.encode import Encoding, fit, measure
 from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.data.table import LABEL_PARTY, RawTable
@@ -29,7 +28,7 @@ class Dataset:
     """Rows with labels, split into training and test rows and between parties.
 
     parties: a number of non-label parties, party -> columns (see `assign_columns`), or how to divide the columns
-    (see `column_splits`): `random`, or {kind: importance, alpha: 1.0, count: 2}.
+    (see `columns`): `random`, or {kind: importance, alpha: 1.0, count: 2}.
     rows: number of rows to use, from the first on. sample: share of these rows to keep, at random.
     positive_ratio: share of positive rows, reached by dropping rows of the too frequent class at random; published values
     are 0.45, 0.49 and 0.50, reached by dropping negatives.

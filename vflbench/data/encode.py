@@ -83,13 +83,6 @@ def category_ids(counts: np.ndarray, min_count: int, *, every_row_fitted: bool) 
     return ids, shared + needs_shared
 
 
-def _of_bytes(low: np.ndarray, high: np.ndarray, transform: str) -> np.ndarray | None:
-    """(256,) what each byte is scaled to, where it is the same in all columns, as for pixels; None where it is not."""
-    if not len(low) or (low != low[0]).any() or (high != high[0]).any():
-        return None
-    return scaled(np.arange(256, dtype=np.uint8)[:, None], low[:1], high[:1], transform)[:, 0]
-
-
 @dataclass(frozen=True)
 class _PartyEncoding:
     columns: Columns
@@ -125,13 +118,11 @@ class Encoding:
         numeric = np.empty((len(raw), len(party.numeric)), dtype=np.float32)
         categorical = np.empty((len(raw), len(party.categorical)), dtype=np.int32)
         limits = (party.low, party.high, self.transform)
-        table = _of_bytes(*limits) if raw.numeric.dtype == np.uint8 else None
         rows = max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, len(party.numeric))))
         for start in range(0, len(raw), rows):
             piece = slice(start, start + rows)
             if len(party.numeric):
-                columns = raw.numeric[piece].take(party.numeric, axis=1)
-                numeric[piece] = scaled(columns, *limits) if table is None else table[columns]
+                numeric[piece] = scaled(raw.numeric[piece].take(party.numeric, axis=1), *limits)
             for target, (j, ids) in enumerate(zip(party.categorical, party.ids, strict=True)):
                 codes = raw.categorical[piece, j]
                 categorical[piece, target] = codes if ids is None else ids[codes]

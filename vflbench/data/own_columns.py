@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from vflbench.data.assignment import Assignment, assign_columns, unassigned_columns
 from vflbench.data.base import Dataset
+from vflbench.data.columns import Assignment, assign_columns, unassigned_columns
 from vflbench.data.files import listed
 from vflbench.data.labels import listed_rows
 from vflbench.data.party_source import KEY, PartySource
@@ -321,12 +321,12 @@ def _number(words: str, first: str | None, low: float, high: float) -> tuple[str
 
 def _limits(raw: RawTable) -> np.ndarray:
     """(2, k) least and largest of the values that are there; NaN where none is."""
-    limits = np.full((2, len(raw.numeric_names)), np.nan)
+    low, high = np.full((2, len(raw.numeric_names)), np.nan)
     for start in range(0, len(raw), _SAMPLE):
         values = _with_gaps(raw.numeric[start : start + _SAMPLE])
-        limits = np.fmin(limits[0], np.fmin.reduce(values)), np.fmax(limits[1], np.fmax.reduce(values))
+        low, high = np.fmin(low, np.fmin.reduce(values)), np.fmax(high, np.fmax.reduce(values))
         raw.forget()
-    return np.array(limits)
+    return np.stack([low, high])
 
 
 def _classes(rows: Mapping[str, int]) -> str:

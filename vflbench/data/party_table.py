@@ -114,7 +114,7 @@ def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
                         whole[used] = values[name]
                     writer.write(whole)
             rows.raw.forget()
-        of_label_party = {
+        of_label_party: dict[str, Any] = {
             "classes": rows.classes,
             "validation": data.validation is not None,
             "fingerprint": data.fingerprint,
@@ -175,10 +175,11 @@ def _read(folder: Path, *, labelled: bool) -> tuple[_About, str, dict[str, np.nd
 def read_party_table(folder: Path) -> PartyTable:
     """A non-label party's table. Raises UserError, naming the file, for one that is damaged or of another kind."""
     about, fingerprint, arrays = _read(folder, labelled=False)
-    values = [arrays["numeric"], arrays["categorical"]]
-    if about.rows <= BUFFER_ROWS:
-        values = [torch.from_numpy(np.array(one)) for one in values]
-    return PartyTable(about.party, about.columns, *values, fingerprint)
+    numeric, categorical = (
+        torch.from_numpy(np.array(arrays[name])) if about.rows <= BUFFER_ROWS else arrays[name]
+        for name in ("numeric", "categorical")
+    )
+    return PartyTable(about.party, about.columns, numeric, categorical, fingerprint)
 
 
 def read_label_table(folder: Path) -> TrainTest:
@@ -193,7 +194,9 @@ def read_label_table(folder: Path) -> TrainTest:
         numeric_names=columns.numeric,
         categorical_names=columns.categorical,
         sizes=columns.cardinalities,
-        **arrays,
+        numeric=arrays["numeric"],
+        categorical=arrays["categorical"],
+        labels=arrays["labels"],
         classes=about.classes,
         fingerprint=fingerprint,
         stored=lambda name, _: arrays[name],  # all are its own

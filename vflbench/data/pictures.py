@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from vflbench.data.assignment import Assignment
 from vflbench.data.base import Dataset
+from vflbench.data.columns import Assignment
 from vflbench.data.table import RawTable
 from vflbench.errors import UserError
 from vflbench.numerics.pixels import Area, area_of, pixel_names

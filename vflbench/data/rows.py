@@ -186,7 +186,8 @@ class _Lookup(Generic[T]):
 
     def put(self, find: Callable[[Tensor], Tensor], values: T) -> None:
         """Hold a table. find: as of `_places`."""
-        self._held[:] = [(find, values), *self._held[: _HELD - 1]]
+        self._held.insert(0, (find, values))
+        del self._held[_HELD:]
 
     def __call__(self, ids: Tensor) -> T:
         taken = self._find(ids)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -356,15 +356,6 @@ class UserPart(nn.Module):
         return answer, read
 
 
-@runtime_checkable
-class Embedding(Protocol):
-    """A module that reads vectors for categories: see `Bottom.tables` and `Bottom.from_vectors`."""
-
-    def tables(self) -> tuple[Tensor, ...]: ...
-
-    def from_vectors(self, numeric: Tensor, vectors: Tensor) -> Layers: ...
-
-
 class UserBottom(UserPart, Bottom):
     """Any module as a party's bottom model. It returns the embedding (n, d), or layer -> (n, width), of which the last one
     is the cut layer. A part named `wide` (n, outputs) is added to the logits.
@@ -444,15 +435,17 @@ class UserBottom(UserPart, Bottom):
     def tables(self) -> tuple[Tensor, ...]:
         if self.embedding is not None:
             return self.embedding.values().split(self.cardinalities)
-        return self.module.tables() if isinstance(self.module, Embedding) else ()
+        module: Any = self.module
+        return module.tables() if hasattr(module, "tables") else ()
 
     def from_vectors(self, numeric: Tensor, vectors: Tensor) -> Layers:
         if self.embedding is not None:
             return self._layers(self.reshape(torch.cat([numeric, vectors.flatten(1)], dim=1)))
-        if not isinstance(self.module, Embedding):
+        module: Any = self.module
+        if not hasattr(module, "from_vectors"):
             return super().from_vectors(numeric, vectors)
         with drawing_from(self.rng, advance=self.training):
-            return self.module.from_vectors(numeric, vectors)
+            return module.from_vectors(numeric, vectors)
 
     def answer(self, *inputs: Tensor) -> tuple[Layers, Layers]:
         output, read = self.call(inputs, *inputs)

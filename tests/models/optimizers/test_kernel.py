@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.kernel import NumbaRows
-from vflbench.models.optimizers.rows import TorchRows
+from vflbench.models.optimizers.lazy_adam import TorchRows
+from vflbench.models.optimizers.lazy_adam_numba import NumbaRows
 from vflbench.numerics.idle_adam import IdleAdam
 
 SIZES = (3, 40, 900, 4000)
