@@ -30,7 +30,7 @@ from structured_batches import draw_batch, draw_labels
 from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.search import SearchOptions, SearchResult, TrainingRules, search
-from vflbench.messages.rules import Schema
+from vflbench.messages.facts import Schema
 
 Rng = np.random.Generator
 

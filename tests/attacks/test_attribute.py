@@ -12,8 +12,7 @@ from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.base import Context
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, KnownColumn, OwnColumns
-from vflbench.messages.label_facts import Labels
+from vflbench.messages.facts import Embeddings, KnownColumn, Labels, OwnColumns
 from vflbench.messages.threat import Seat
 from vflbench.numerics.auc import auc
 from vflbench.run.attackers import attribute_target

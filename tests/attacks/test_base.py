@@ -5,8 +5,7 @@ from attacks.views import embeddings, gradients, view_of
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import Undeclared
+from vflbench.messages.threat import Threat, Undeclared
 
 
 class Greedy(Attack):

@@ -11,10 +11,8 @@ from vflbench.data.binary import Binary
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
-from vflbench.messages.facts import ClassShares, Fact, OwnColumns, Updates
-from vflbench.messages.rules import Rules
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import Undeclared, View
+from vflbench.messages.facts import ClassShares, Fact, OwnColumns, Rules, Updates
+from vflbench.messages.threat import Threat, Undeclared, View
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 

@@ -10,8 +10,7 @@ from vflbench.data.bernoulli import Bernoulli
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
-from vflbench.messages.facts import OwnColumns, Updates
-from vflbench.messages.rules import Rules
+from vflbench.messages.facts import OwnColumns, Rules, Updates
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 

@@ -4,7 +4,7 @@ from attacks.views import embeddings, positives, view_of
 
 from vflbench.attacks.no_message import NoMessage, likeness
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns, OwnModel
-from vflbench.messages.view import Undeclared
+from vflbench.messages.threat import Undeclared
 from vflbench.numerics.auc import auc
 
 

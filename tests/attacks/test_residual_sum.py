@@ -7,7 +7,7 @@ from scipy import stats
 
 from vflbench.attacks.residual_sum import ResidualSum, in_usual_units
 from vflbench.messages.facts import Embeddings, Gradients, OwnModel
-from vflbench.messages.view import View
+from vflbench.messages.threat import View
 from vflbench.numerics.auc import auc
 from vflbench.numerics.noisy_labels import gaussian_likelihood, normals, posterior
 from vflbench.options import restore_state, state_of

@@ -18,22 +18,26 @@ from vflbench.attacks.norm import Norm
 from vflbench.attacks.residual import Residual
 from vflbench.attacks.spectral import Spectral
 from vflbench.messages.facts import (
+    Auxiliary,
     BatchHints,
     ClassHints,
     ClassShares,
+    Compression,
     Embeddings,
     Gradients,
+    Labels,
+    NoiseMean,
     OwnColumns,
     OwnModel,
+    OwnTop,
+    PeerModels,
     Predictions,
+    Queries,
+    Rules,
     Updates,
 )
-from vflbench.messages.label_facts import Labels, OwnTop
 from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
-from vflbench.messages.rules import Rules
-from vflbench.messages.threat import Seat, Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Seat, Threat, View
 
 THREATS = [
     (Norm(), Threat(knows={Gradients}), Kind.GRADIENT),

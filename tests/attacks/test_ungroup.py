@@ -7,7 +7,7 @@ from defenses.contexts import drawing
 from vflbench.attacks.ungroup import Ungroup
 from vflbench.defenses.batch_average import BatchAverage
 from vflbench.messages.facts import Gradients, OwnModel
-from vflbench.messages.view import View
+from vflbench.messages.threat import View
 from vflbench.numerics.auc import auc
 from vflbench.options import restore_state, state_of
 

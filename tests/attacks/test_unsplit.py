@@ -6,10 +6,8 @@ from vflbench.attacks.unsplit import Unsplit
 from vflbench.data.digits import Digits
 from vflbench.data.table import VerticalTable
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns
-from vflbench.messages.label_facts import Labels
-from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
-from vflbench.messages.view import Undeclared, View
+from vflbench.messages.facts import Auxiliary, Labels, OwnColumns, PeerArchitectures, PeerModels, Queries
+from vflbench.messages.threat import Undeclared, View
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep

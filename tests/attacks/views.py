@@ -5,8 +5,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack
 from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Fact, Gradients, OwnColumns
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 
 
 def view_of(threat: Threat, *facts: Fact, ids: Tensor | None = None, step: int | None = 0, epoch: int = 0) -> View:

@@ -16,7 +16,7 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Gradients
-from vflbench.messages.view import View
+from vflbench.messages.threat import View
 from vflbench.numerics.auc import auc
 
 

@@ -14,7 +14,7 @@ from vflbench.defenses.base import WithheldError
 from vflbench.defenses.marvell import Marvell, class_moments, leak_auc_bound
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.facts import BatchHints, ClassShares, Gradients
-from vflbench.messages.view import View
+from vflbench.messages.threat import View
 from vflbench.metrics.privacy import Exposure, holds
 from vflbench.numerics.auc import auc
 from vflbench.numerics.class_noise import equalising_noise, full_moments, shared_noise

@@ -6,9 +6,9 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-
-from vflbench.messages.channel import PartyError
 from vflbench.messages.envelope import decode, encode
+
+from vflbench.messages.wire import PartyError
 
 pytest.importorskip("nvflare", reason="no nvflare here")
 

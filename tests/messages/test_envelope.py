@@ -6,7 +6,6 @@ import random
 
 import pytest
 import torch
-
 from vflbench.messages.envelope import decode, encode
 
 CONTENT = {

@@ -7,35 +7,35 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.messages.codec import Codebook, Encoded, Grid
-from vflbench.messages.fact import Fact
 from vflbench.messages.facts import (
+    Architecture,
+    Auxiliary,
     BatchHints,
     ClassHints,
     ClassShares,
+    Compression,
     Embeddings,
+    Fact,
     Gradients,
     Known,
     KnownColumn,
-    OwnColumns,
-    OwnModel,
-    Predictions,
-    SummedGradients,
-    Updates,
-)
-from vflbench.messages.label_facts import Labels, OwnTop, TopNetworks
-from vflbench.messages.peer_facts import (
-    Architecture,
-    Auxiliary,
-    Compression,
+    Labels,
     NoiseMean,
+    OwnColumns,
     OwnDecoder,
+    OwnModel,
+    OwnTop,
     PeerArchitectures,
     PeerDecoder,
     PeerModel,
     PeerModels,
+    Predictions,
     Queries,
+    Rules,
+    SummedGradients,
+    TopNetworks,
+    Updates,
 )
-from vflbench.messages.rules import Rules
 
 ROWS = 5
 

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from vflbench.messages.envelope import decode, encode
+from vflbench.messages.message_content import Receiving, Sending
 
 from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import Context
@@ -12,9 +14,7 @@ from vflbench.defenses.sign import Sign
 from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.messages.codec import Encoded
-from vflbench.messages.envelope import decode, encode
 from vflbench.messages.message import Kind, Message
-from vflbench.messages.message_content import Receiving, Sending
 
 CHAINS = {
     "quantize": [Quantize],

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from vflbench.messages.envelope import decode, encode
 from vflbench.messages.packed_texts import packed_texts, unpacked_texts
 

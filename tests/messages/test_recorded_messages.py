@@ -11,12 +11,21 @@ from recordings_by_hand import Raw, Told, as_safetensors, manifest_of, safetenso
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Predictions, SummedGradients, Updates
+from vflbench.messages.facts import (
+    Embeddings,
+    Gradients,
+    OwnColumns,
+    OwnModel,
+    Predictions,
+    PrivateBatch,
+    Rules,
+    Schema,
+    SummedGradients,
+    Updates,
+)
 from vflbench.messages.message_batch import FACTS, packed
 from vflbench.messages.recording_format import Manifest, PartyLayers, write_batch_file, write_manifest
 from vflbench.messages.recordings import RecordedMessages, write_private
-from vflbench.messages.round import PrivateBatch
-from vflbench.messages.rules import Rules, Schema
 from vflbench.messages.threat import Seat
 
 NAMES = [

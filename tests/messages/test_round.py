@@ -1,8 +1,7 @@
 import torch
 
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Updates
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Round, Updates
 from vflbench.messages.message import Kind
-from vflbench.messages.round import Round
 
 
 def test_a_round_names_the_layers_of_a_partys_messages():

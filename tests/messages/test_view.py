@@ -3,8 +3,7 @@ import torch
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Gradients, Known, OwnColumns
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import Unavailable, Undeclared, View
+from vflbench.messages.threat import Threat, Unavailable, Undeclared, View
 
 IDS = torch.tensor([40, 10, 30])
 

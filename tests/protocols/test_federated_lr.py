@@ -13,15 +13,12 @@ from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns, Updates
+from vflbench.messages.facts import OwnColumns, Schema, Updates
 from vflbench.messages.message import Kind
-from vflbench.messages.rules import Schema
 from vflbench.messages.threat import Seat
 from vflbench.protocols.adversaries.hijack import Hijack
 from vflbench.protocols.adversary import Adversary
-from vflbench.protocols.federated_lr import FederatedLr
-from vflbench.protocols.federated_rows import signs
-from vflbench.protocols.logistic import gradient
+from vflbench.protocols.federated_lr import FederatedLr, gradient, signs
 from vflbench.run.settings import Audit, Settings
 
 EVERYTHING = FederatedLr().offers(Seat.PARTICIPANT)

@@ -5,7 +5,7 @@ import torch
 from vflbench.defenses.base import ParticipantDefense
 from vflbench.defenses.chain import Chain
 from vflbench.messages.message import Kind
-from vflbench.protocols.logistic import SERVER, Participant, Server, gradient, taylor_loss
+from vflbench.protocols.federated_lr import SERVER, Participant, Server, gradient, taylor_loss
 
 
 def batch(rng, rows=6, columns=3):

@@ -17,8 +17,7 @@ from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.models.optimizers.sgd import Sgd
-from vflbench.protocols.pipelined import Foreseen
-from vflbench.protocols.split import Split
+from vflbench.protocols.split import Foreseen, Split
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import run

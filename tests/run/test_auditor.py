@@ -7,10 +7,8 @@ from audited import Audited, clicks
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, OwnModel
-from vflbench.messages.label_facts import Labels
-from vflbench.messages.threat import Seat, Threat
-from vflbench.messages.view import Unavailable, Undeclared
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, Labels, OwnModel
+from vflbench.messages.threat import Seat, Threat, Unavailable, Undeclared
 
 
 class Echo(Attack):

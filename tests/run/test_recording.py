@@ -10,7 +10,7 @@ from builders import run_in
 from vflbench.data.synthetic import Synthetic
 from vflbench.errors import UserError
 from vflbench.messages.tables import Labels
-from vflbench.messages.view import Unavailable
+from vflbench.messages.threat import Unavailable
 from vflbench.run import recording
 from vflbench.run.recording import RecordedRows, Table
 from vflbench.run.settings import Audit, Settings

@@ -9,8 +9,7 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.leading import LeadingProjections, asked_about
 from vflbench.attacks.mixture import can_be_split, with_positives
 from vflbench.messages.facts import ClassShares, Gradients
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.options import options
 
 

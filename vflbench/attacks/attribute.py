@@ -10,10 +10,8 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, ColumnScores
 from vflbench.attacks.completion import completed
-from vflbench.messages.facts import Embeddings, KnownColumn, OwnColumns
-from vflbench.messages.label_facts import Labels
-from vflbench.messages.threat import Seat, Threat
-from vflbench.messages.view import View
+from vflbench.messages.facts import Embeddings, KnownColumn, Labels, OwnColumns
+from vflbench.messages.threat import Seat, Threat, View
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.options import Count, Range, Rows, ShareOrZero, options
 

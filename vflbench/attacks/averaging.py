@@ -11,8 +11,7 @@ from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import Gradients
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.options import KnownRows, Rows, options
 
 _HINTED = {"cosine": Cosine, "hints": Hints}

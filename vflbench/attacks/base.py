@@ -6,11 +6,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns
+from vflbench.messages.facts import Embeddings, Fact, Gradients, OwnColumns
 from vflbench.messages.message import Kind
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 
 MESSAGE_FACTS: Mapping[str, type[Embeddings] | type[Gradients]] = {"embeddings": Embeddings, "gradients": Gradients}
 """The fact that an attack with the option `message` reads."""

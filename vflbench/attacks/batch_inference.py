@@ -13,8 +13,7 @@ from torch import Tensor
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.direct import Direct
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns, SummedGradients
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
 from vflbench.options import Layers, Steps, options, restore_state, state_of
 

@@ -10,8 +10,7 @@ from vflbench.attacks.logit_directions import LogitDirections
 from vflbench.attacks.spectral import point_to_positives
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.message import Kind
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.numerics.eigen import leading_components
 from vflbench.numerics.logit_direction import without_loudness
 from vflbench.options import Rank, options

@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.kmeans import clusters
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.options import Count, Range, options
 

@@ -4,8 +4,7 @@ from typing import Literal
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings
-from vflbench.messages.threat import Seat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Seat, View
 from vflbench.options import options
 
 

@@ -14,12 +14,8 @@ from vflbench.attacks.equation_solving import LAYER, Decimals, probabilities
 from vflbench.attacks.generator_network import GeneratorNetwork
 from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares, one_hot
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import OwnColumns, Predictions
-from vflbench.messages.label_facts import Labels, OwnTop
-from vflbench.messages.peer_facts import Auxiliary, PeerModels
-from vflbench.messages.threat import Seat, Threat
-from vflbench.messages.view import View
+from vflbench.messages.facts import Auxiliary, Fact, Labels, OwnColumns, OwnTop, PeerModels, Predictions
+from vflbench.messages.threat import Seat, Threat, View
 from vflbench.numerics.optim import AdamSteps
 from vflbench.options import Count, NonNegativeInt, Rate, Rows, Steps, Weight, Width, options
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from vflbench.attacks.base import Attack, RebuiltBatch
 from vflbench.attacks.batch_reconstruction.gram import PRIME, kernel_modulo
 from vflbench.messages.facts import ClassShares, OwnColumns, Updates
-from vflbench.messages.threat import Seat, Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Seat, Threat, View
 from vflbench.options import options
 
 MOST_ROWS = 16

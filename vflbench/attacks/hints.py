@@ -6,8 +6,7 @@ import torch
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, Gradients
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.options import KnownRows, options
 
 

@@ -9,8 +9,7 @@ import torch
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.messages.facts import ClassHints, ClassShares
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.options import options
 
 _STARTS, _ITERATIONS = 4, 100

@@ -8,8 +8,7 @@ from torch import Tensor
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.attacks.leading import LeadingProjections, asked_about
 from vflbench.messages.facts import ClassShares
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.numerics.two_normals import TwoNormals, fit_two_normals
 from vflbench.options import options
 

@@ -5,8 +5,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, OwnColumns
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.options import KnownRows, options
 
 _STEPS = 2

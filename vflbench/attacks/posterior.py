@@ -12,8 +12,7 @@ from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.exploit import through_flips
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
 from vflbench.numerics.eigen import leading_components
 from vflbench.numerics.noisy_residuals import Noise, NoisyResiduals, fit_noisy_residuals

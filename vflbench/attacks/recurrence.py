@@ -7,8 +7,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.numerics.eigen import eigenvectors, top_eigenvectors
 from vflbench.numerics.two_normals import fit_two_normals
 from vflbench.options import Rank, options

@@ -10,8 +10,7 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.logit_directions import LogitDirections
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.options import options
 

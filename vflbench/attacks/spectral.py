@@ -10,8 +10,7 @@ from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.message import Kind
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.numerics.eigen import leading_components, top_eigenvectors
 from vflbench.numerics.logit_direction import gradient_moments, logit_direction, without_loudness
 from vflbench.options import Rank, options

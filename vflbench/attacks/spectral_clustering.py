@@ -10,8 +10,7 @@ import torch
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.attacks.kmeans import by_hints, by_ratios
 from vflbench.messages.facts import ClassHints, ClassShares
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.options import Neighbours, Rows, options
 
 _STARTS = 4

@@ -8,8 +8,7 @@ from torch import Tensor
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
-from vflbench.messages.threat import Threat
-from vflbench.messages.view import View
+from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
 from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.numerics.group_sums import rows_of_sums

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from vflbench.messages.channel import Channel
 from vflbench.messages.message import Message
-from vflbench.messages.wire import Wire
+from vflbench.messages.wire import Channel, Wire
 from vflbench.options import options
 
 

@@ -18,17 +18,14 @@ from vflbench.defenses.chain import Chain
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.envelope import Content, encode
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, OwnColumns
+from vflbench.messages.facts import Embeddings, Fact, Facts, OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.message_batch import FACTS, packed
 from vflbench.messages.message_content import Receiving, Sending
 from vflbench.messages.recording_format import MANIFEST, MESSAGES, Manifest, PartyLayers, write_batch_file, write_manifest
-from vflbench.messages.round import Facts
 from vflbench.protocols.base import Seating
 from vflbench.protocols.parties import NonLabelParty
-from vflbench.protocols.split import Split
-from vflbench.protocols.split_session import facts_of_non_label_party
+from vflbench.protocols.split import Split, facts_of_non_label_party
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.recording import ROUNDS
 from vflbench.run.settings import choose_device, set_threads, tune

@@ -37,9 +37,9 @@ from vflbench.generators import Generators
 from vflbench.hosts.one_machine import Outcome, leave_outcome, outcome_of_error
 from vflbench.hosts.party import PartyProcess
 from vflbench.hosts.run import started_at_party
-from vflbench.messages.channel import PartyError, at_once
 from vflbench.messages.envelope import Content, decode, encode
 from vflbench.messages.packed_texts import packed_texts, unpacked_texts
+from vflbench.messages.wire import PartyError, at_once
 from vflbench.options import options
 from vflbench.run.experiment import Experiment
 from vflbench.run.provenance import import_from

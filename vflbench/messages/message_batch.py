@@ -12,10 +12,8 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from safetensors import safe_open
 from torch import Tensor
 
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions, SummedGradients, Updates
+from vflbench.messages.facts import Embeddings, Fact, Gradients, OwnColumns, Predictions, Rules, SummedGradients, Updates
 from vflbench.messages.recording_format import LAYER, Manifest, Phase, checked, no_name_twice, refuse_constant
-from vflbench.messages.rules import Rules
 from vflbench.plain_files import check_plain
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")

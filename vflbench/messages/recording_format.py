@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.rules import Rules
+from vflbench.messages.facts import Rules
 from vflbench.options import Count
 from vflbench.plain_files import in_a_line, is_there, open_plain, replaced
 

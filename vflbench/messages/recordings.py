@@ -17,8 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGradients
+from vflbench.messages.facts import Embeddings, Fact, Facts, Gradients, OwnColumns, PrivateBatch, Round, SummedGradients
 from vflbench.messages.message_batch import (
     FACTS,
     Batch,
@@ -33,7 +32,6 @@ from vflbench.messages.message_batch import (
     read_places,
 )
 from vflbench.messages.recording_format import MESSAGES, Phase, read_manifest
-from vflbench.messages.round import Facts, PrivateBatch, Round
 from vflbench.messages.threat import Seat
 from vflbench.plain_files import in_a_line, is_there, replaced
 

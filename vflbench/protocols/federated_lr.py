@@ -1,6 +1,7 @@
 """Federated logistic regression: participants with rows of their own share the steps that they take on them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Annotated, Any, Literal
 
@@ -11,18 +12,170 @@ from torch.nn import functional as F
 from vflbench.data.rows import EncodedRows, TrainTest
 from vflbench.data.table import VerticalTable, join
 from vflbench.defenses.base import Context
-from vflbench.defenses.chain import Figures
+from vflbench.defenses.chain import Chain, Figures
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import OwnColumns, Updates
-from vflbench.messages.round import PrivateBatch, Round, Training
-from vflbench.messages.rules import Rules
+from vflbench.messages.facts import Fact, OwnColumns, PrivateBatch, Round, Rules, Schema, Training, Updates
+from vflbench.messages.message import Kind, Message
 from vflbench.messages.threat import Seat
 from vflbench.options import Count, Range, Rate, Rows, Steps, options
 from vflbench.protocols.adversary import LabelAdversary, by_party
 from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
-from vflbench.protocols.federated_rows import FederatedRounds, deal, schema_of, signs, width
-from vflbench.protocols.logistic import SERVER, THETA, Participant, Server
+
+_MOST_COLUMNS = 4096
+
+
+@dataclass(frozen=True)
+class FederatedRounds:
+    """The rounds of one epoch: in each, of every participant the next batches, one participant after the other.
+
+    ids_of: of each participant's rows; orders: (n,) places, in which it cuts them. What doesn't fill a round waits for
+    another epoch.
+    """
+
+    ids_of: Sequence[Tensor]
+    orders: Sequence[Tensor]
+    batch_size: int
+
+    @property
+    def share(self) -> int:
+        return self.batch_size // len(self.ids_of)
+
+    def __len__(self) -> int:
+        return min(map(len, self.orders)) // self.share
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for start in range(0, len(self) * self.share, self.share):
+            places = [order[start : start + self.share] for order in self.orders]
+            yield torch.cat([ids[order.to(ids.device)] for ids, order in zip(self.ids_of, places, strict=True)])
+
+
+def width(table: VerticalTable | EncodedRows, *, intercept: bool) -> int:
+    """d: numeric columns, one for each category, and one for the intercept."""
+    total = sum(len(columns.numeric) + sum(columns.cardinalities) for columns in table.columns.values()) + intercept
+    if total > _MOST_COLUMNS:
+        raise UserError(
+            f"its columns, categories one-hot, make {total} features, and federated_lr takes {_MOST_COLUMNS} at most; name "
+            "fewer of them in dataset.parties, or share rare categories by dataset.min_count",
+            key="dataset",
+        )
+    return total
+
+
+def schema_of(shares: Sequence[VerticalTable], *, intercept: bool) -> Schema:
+    """Of the design that these rows of all participants make: a column of ones first, if there is an intercept.
+
+    A numeric column is binary if no participant has another number than 0 and 1 in it.
+    """
+    binary, one_hot, column = ([0], [], 1) if intercept else ([], [], 0)
+    for party, columns in shares[0].columns.items():
+        for j in range(len(columns.numeric)):
+            values = [share.features[party].numeric[:, j] for share in shares]
+            if all(bool(((part == 0) | (part == 1)).all()) for part in values):
+                binary.append(column + j)
+        column += len(columns.numeric)
+        for size in columns.cardinalities:
+            binary.extend(range(column, column + size))
+            one_hot.append((column, size))
+            column += size
+    return Schema(tuple(binary), intercept, tuple(one_hot))
+
+
+def deal(table: VerticalTable | EncodedRows, parties: int, rng: torch.Generator) -> list[VerticalTable]:
+    """Rows of each participant: even shares of a random order."""
+    rows = table.all() if isinstance(table, EncodedRows) else table
+    order = torch.randperm(len(rows), generator=rng).to(rows.ids.device)
+    share = len(rows) // parties
+    return [rows.rows(order[i * share : (i + 1) * share]) for i in range(parties)]
+
+
+def signs(labels: Tensor) -> Tensor:
+    """Classes 0 and 1 as -1 and +1, float64."""
+    return labels.double() * 2 - 1
+
+
+SERVER = "server"
+THETA = "theta"
+"""The one layer that updates and models are about."""
+
+
+def taylor_loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """(n,) the logistic loss to second order about 0, in nats: log 2 - (1/2) y theta.x + (1/8) (theta.x)^2.
+
+    theta: (d,); x: (n, d); y: (n,) of -1 and +1.
+
+    Source: Hardy et al., "Private federated learning on vertically partitioned data via entity resolution and additively
+    homomorphic encryption", 2017.
+    """
+    z = x @ theta
+    return torch.log(torch.tensor(2.0, dtype=z.dtype)) - y * z / 2 + z.square() / 8
+
+
+def gradient(theta: Tensor, x: Tensor, y: Tensor, reduction: Literal["sum", "mean"]) -> Tensor:
+    """(d,) the gradient of `taylor_loss`, summed over rows or their mean: X^T X theta / 4 - X^T y / 2."""
+    total = x.T @ (x @ theta / 4 - y / 2)
+    return total if reduction == "sum" else total / len(x)
+
+
+class Participant:
+    """Owns rows, and shares steps. model: (d,) as it knows it. sent: (d,) its last update."""
+
+    def __init__(
+        self,
+        name: str,
+        model: Tensor,
+        rate: float,
+        reduction: Literal["sum", "mean"],
+        defense: Chain,
+        rng: torch.Generator,
+    ):
+        self.name, self.model, self.rate, self.reduction = name, model, rate, reduction
+        self.defense, self.rng = defense, rng
+        self.sent = torch.zeros_like(model)
+
+    def step(self, batches: Sequence[tuple[Tensor, Tensor]], ids: Tensor, epoch: int = 0) -> tuple[Message, float]:
+        """One local step a batch, from the model it knows. batches: x (m, d) and y (m,) in {-1, +1}; ids: of their rows.
+
+            theta_(i+1) = theta_i - rate g_i(theta_i);   sent: theta_n - theta_0
+
+        Returns what it sends, and the mean loss of its rows before they were learned from.
+        """
+        theta, losses = self.model, []
+        for x, y in batches:
+            losses.append(taylor_loss(theta, x, y).mean())
+            theta = theta - self.rate * gradient(theta, x, y, self.reduction)
+        rows = torch.cat([x for x, _ in batches])
+        columns = OwnColumns(rows, rows.new_empty((len(rows), 0)))
+        self.sent = self.defense.update(theta - self.model, Context(ids, columns, epoch, self.rng))
+        empty = torch.empty(0, dtype=torch.int64, device=theta.device)
+        return Message(self.name, SERVER, Kind.UPDATE, empty, {THETA: self.sent}), torch.stack(losses).mean().item()
+
+    def learn(self, message: Message) -> None:
+        """The model that everybody goes on from."""
+        self.model = message.tensors[THETA]
+
+    def figures(self) -> Figures:
+        return Figures(self.name, THETA, str(Kind.UPDATE), self.defense.figures())
+
+    def state(self) -> dict[str, Any]:
+        return {"model": self.model, "defense": self.defense.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.model = state["model"].clone()
+        self.defense.restore(state["defense"])
+
+
+class Server:
+    """Owns nothing but the model; adds the mean of what the participants send."""
+
+    def __init__(self, model: Tensor):
+        self.model = model
+
+    def aggregate(self, updates: Sequence[Message], send: Callable[[Message], Message]) -> list[Message]:
+        """theta <- theta + (1/k) sum_i u_i, to every participant. Returns what each one gets."""
+        self.model = self.model + torch.stack([update.tensors[THETA] for update in updates]).mean(dim=0)
+        ids = updates[0].ids
+        return [send(Message(SERVER, u.sender, Kind.MODEL, ids, {THETA: self.model.clone()})) for u in updates]
+
 
 _SPARE_ROUNDS = 9
 _MANY_ROWS = 100

@@ -10,10 +10,8 @@ from torch import Tensor
 from vflbench.data.table import LABEL_PARTY, Columns
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import Fact, OwnColumns, PeerModel, PeerModels, Queries
 from vflbench.messages.message import Kind, Message
-from vflbench.messages.peer_facts import PeerModel, PeerModels, Queries
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom
 from vflbench.protocols.parties import Lookup, Noise, context_of

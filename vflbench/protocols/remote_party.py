@@ -1,22 +1,27 @@
 """A non-label party that lives in another process, as the session of the label party sees it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY, Columns
 from vflbench.defenses.chain import Chain, Figures
-from vflbench.messages.channel import Channel, PartyError, threads_like_this
-from vflbench.messages.envelope import Content
 from vflbench.messages.message import Kind, Message
-from vflbench.messages.message_content import Receiving, Sending
+from vflbench.messages.serialize import Content, content_of, message_of
+from vflbench.messages.wire import Channel, PartyError, threads_like_this
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.options import options
 
 _MOST_NAMES, _MOST_LETTERS = 100_000, 200
+
+T = TypeVar("T")
+
+
+def arrived(answers: Sequence[T | Future[T]]) -> list[T]:
+    """What all of them answer, those in other processes at the same time."""
+    return [answer.result() if isinstance(answer, Future) else answer for answer in answers]
 
 
 def _is_name(text: str) -> bool:
@@ -28,7 +33,7 @@ class Announced:
     """What a party says of itself before the run: names and sizes, and nothing of a row.
 
     layers, sends: of its network. widths: of each layer that it sends. guarded: whether a defense decides if it learns from
-    an answer, so that it is told the answer at once. rows: how many it holds.
+    an answer. rows: how many it holds.
     """
 
     numeric: list[str]
@@ -65,109 +70,69 @@ class Announced:
 class RemoteParty:
     """Has what a session needs of a `NonLabelParty`; rows, network, optimiser and defenses are elsewhere.
 
-    What it is to learn from a batch travels with the request for its next embedding, in one call, unless somebody watches
-    the batch or a defense of the party decides whether it learns.
+    Its calls wait in a line, one after the other, while this process goes on: `embed`, `learn` and `predict` return what
+    will bring the answer. stopped: why it takes no further part.
     """
 
     stopped = ""
-    _is_behind = False
 
-    def __init__(self, channel: Channel, announced: Announced, defense: Callable[[], Chain], device: torch.device):
-        self.name, self.channel, self.announced, self._device = channel.party, channel, announced, device
+    def __init__(self, channel: Channel, announced: Announced, defense: Callable[[], Chain]):
+        self.name, self.channel, self.announced, self._defense = channel.party, channel, announced, defense
         self.layers, self.sends = tuple(announced.layers), tuple(announced.sends)
-        self._defense = defense
-        self._sending, self._receiving = Sending(), Receiving()
-        self._unlearned: dict[str, Any] | None = None
-        self._notes: tuple[str, ...] = ()
-        self._watched = False
-        self._thread = threads_like_this(1)
-        self._coming: Future[Content] | None = None
+        self._widths = dict(zip(announced.sends, announced.widths, strict=True))
+        self._line = threads_like_this(1)
 
     @property
     def cut_width(self) -> int:
-        return self.announced.widths[self.sends.index(self.layers[-1])]
+        return self._widths[self.layers[-1]]
 
-    def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
-        self._watched = watched
-        request = {"learn": self._taken(), "embed": ids.cpu(), "epoch": epoch, "watched": watched}
-        reply = self._step(request)
-        return self._message(reply.get("message"), ids)
+    def widths(self, outputs: int) -> dict[str, int]:
+        return self._widths
+
+    def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Future[Message]:
+        return self._message("embed", ids, {"epoch": epoch, "watched": watched})
 
     def embed_ahead(self, ids: Tensor, epoch: int = 0) -> Future[Message]:
-        """The embedding of a batch that follows one of which it has not learned yet; see `learn_behind`. It travels while
-        this process goes on.
-        """
-        request = {"behind": self._taken(), "ahead": ids.cpu(), "epoch": epoch}
-        self._wait()
-        self._coming = self._thread.submit(self._step, request)
-        return self._thread.submit(self._arrived, self._coming, ids)
+        """The same: the party knows whether it has learned from the batch before."""
+        return self.embed(ids, epoch)
 
-    def _arrived(self, coming: Future[Content], ids: Tensor) -> Message:
-        return self._message(coming.result().get("message"), ids)
+    def learn(self, gradient: Message | None, *, watched: bool = False) -> Future[tuple[str, ...]]:
+        """Brings lines for the log."""
+        content = {"gradient": None if gradient is None else content_of(gradient), "watched": watched}
+        return self._line.submit(self._learned, content)
 
-    def _wait(self) -> None:
-        """Until it has answered what it was asked last."""
-        coming, self._coming = self._coming, None
-        if coming is not None:
-            coming.result()
+    learn_behind = learn
 
-    def learn_behind(self, gradient: Message | None, *, watched: bool) -> None:
-        """What belongs to the oldest batch that it was asked for by `embed_ahead`; None for no gradient."""
-        content = None if gradient is None else self._sending.content(gradient)
-        if self._unlearned is not None:  # no further embedding was asked for, with which it would have travelled
-            self.settle()
-        self._unlearned, self._is_behind = {"gradient": content, "watched": watched}, True
-
-    def learn(self, gradient: Message) -> tuple[str, ...]:
-        """At once where it is watched or guarded; else with the next call. Returns lines for the log, of earlier batches
-        too.
-        """
-        self._unlearned = self._sending.content(gradient)
-        if self._watched or self.announced.guarded:
-            self.settle()
-        notes, self._notes = self._notes, ()
-        return notes
-
-    def settle(self) -> None:
-        """Let it learn what it was not told yet."""
-        self._wait()
-        if self._unlearned is not None and self._is_behind:
-            self._step({"behind": self._taken(), "ahead": None, "epoch": 0})
-        elif self._unlearned is not None:
-            self._step({"learn": self._taken(), "embed": None, "epoch": 0, "watched": False})
+    def predict(self, ids: Tensor) -> Future[Message]:
+        return self._message("predict", ids, {})
 
     def call(self, method: str, content: Content) -> Content:
-        """After it has learned what it was not told yet."""
-        self.settle()
-        return self.channel.call(method, content)
+        """Once all earlier calls are answered."""
+        return self._line.submit(self.channel.call, method, content).result()
 
-    def predict(self, ids: Tensor) -> Message:
-        return self._message(self.call("predict", {"ids": ids.cpu()}).get("message"), ids)
-
-    def _taken(self) -> dict[str, Any] | None:
-        taken, self._unlearned = self._unlearned, None
-        return taken
-
-    def _step(self, request: Content) -> Content:
-        reply = self.channel.call("pipelined step" if "behind" in request else "step", request)
+    def _learned(self, content: Content) -> tuple[str, ...]:
+        reply = self.channel.call("learn", content)
         notes, stopped = reply.get("notes"), reply.get("stopped")
         if type(notes) is not list or not all(type(note) is str for note in notes) or type(stopped) is not str:
             raise PartyError(self.name, "it answers what is no answer to a batch")
-        self._notes = (*self._notes, *notes)
         self.stopped = stopped
-        return reply
+        return tuple(notes)
 
-    def _message(self, content: Any, ids: Tensor) -> Message:
+    def _message(self, method: str, ids: Tensor, request: Content) -> Future[Message]:
         """Raises PartyError for anything but the layers, rows and widths that were agreed."""
-        agreed = {layer: (len(ids), width) for layer, width in zip(self.sends, self.announced.widths, strict=True)}
-        try:
-            return self._receiving.message(content, self.name, LABEL_PARTY, Kind.EMBEDDING, ids, agreed)
-        except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, IndexError) as error:
-            raise PartyError(self.name, f"it sends no embedding as agreed: {type(error).__name__}: {error}") from error
+
+        def ask(content: Content) -> Message:
+            reply = self.channel.call(method, content)
+            try:
+                return message_of(reply.get("message"), self.name, LABEL_PARTY, Kind.EMBEDDING, ids, self._widths)
+            except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, IndexError) as error:
+                raise PartyError(self.name, f"it sends no embedding as agreed: {type(error).__name__}: {error}") from error
+
+        return self._line.submit(ask, {"ids": ids.cpu(), **request})
 
     def claims(self, outputs: int) -> dict[str, Sent]:
         """What the defenses that it was asked to use claim of each layer that crosses."""
-        return {layer: self._defense().claims(width) for layer, width in zip(self.sends, self.announced.widths, strict=True)}
+        return {layer: self._defense().claims(width) for layer, width in self._widths.items()}
 
     def figures(self) -> list[Figures]:
         """What it says that its defenses counted and measured since the last call."""
@@ -176,8 +141,7 @@ class RemoteParty:
             raise PartyError(self.name, "it says figures of no layer that it sends")
         for values in said.values():
             if type(values) is not dict or not all(
-                type(name) is str and _is_name(name) and type(value) in (int, float) and abs(value) < 1e300
-                for name, value in values.items()
+                _is_name(name) and type(value) in (int, float) and abs(value) < 1e300 for name, value in values.items()
             ):
                 raise PartyError(self.name, "it says figures that are no numbers")
         return [Figures(self.name, layer, str(Kind.EMBEDDING), values) for layer, values in said.items()]
@@ -191,6 +155,4 @@ class RemoteParty:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Raises PartyError where it has not kept what this session was saved with."""
-        self._unlearned, self._notes = None, ()
-        self.channel.call("resume", {"mark": str(state["kept_as"])})
-        self._sending, self._receiving = Sending(), Receiving()
+        self.call("resume", {"mark": str(state["kept_as"])})

@@ -1,13 +1,400 @@
-"""Split learning: embeddings up, gradients down."""
+"""Split learning: embeddings up, gradients down, with or without a batch of delay."""
 
-from typing import Annotated, Any
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
+import torch
+from torch import Tensor, nn
+
+from vflbench.data.rows import AlignedRows, EncodedRows
+from vflbench.data.table import LABEL_PARTY, Columns, non_label_parties
+from vflbench.defenses.chain import Figures
+from vflbench.errors import UserError
+from vflbench.messages.facts import (
+    Architecture,
+    Compression,
+    Embeddings,
+    Fact,
+    Facts,
+    Gradients,
+    Labels,
+    Layers,
+    NoiseMean,
+    OwnColumns,
+    OwnModel,
+    OwnTop,
+    PeerArchitectures,
+    PeerModel,
+    PeerModels,
+    Predictions,
+    Queries,
+    Round,
+    SummedGradients,
+    TopNetworks,
+    Training,
+)
+from vflbench.messages.message import Kind, Message
+from vflbench.messages.message_content import Receiving, Sending
+from vflbench.messages.threat import Seat
+from vflbench.messages.wire import Wire, at_once, one_by_one
+from vflbench.metrics.embedding_privacy import Sent
+from vflbench.models.base import Bottom, CutModel, frozen_copy
+from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options
-from vflbench.protocols.base import Seating
-from vflbench.protocols.pipelined import PipelinedSession
-from vflbench.protocols.split_session import SplitParties, SplitSession
+from vflbench.protocols.adversary import Adversary, Surroundings, at_the_label_party, by_party, refuse_broken_promise
+from vflbench.protocols.base import NOTHING, Protocol, Rounds, Seating, Session
+from vflbench.protocols.parties import LabelParty, Lookup, Noise, NonLabelParty, Response
+from vflbench.protocols.remote_party import RemoteParty
 
-__all__ = ["Split", "SplitSession"]
+
+def bottom_of(party: str, outputs: int, seating: Seating) -> Bottom:
+    """A party's network, drawn from the generator of its name."""
+    return _Plan.of(party, outputs, seating).built(seating.generators[f"model/{party}"], training_rng(party, seating))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a party's network is built from; no row can be reached from it."""
+
+    model: CutModel
+    columns: Columns
+    outputs: int
+    device: torch.device
+
+    @classmethod
+    def of(cls, party: str, outputs: int, seating: Seating) -> "_Plan":
+        return cls(seating.model, seating.columns[party], outputs, seating.device)
+
+    def built(self, rng: torch.Generator, draws: torch.Generator) -> Bottom:
+        """draws: what a user's own module draws from while it trains."""
+        sizes = self.columns.numeric, self.columns.cardinalities, self.outputs
+        with drawing_from(rng):
+            return as_bottom(self.model.bottom_for(*sizes, rng), *sizes, draws).to(self.device)
+
+
+def architecture_of(party: str, outputs: int, seating: Seating) -> Architecture:
+    """What others may know of a bottom: the network that it builds draws from their own generator."""
+    plan = _Plan.of(party, outputs, seating)
+
+    def build(rng: torch.Generator) -> Bottom:
+        seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
+        draws = torch.Generator(plan.device).manual_seed(seed)
+        return plan.built(torch.Generator().manual_seed(seed), draws)
+
+    return Architecture(plan.columns.numeric, plan.columns.cardinalities, build)
+
+
+def surroundings_of(sends: Mapping[str, tuple[str, ...]], outputs: int, seating: Seating) -> Surroundings:
+    """What a label party that cheats has around it. sends: party -> the layers that it sends."""
+    plans = {party: _Plan.of(party, outputs, seating) for party in sends}
+
+    def bottom(plan: _Plan, rng: torch.Generator) -> Bottom:
+        return plan.built(rng, rng)
+
+    return Surroundings(
+        {party: partial(bottom, plan) for party, plan in plans.items()},
+        sends,
+        seating.auxiliary,
+        seating.classes,
+        seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}"),
+    )
+
+
+def training_rng(part: str, seating: Seating) -> torch.Generator:
+    """What a user's own module draws from while it trains, such as for dropout."""
+    return seating.generators.on(torch.device(seating.device), f"model/{part}/training")
+
+
+def noise_of(party: str, seating: Seating) -> Noise:
+    """A party's generators of noise."""
+    names = (f"defense/{party}", f"defense/{party}/predicting")
+    return Noise(*(seating.generators.on(torch.device(seating.device), name) for name in names))
+
+
+Kinds = frozenset[type[Fact]]
+
+
+def facts_of_non_label_party(party: NonLabelParty, gradient: Message | None, columns: OwnColumns) -> dict[type[Fact], Fact]:
+    """Less if its gradient was withheld. columns: its own, of the batch."""
+    received = {} if gradient is None else dict(gradient.tensors)
+    layers = {**{layer: g.detach().float() for layer, g in party.layer_gradients.items()}, **received}
+    order = party.bottom.layers
+    parameters = {} if gradient is None else dict(party.bottom.named_parameters())  # else they keep an earlier round's
+    summed = {name: p.grad.detach() for name, p in parameters.items() if p.grad is not None}
+    return {
+        Embeddings: Embeddings(in_place({layer: h.detach().float() for layer, h in party.activations.items()}, order)),
+        Gradients: Gradients(in_place(layers, order)),
+        SummedGradients: SummedGradients(summed),
+        OwnColumns: columns,
+        OwnModel: OwnModel(party.own_layers),
+    }
+
+
+def what_crossed(embedding: Message, gradient: Message | None) -> dict[type[Fact], Fact]:
+    """What the label party knows of what a party that lives elsewhere has: what it sent, and what it was sent."""
+    facts: dict[type[Fact], Fact] = {Embeddings: Embeddings(dict(embedding.tensors))}
+    return facts | ({} if gradient is None else {Gradients: Gradients(dict(gradient.tensors))})
+
+
+def facts_of_label_party(
+    label_party: LabelParty, embeddings: Sequence[Message], response: Response
+) -> dict[type[Fact], Fact]:
+    own = in_place({layer: h.detach().float() for layer, h in response.activations.items()}, label_party.layers)
+    encoded = {message.sender: message.encoded for message in embeddings}
+    means = {
+        party: {layer: e.values - e.corrected for layer, e in layers_of.items() if e.is_biased}
+        for party, layers_of in encoded.items()
+    }
+    ids = embeddings[0].ids
+    return {
+        Embeddings: Embeddings(own, {message.sender: dict(message.tensors) for message in embeddings}),
+        Compression: Compression(encoded),
+        NoiseMean: NoiseMean(means),
+        Predictions: Predictions(response.logits),
+        Labels: Labels(label_party.labels(ids)),
+        OwnColumns: own_columns(label_party, ids),
+    }
+
+
+def own_columns(party: NonLabelParty | LabelParty, ids: Tensor) -> OwnColumns:
+    """A party's columns of these rows; none, (n, 0), where the label party holds no features."""
+    if party.rows is None:
+        none = torch.empty(len(ids), 0, device=ids.device)
+        return OwnColumns(none, none.int())
+    columns = party.rows(ids)
+    return OwnColumns(columns.numeric, columns.categorical)
+
+
+class FrozenTop(nn.Module):
+    """A label party's networks as they stand, which no later step changes, and what its defenses make of their logits.
+
+    parties: in the order in which they send.
+    """
+
+    def __init__(self, label_party: LabelParty, parties: Sequence[str]):
+        super().__init__()
+        self._parties = tuple(parties)
+        self._networks = frozen_copy(label_party.network, "the label party's networks").eval()
+        self._defense = copy.deepcopy(label_party.defense)
+
+    def forward(self, embeddings: Mapping[str, Layers], columns: OwnColumns) -> Tensor:
+        logits: Tensor = self._networks([embeddings[party] for party in self._parties], columns)[1]
+        return self._defense.prediction(logits)
+
+
+def in_place(layers: Mapping[str, Tensor], order: Sequence[str]) -> dict[str, Tensor]:
+    """The layers of a network in their order, and then what crosses beside them."""
+    return {
+        layer: layers[layer] for layer in (*order, *(other for other in layers if other not in order)) if layer in layers
+    }
+
+
+@options
+class SplitParties(Protocol):
+    """Non-label parties hold bottom models, the label party the top. What protocols of such parties share."""
+
+    party_type: ClassVar[type[NonLabelParty]] = NonLabelParty
+
+    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
+        offered: dict[Seat, set[type[Fact]]] = {
+            Seat.NON_LABEL: {Embeddings, Gradients, SummedGradients, OwnColumns, OwnModel},
+            Seat.LABEL: {
+                *(Embeddings, PeerModels, PeerArchitectures, Queries, Compression, NoiseMean),
+                *(Predictions, Labels, OwnColumns, OwnTop),
+            },
+        }
+        return frozenset(offered.get(seat, set()))
+
+    def start(self, seating: Seating) -> "SplitSession":
+        own_defense = seating.defense()
+        outputs = own_defense.outputs(1 if seating.classes == 2 else seating.classes)
+        names = non_label_parties(seating.columns)
+        cheating_with_gradients, others = at_the_label_party(seating.adversaries)
+        cheating = by_party(others, names)
+        if cheating_with_gradients is not None and seating.remote:
+            problem = (
+                "it takes rows of all parties' columns, which no process holds where parties live elsewhere; engine=local"
+            )
+            raise UserError(f"{problem} runs it", key="adversary", value=type(cheating_with_gradients).__name__)
+        parties = [
+            seating.remote[party]
+            if party in seating.remote
+            else self.non_label_party(party, seating.rows.parties[party], outputs, seating, cheating.get(party))
+            for party in names
+        ]
+        bottoms = {party: bottom_of(party, outputs, seating) for party in seating.columns if party == LABEL_PARTY}
+        own_widths = [bottom.cut_width for bottom in bottoms.values()]
+        widths = [*(party.cut_width for party in parties), *own_widths]  # in the order in which the top gets them
+        rng = seating.generators[f"model/{LABEL_PARTY}/top"]
+        with drawing_from(rng):
+            module = seating.model.top_over(widths, outputs, rng)
+            top = as_top(module, sum(widths), outputs, training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
+            entrance = own_defense.entrance(widths[: len(names)], rng)
+        own_rows: Lookup | None = seating.rows.parties[LABEL_PARTY] if LABEL_PARTY in bottoms else None
+        label_party = LabelParty(
+            seating.rows.labels,
+            own_rows,
+            top,
+            bottoms.get(LABEL_PARTY),
+            seating.optimizer,
+            seating.defense,
+            noise_of(LABEL_PARTY, seating),
+            own_defense,
+            None if entrance is None else entrance.to(seating.device),
+            cheating_with_gradients,
+        )
+        if cheating_with_gradients is not None:
+            refuse_broken_promise(cheating_with_gradients, own_defense.named)
+            sends = {party.name: party.sends for party in parties}
+            cheating_with_gradients.begin(surroundings_of(sends, outputs, seating))
+        return self.session(parties, label_party, outputs, seating, seating.autocast())
+
+    def non_label_party(
+        self, name: str, rows: Lookup, outputs: int, seating: Seating, adversary: Adversary | None = None
+    ) -> NonLabelParty:
+        """The party of that name in this process. rows: looks its columns up. outputs: width of what a linear part sends."""
+        bottom, noise = bottom_of(name, outputs, seating), noise_of(name, seating)
+        return self.party_type(name, rows, bottom, seating.optimizer, seating.defense, noise, adversary)
+
+    def session(self, *parts: Any) -> "SplitSession":
+        """The session of these parties. parts: what `SplitSession` takes."""
+        return SplitSession(*parts)
+
+
+class SplitSession(Session):
+    """One round: every non-label party embeds, the label party answers, every non-label party learns."""
+
+    def __init__(
+        self,
+        parties: Sequence[NonLabelParty | RemoteParty],
+        label_party: LabelParty,
+        outputs: int,
+        seating: Seating,
+        autocast: torch.autocast,
+    ):
+        self.parties, self.label_party, self.outputs, self._autocast = parties, label_party, outputs, autocast
+        self._here = [party for party in parties if isinstance(party, NonLabelParty)]
+        self._each = at_once if len(self._here) < len(parties) else one_by_one
+        self.rows: AlignedRows = seating.rows
+        self.wire: Wire = seating.wire
+        self.columns, self._device = seating.columns, seating.device
+        self._architectures = {party.name: architecture_of(party.name, outputs, seating) for party in parties}
+
+    def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
+        with self._autocast:
+            sent = self._embedded(ids, epoch, watched=bool(watch))
+            embeddings = [self.wire.send(message) for message in sent]
+            copies = self._of_networks(watch)  # before they learn from this batch
+            response = self.label_party.respond(embeddings, epoch)
+            gradients: dict[str, Message] = {}
+            for party, answer in zip(self.parties, response.messages, strict=True):
+                if answer is not None:
+                    gradients[party.name] = self.wire.send(answer)
+            notes = self._learn(gradients, watched=bool(watch))
+        training = Training(response.loss, response.penalty, ids, response.labels, (*response.notes, *notes))
+        if not watch:
+            return Round(epoch, step, ids, training=training)
+        facts = {
+            party.name: what_crossed(message, gradients.get(party.name))
+            if isinstance(party, RemoteParty)
+            else facts_of_non_label_party(party, gradients.get(party.name), own_columns(party, ids))
+            for party, message in zip(self.parties, embeddings, strict=True)
+        }
+        of_label_party = facts_of_label_party(self.label_party, embeddings, response)
+        facts[LABEL_PARTY] = {**of_label_party, **copies, **self._made_by_adversary(watch)}
+        wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
+        return Round(epoch, step, ids, facts=wanted, training=training)
+
+    def _embedded(self, ids: Tensor, epoch: int, *, watched: bool) -> list[Message]:
+        return self._each(lambda party: party.embed(ids, epoch, watched=watched), self.parties)
+
+    def _learn(self, gradients: Mapping[str, Message], *, watched: bool) -> tuple[str, ...]:
+        """Returns lines for the log. gradients: of the parties that get one."""
+        learning = [party for party in self.parties if party.name in gradients]
+        said = self._each(lambda party: party.learn(gradients[party.name]), learning)
+        return tuple(note for notes in said for note in notes)
+
+    def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
+        copies = {**self._of_networks(watch), **self._made_by_adversary(watch)}
+        known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: copies}
+        for party in self._here:
+            known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
+            if OwnColumns in watch:
+                known[party.name][OwnColumns] = own_columns(party, ids)
+        if OwnColumns in watch:
+            known[LABEL_PARTY][OwnColumns] = own_columns(self.label_party, ids)
+        if Labels in watch:
+            known[LABEL_PARTY][Labels] = Labels(self.label_party.labels(ids))
+        return known
+
+    def _of_networks(self, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
+        """Copies of networks for the label party. Copying takes time, so it is done only if they are watched."""
+        facts: dict[type[Fact], Fact] = {}
+        if PeerModels in watch:
+            facts[PeerModels] = PeerModels(
+                {
+                    party.name: PeerModel(
+                        party.bottom.frozen(), self.columns[party.name].numeric, self.columns[party.name].cardinalities
+                    )
+                    for party in self._here
+                }
+            )
+        if Queries in watch:
+            facts[Queries] = Queries({party.name: party.answerer() for party in self._here})
+        if OwnTop in watch:
+            facts[OwnTop] = OwnTop(TopNetworks(FrozenTop(self.label_party, [party.name for party in self._here])))
+        if PeerArchitectures in watch:
+            facts[PeerArchitectures] = PeerArchitectures(self._architectures)
+        return facts
+
+    def _made_by_adversary(self, watch: frozenset[type[Fact]]) -> Mapping[type[Fact], Fact]:
+        """Facts of the label party's adversary. Copying networks takes time, so it is done only if they are watched."""
+        adversary = self.label_party.adversary
+        return adversary.facts() if adversary is not None and watch & adversary.facts_made else {}
+
+    def predict(self, ids: Tensor) -> Tensor:
+        with self._autocast:
+            embeddings = self._each(lambda party: party.predict(ids), self.parties)
+            return self.label_party.predict([self.wire.send(message) for message in embeddings])
+
+    def seats(self) -> Mapping[Seat, tuple[str, ...]]:
+        return {Seat.NON_LABEL: tuple(party.name for party in self.parties), Seat.LABEL: (LABEL_PARTY,)}
+
+    def cut_layers(self) -> dict[str, tuple[str, ...]]:
+        return {party.name: party.sends for party in self.parties}
+
+    def layers(self) -> dict[str, tuple[str, ...]]:
+        return {**{party.name: party.layers for party in self.parties}, LABEL_PARTY: self.label_party.layers}
+
+    def remote(self) -> Mapping[str, RemoteParty]:
+        return {party.name: party for party in self.parties if isinstance(party, RemoteParty)}
+
+    def claims(self) -> dict[tuple[str, str], Sent]:
+        return {(party.name, layer): sent for party in self.parties for layer, sent in party.claims(self.outputs).items()}
+
+    @property
+    def stopped(self) -> str:
+        return next((f"party {party.name} stopped: {party.stopped}" for party in self.parties if party.stopped), "")
+
+    def figures(self) -> list[Figures]:
+        everyone = [*(party.figures() for party in self.parties), self.label_party.figures()]
+        return [figures for of_one in everyone for figures in of_one if figures.values]
+
+    @property
+    def messages_per_row(self) -> int:
+        return max(len(party.sends) for party in self.parties)
+
+    def state(self) -> dict[str, Any]:
+        return {"parties": {party.name: party.state() for party in self.parties}, LABEL_PARTY: self.label_party.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for party in self.parties:
+            party.restore(state["parties"][party.name])
+        self.label_party.restore(state[LABEL_PARTY])
 
 
 @options
@@ -33,3 +420,114 @@ class Split(SplitParties):
 
     def session(self, *parts: Any) -> SplitSession:
         return (PipelinedSession if self.staleness else SplitSession)(*parts)
+
+
+@dataclass
+class Ahead:
+    """A batch whose embeddings are on their way. messages: of each party, or what will bring it."""
+
+    ids: Tensor
+    messages: list[Message | Future[Message]]
+
+    def arrived(self) -> list[Message]:
+        return [message.result() if isinstance(message, Future) else message for message in self.messages]
+
+
+class Foreseen:
+    """The rounds of an epoch; `coming` is the one after that which was taken last, None after the last."""
+
+    def __init__(self, rounds: Rounds):
+        self._rounds = rounds
+        self.coming: Tensor | None = None
+
+    @property
+    def batch_size(self) -> int:
+        return self._rounds.batch_size
+
+    def __len__(self) -> int:
+        return len(self._rounds)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        rounds = iter(self._rounds)
+        self.coming = next(rounds, None)
+        while self.coming is not None:
+            ids, self.coming = self.coming, next(rounds, None)
+            yield ids
+
+
+class PipelinedSession(SplitSession):
+    """One round: the embeddings of the next batch are asked for before any party learns from this one.
+
+        h_t = f(w_{t-1}; x_t),   w_{t+1} = w_t - step(J_f(w_t; x_t)^T dL_t / d h_t)
+
+    w_t: the weights of a bottom when the label party answers batch t; the first batch of an epoch has no delay.
+    """
+
+    _foreseen: Foreseen | None = None
+    _ahead: Ahead | None = None
+
+    def refuse_unfit(self) -> None:
+        """Raises UserError for what needs an answer before the next batch is embedded."""
+        guarded = [p.name for p in self.parties if (p.announced.guarded if isinstance(p, RemoteParty) else p.guards.named)]
+        if guarded:
+            problem = f"a defense of party {guarded[0]} decides by each answer whether it goes on; set protocol.staleness=0"
+            raise UserError(problem, key="protocol.staleness", value=1)
+        if self.label_party.adversary is not None or any(party.adversary is not None for party in self._here):
+            problem = "a party cheats, and adversaries are made for the order without delay; set protocol.staleness=0"
+            raise UserError(problem, key="protocol.staleness", value=1)
+
+    def batches(self, table: EncodedRows, batch_size: int, rng: torch.Generator, epoch: int) -> Rounds:
+        self._foreseen = Foreseen(super().batches(table, batch_size, rng, epoch))
+        return self._foreseen
+
+    def _embedded(self, ids: Tensor, epoch: int, *, watched: bool) -> list[Message]:
+        here, self._ahead = self._ahead or self._asked(ids, epoch), None
+        if not torch.equal(here.ids, ids):
+            raise RuntimeError("the batch is not the one that was foreseen")
+        sent = here.arrived()
+        coming = None if self._foreseen is None else self._foreseen.coming
+        if coming is not None:
+            self._ahead = self._asked(coming, epoch)
+        return sent
+
+    def _asked(self, ids: Tensor, epoch: int) -> Ahead:
+        return Ahead(ids, [party.embed_ahead(ids, epoch) for party in self.parties])
+
+    def _learn(self, gradients: Mapping[str, Message], *, watched: bool) -> tuple[str, ...]:
+        notes: tuple[str, ...] = ()
+        for party in self.parties:
+            gradient = gradients.get(party.name)
+            if isinstance(party, RemoteParty):
+                party.learn_behind(gradient, watched=watched)
+            else:
+                party.catch_up(watched=watched)
+                notes += () if gradient is None else party.learn(gradient)
+        if watched:
+            self._each(lambda party: party.settle(), list(self.remote().values()))
+        return notes
+
+    def state(self) -> dict[str, Any]:
+        ahead = self._ahead
+        kept = None
+        if ahead is not None:
+            messages: Sequence[Message] = ahead.arrived()
+            kept = [ahead.ids, [Sending().content(message) for message in messages]]
+        return {**super().state(), "ahead": kept}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self._ahead = None
+        if state["ahead"] is not None:
+            ids, contents = state["ahead"]
+            ids = ids.clone().to(self._device)
+            messages: list[Message | Future[Message]] = [
+                Receiving().message(content, party.name, LABEL_PARTY, Kind.EMBEDDING, ids, _shapes(content))
+                for party, content in zip(self.parties, contents, strict=True)
+            ]
+            self._ahead = Ahead(ids, messages)
+
+
+def _shapes(content: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Rows and width of each layer of a message that this process has written."""
+    packed = {layer: (described["shape"][0], described["width"]) for layer, described in content["encoded"].items()}
+    return {layer: packed.get(layer) or tuple(content["tensors"][layer].shape) for layer in content["order"]}

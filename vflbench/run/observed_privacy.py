@@ -13,11 +13,9 @@ from torch import Tensor
 
 from vflbench.attacks.direct import Direct
 from vflbench.generators import Generators
-from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
+from vflbench.messages.facts import ClassShares, Embeddings, Facts, Gradients, OwnColumns, Round
 from vflbench.messages.recording_format import LabelDpClaim
-from vflbench.messages.round import Facts, Round
-from vflbench.messages.threat import Level
-from vflbench.messages.view import View
+from vflbench.messages.threat import Level, View
 from vflbench.metrics.observational import (
     Cut,
     best_cut,

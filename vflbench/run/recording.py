@@ -20,10 +20,21 @@ from vflbench.data.rows import BUFFER_ROWS, TrainTest, evenly_spaced
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns, OwnModel, Updates
+from vflbench.messages.facts import (
+    Auxiliary,
+    BatchHints,
+    ClassHints,
+    ClassShares,
+    Embeddings,
+    Fact,
+    Facts,
+    Known,
+    OwnColumns,
+    OwnModel,
+    Round,
+    Updates,
+)
 from vflbench.messages.message_batch import FACTS, packed
-from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.recording_format import (
     FEATURES,
     KNOWN,
@@ -44,10 +55,8 @@ from vflbench.messages.recording_format import (
     write_manifest,
 )
 from vflbench.messages.recordings import RecordedMessages, write_private
-from vflbench.messages.round import Facts, Round
 from vflbench.messages.tables import Labels, named_labels, read_features, read_ids, read_labels, write_rows
-from vflbench.messages.threat import Seat
-from vflbench.messages.view import Unavailable
+from vflbench.messages.threat import Seat, Unavailable
 from vflbench.metrics.privacy import Release
 from vflbench.plain_files import is_there
 from vflbench.protocols.base import Protocol, Session

@@ -7,7 +7,7 @@ from reconstruction_rounds import batch, batches, compose, rounds
 from vflbench.attacks.batch_reconstruction import search as batch_search
 from vflbench.attacks.batch_reconstruction.search import SearchOptions, TrainingRules, search, side_by_side
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
-from vflbench.messages.rules import Schema
+from vflbench.messages.facts import Schema
 
 
 def rules(columns, **changes):

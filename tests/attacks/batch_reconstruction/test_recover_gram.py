@@ -6,7 +6,7 @@ from reconstruction_rounds import batch, batches, compose, gradient, rounds
 
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.search import SearchOptions, TrainingRules, recover_gram, search
-from vflbench.messages.rules import Schema
+from vflbench.messages.facts import Schema
 
 
 @pytest.fixture

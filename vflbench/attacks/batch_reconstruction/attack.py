@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltBatch
-from vflbench.messages.facts import ClassShares, OwnColumns, Updates
-from vflbench.messages.rules import Rules, Schema
-from vflbench.messages.threat import Seat, Threat
-from vflbench.messages.view import View
+from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Schema, Updates
+from vflbench.messages.threat import Seat, Threat, View
 from vflbench.options import Seconds, Steps, options
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.messages.rules import Schema
+from vflbench.messages.facts import Schema
 
 _DEVIATIONS = 6.0  # standard errors; a larger error has probability 2e-9
 FLOAT64 = 2.0**-53

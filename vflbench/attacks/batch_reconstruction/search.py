@@ -14,7 +14,7 @@ from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.real_columns import binary_columns, real_features
 from vflbench.attacks.batch_reconstruction.recover import RecoveredSums, least_squares, rounding_unit, selective_sums
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, share_of_ones
-from vflbench.messages.rules import Schema
+from vflbench.messages.facts import Schema
 
 _CLAIMS = ("proved", "unique", "told_apart", "entries_certain")
 

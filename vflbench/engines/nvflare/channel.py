@@ -7,8 +7,8 @@ from nvflare.apis.signal import Signal
 from nvflare.collab.api.exceptions import CollabCallError, RunAborted
 
 from vflbench.engines.nvflare.job import MORE
-from vflbench.messages.channel import PartyError
 from vflbench.messages.envelope import Content, decode, encode
+from vflbench.messages.wire import PartyError
 
 MIB = 1 << 20
 _PATIENCE = 5.0  # seconds after which a party says that it is still at work

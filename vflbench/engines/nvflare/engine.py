@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from vflbench.engines.base import Engine
 from vflbench.errors import UserError
-from vflbench.messages.channel import Channel
 from vflbench.messages.message import Message
+from vflbench.messages.wire import Channel
 from vflbench.options import Mebibytes, Patience, options
 from vflbench.places import pip_install
 

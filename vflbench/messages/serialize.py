@@ -1,0 +1,132 @@
+"""Values and tensors as bytes and back, for what travels between processes: safetensors, so nothing that could be executed.
+
+The values are JSON, in a tensor of bytes named `values`; in place of a tensor they have its name.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from vflbench.messages.codec import Codebook, Encoded, Grid, RowGrid
+from vflbench.messages.message import Kind, Message
+
+Content = Mapping[str, Any]
+"""None, bool, int, float, str, Tensor, and lists and dicts of them."""
+
+_VALUES, _TENSOR = "values", "\0tensor"  # no name has a control character
+_CODES: dict[str, type[Grid | RowGrid | Codebook]] = {"grid": Grid, "rows": RowGrid, "words": Codebook}
+_LONGEST_WORD = 4096
+
+
+def saved(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """A safetensors file. Tensors may share memory, which the format doesn't have."""
+    seen: set[int] = set()
+    made = {}
+    for name, values in tensors.items():
+        plain = values.detach().cpu().contiguous()
+        place = plain.untyped_storage().data_ptr()
+        made[name] = plain.clone() if place in seen else plain
+        seen.add(place)
+    return save(made, metadata)
+
+
+def encode(content: Content) -> bytes:
+    """Raises TypeError for anything that is no plain value."""
+    tensors: dict[str, Tensor] = {}
+
+    def by_name(value: object) -> dict[str, str]:
+        if not isinstance(value, Tensor) or value.layout is not torch.strided:
+            raise TypeError(f"a message can't hold {type(value).__name__}")
+        name = str(len(tensors))
+        tensors[name] = value
+        return {_TENSOR: name}
+
+    values = json.dumps(content, default=by_name).encode()
+    return saved({**tensors, _VALUES: torch.frombuffer(bytearray(values), dtype=torch.uint8)})
+
+
+def decode(data: bytes, most: int = 1 << 32) -> dict[str, Any]:
+    """What was encoded, in tensors of its own. Raises ValueError for anything else, and for more than so many bytes."""
+    if len(data) > most:
+        raise ValueError(f"a message of {len(data):,} bytes, and {most:,} are taken at most")
+    try:
+        # copies lie where torch puts its own: elsewhere in memory, some matrix products round otherwise
+        tensors = {name: values.clone() for name, values in load(data).items()}
+        text = tensors.pop(_VALUES).numpy().tobytes().decode()
+        values = json.loads(text, object_hook=lambda part: tensors[part[_TENSOR]] if _TENSOR in part else part)
+    except (SafetensorError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"it is no message: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError("a message that holds no values by name")
+    return values
+
+
+def content_of(message: Message) -> dict[str, Any]:
+    """Layer -> values. What crosses compressed is carried as the very bytes that are counted, with the rule to decode them."""
+    return {
+        layer: _described(message.encoded[layer]) if layer in message.encoded else values
+        for layer, values in message.tensors.items()
+    }
+
+
+def _described(encoded: Encoded) -> dict[str, Any]:
+    code = encoded.code
+    return {
+        "code": None if code is None else next(name for name, kind in _CODES.items() if isinstance(code, kind)),
+        "rule": {} if code is None else {part.name: getattr(code, part.name) for part in fields(code)},
+        "announced": 0 if encoded.announced is None else len(encoded.announced),
+        "places": None if encoded.places is None else encoded.places.shape[1],
+        "payload": encoded.payload,
+    }
+
+
+def message_of(content: Any, sender: str, receiver: str, kind: Kind, ids: Tensor, widths: Mapping[str, int]) -> Message:
+    """The inverse. sender, receiver, kind, ids, widths of layers: as both sides know them.
+
+    Raises ValueError, or what Python and torch raise, for content of other layers, rows or widths.
+    """
+    if not isinstance(content, dict) or set(content) != set(widths):
+        raise ValueError(f"the layers {', '.join(map(str, content))}, not {', '.join(widths)}")
+    sent: dict[str, Tensor | Encoded] = {}
+    for layer, width in widths.items():
+        given = content[layer]
+        made = _encoded(given, len(ids), width, ids.device) if isinstance(given, dict) else given.to(ids.device)
+        values = made.values if isinstance(made, Encoded) else made
+        if values.shape != (len(ids), width) or values.dtype is not torch.float32:
+            found = f"{tuple(values.shape)} {values.dtype}"
+            raise ValueError(f"layer {layer} must be {(len(ids), width)} torch.float32, not {found}")
+        sent[layer] = made
+    return Message.of(sender, receiver, kind, ids, sent)
+
+
+def _encoded(described: Mapping[str, Any], rows: int, width: int, device: torch.device) -> Encoded:
+    """What the bytes say. Nothing is larger than the (rows, width) that were agreed, or than the bytes."""
+    rule = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in described["rule"].items()}
+    code = None if described["code"] is None else _CODES[described["code"]](**rule)
+    payload, announced, kept = described["payload"].to(device), described["announced"], described["places"]
+    if payload.dtype is not torch.uint8 or payload.ndim != 1:
+        raise ValueError("it has no bytes")
+    if kept is not None and not 1 <= kept <= width:
+        raise ValueError("it has more places than its width")
+    count = width if kept is None else kept
+    if isinstance(code, Codebook):
+        if code.words.ndim != 2 or not 1 <= code.words.shape[1] <= max(_LONGEST_WORD, width):
+            raise ValueError("it has no possible codebook")
+        count = -(-width // code.words.shape[1])
+    numbers = torch.empty(rows, count, dtype=torch.float32 if code is None else torch.int64, device=device)
+    places = None if kept is None else torch.empty(rows, kept, dtype=torch.int64, device=device)
+    told = payload[: 4 * announced].clone().view(torch.float32) if announced else None
+    empty = Encoded(width, numbers, code, places, told)
+    vars(empty)["payload"] = payload
+    arrived = empty.arrived
+    if arrived.places is not None and arrived.places.numel() and int(arrived.places.max()) >= width:
+        raise ValueError("it has places beyond its width")
+    if isinstance(code, Codebook) and arrived.numbers.numel() and int(arrived.numbers.max()) >= len(code.words):
+        raise ValueError("it has words that its codebook lacks")
+    return arrived
