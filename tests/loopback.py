@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
-from vflbench.messages.envelope import Content, decode, encode
 
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.engines.local import Local
 from vflbench.errors import UserError
 from vflbench.hosts.party import PartyProcess
+from vflbench.messages.serialize import Content, decode, encode
 from vflbench.messages.wire import Channel, PartyError
 from vflbench.options import options
 from vflbench.run.setup import Experiment

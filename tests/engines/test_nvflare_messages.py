@@ -6,8 +6,8 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from vflbench.messages.envelope import decode, encode
 
+from vflbench.messages.serialize import decode, encode
 from vflbench.messages.wire import PartyError
 
 pytest.importorskip("nvflare", reason="no nvflare here")

@@ -103,7 +103,8 @@ def test_parties_elsewhere_make_the_same_numbers(defenses, tmp_path):
     far = apart(whole, whole.dataset.load(Generators(0)["data"]), tmp_path / "apart" / "parties")
     assert made(far, tmp_path / "apart") == here
     link = far.engine.links["a"]
-    assert link.calls.count("pipelined step") == 2 * (1350 // 64 + 2)  # one a batch, and what is left at the end of an epoch
+    assert link.calls.count("embed") == link.calls.count("learn") == 2 * (1350 // 64)
+    assert link.calls[:5] == ["hello", "embed", "embed", "learn", "embed"]  # asked for before it learns from the one before
 
 
 @pytest.mark.slow

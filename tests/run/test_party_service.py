@@ -33,12 +33,12 @@ def link(data, tmp_path):
 @pytest.fixture
 def party(link):
     """As the label party sees it."""
-    return joined({"a": link}, lambda: Chain({}), 2, 4, torch.device("cpu"))["a"]
+    return joined({"a": link}, lambda: Chain({}), 2, 4)["a"]
 
 
 def test_nothing_is_answered_before_hello(link):
     with pytest.raises(PartyError, match="before it said hello"):
-        link.call("step", {"learn": None, "embed": torch.arange(4), "epoch": 0, "watched": False})
+        link.call("embed", {"ids": torch.arange(4), "epoch": 0, "watched": False})
 
 
 def test_another_version_is_refused_with_the_name_of_the_party(link):
@@ -55,18 +55,17 @@ def test_a_hello_that_is_none_is_refused(link, change):
 
 
 STEPS = {
-    "no rows": ({"embed": torch.tensor([0, 10**6])}, r"doesn't have: it has 60"),
-    "negative rows": ({"embed": torch.tensor([-1, 3])}, "doesn't have"),
-    "rows as floats": ({"embed": torch.tensor([0.5])}, "rows that are none"),
-    "a matrix of rows": ({"embed": torch.zeros(2, 2, dtype=torch.int64)}, "rows that are none"),
-    "a text": ({"embed": "all"}, "rows that are none"),
-    "no epoch": ({"embed": torch.arange(3), "epoch": None}, "an epoch that is none"),
-    "an epoch without end": ({"embed": torch.arange(3), "epoch": 10**300}, "an epoch that is none"),
-    "a negative epoch": ({"embed": torch.arange(3), "epoch": -1}, "an epoch that is none"),
-    "a text as epoch": ({"embed": torch.arange(3), "epoch": "5"}, "an epoch that is none"),
-    "a row many times": ({"embed": torch.zeros(241, dtype=torch.int64)}, "the same rows many times"),
-    "rows that are nowhere": ({"embed": ["a"]}, "rows that are none"),
-    "a gradient of nothing": ({"learn": {"order": [], "tensors": {}, "encoded": {}}}, "without an embedding"),
+    "no rows": ({"ids": torch.tensor([0, 10**6])}, r"doesn't have: it has 60"),
+    "negative rows": ({"ids": torch.tensor([-1, 3])}, "doesn't have"),
+    "rows as floats": ({"ids": torch.tensor([0.5])}, "rows that are none"),
+    "a matrix of rows": ({"ids": torch.zeros(2, 2, dtype=torch.int64)}, "rows that are none"),
+    "a text": ({"ids": "all"}, "rows that are none"),
+    "no epoch": ({"ids": torch.arange(3), "epoch": None}, "an epoch that is none"),
+    "an epoch without end": ({"ids": torch.arange(3), "epoch": 10**300}, "an epoch that is none"),
+    "a negative epoch": ({"ids": torch.arange(3), "epoch": -1}, "an epoch that is none"),
+    "a text as epoch": ({"ids": torch.arange(3), "epoch": "5"}, "an epoch that is none"),
+    "a row many times": ({"ids": torch.zeros(241, dtype=torch.int64)}, "the same rows many times"),
+    "rows that are nowhere": ({"ids": ["a"]}, "rows that are none"),
 }
 
 
@@ -75,7 +74,13 @@ def test_a_step_that_is_none_is_refused(link, name):
     change, problem = STEPS[name]
     link.call("hello", HELLO)
     with pytest.raises(PartyError, match=problem):
-        link.call("step", {"learn": None, "embed": None, "epoch": 0, "watched": False, **change})
+        link.call("embed", {"ids": None, "epoch": 0, "watched": False, **change})
+
+
+def test_a_gradient_of_nothing_is_refused(link):
+    link.call("hello", HELLO)
+    with pytest.raises(PartyError, match="without an embedding"):
+        link.call("learn", {"gradient": {}, "watched": False})
 
 
 @pytest.mark.parametrize(
@@ -90,12 +95,11 @@ def test_a_step_that_is_none_is_refused(link, name):
 )
 def test_a_gradient_of_another_shape_is_refused_by_name(link, change, problem):
     link.call("hello", HELLO)
-    link.call("step", {"learn": None, "embed": torch.arange(4), "epoch": 0, "watched": False})
+    link.call("embed", {"ids": torch.arange(4), "epoch": 0, "watched": False})
     before = [p.clone() for p in link.process.service.party.bottom.parameters()]
     tensors = {"f2": torch.zeros(4, 8), "wide": torch.zeros(4, 1), **change}
-    gradient = {"order": list(tensors), "tensors": tensors, "encoded": {}}
     with pytest.raises(PartyError, match=problem):
-        link.call("step", {"learn": gradient, "embed": None, "epoch": 0, "watched": False})
+        link.call("learn", {"gradient": tensors, "watched": False})
     assert all(map(torch.equal, before, link.process.service.party.bottom.parameters()))
 
 
@@ -142,7 +146,7 @@ def answering(link, change):
 def test_a_party_that_announces_what_is_none_is_refused_by_name(link, change):
     answering(link, change)
     with pytest.raises(PartyError, match="party a: it says no names and sizes"):
-        joined({"a": link}, lambda: Chain({}), 2, 4, torch.device("cpu"))
+        joined({"a": link}, lambda: Chain({}), 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -157,18 +161,19 @@ def test_a_party_that_announces_what_is_none_is_refused_by_name(link, change):
     ],
 )
 def test_an_embedding_of_another_shape_is_refused_by_name(link, party, tensors):
-    answering(link, {"message": {"order": list(tensors), "tensors": tensors, "encoded": {}}})
+    answering(link, {"message": tensors})
     with pytest.raises(PartyError, match="party a: it sends no embedding as agreed"):
-        party.embed(torch.arange(4))
+        party.embed(torch.arange(4)).result()
 
 
 @pytest.mark.parametrize(
     "change", [{"notes": None}, {"notes": [1]}, {"stopped": True}, {"message": None}, {"message": [1]}, {"message": {}}]
 )
 def test_an_answer_that_is_none_is_refused_by_name(link, party, change):
+    sent = party.embed(torch.arange(4)).result()
     answering(link, change)
     with pytest.raises(PartyError, match="party a"):
-        party.embed(torch.arange(4))
+        (party.embed(torch.arange(4)) if "message" in change else party.learn(sent)).result()
 
 
 @pytest.mark.parametrize(
@@ -195,8 +200,8 @@ def seated(data, folder, defense, **changes):
 
 
 def embedded(link, ids, **given):
-    content = {"learn": None, "embed": torch.tensor(ids), "epoch": 0, "watched": False, **given}
-    return link.call("step", content)["message"]["tensors"]["f2"]
+    content = {"ids": torch.tensor(ids), "epoch": 0, "watched": False, **given}
+    return link.call("embed", content)["message"]["f2"]
 
 
 def test_no_request_puts_the_same_noise_on_another_row(data, tmp_path):
@@ -234,8 +239,5 @@ def seated_and_greeted(data, folder, defense, **changes):
 
 
 def test_the_label_party_can_not_choose_the_order_that_guards_do_not_see(data, tmp_path):
-    link = seated_and_greeted(data, tmp_path / "a", {"split_guard": SplitGuard()})
-    with pytest.raises(PartyError, match="doesn't know"):
-        link.call("pipelined step", {"behind": None, "ahead": torch.arange(4), "epoch": 0})
     with pytest.raises(PartyError, match="has to see each answer"):
         seated_and_greeted(data, tmp_path / "b", {"split_guard": SplitGuard()}, protocol=Split(staleness=1))

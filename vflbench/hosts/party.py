@@ -17,12 +17,11 @@ from vflbench.data.table import LABEL_PARTY, Columns, Features, VerticalTable
 from vflbench.defenses.chain import Chain
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.envelope import Content, encode
 from vflbench.messages.facts import Embeddings, Fact, Facts, OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.message_batch import FACTS, packed
-from vflbench.messages.message_content import Receiving, Sending
 from vflbench.messages.recording_format import MANIFEST, MESSAGES, Manifest, PartyLayers, write_batch_file, write_manifest
+from vflbench.messages.serialize import Content, content_of, encode, message_of
 from vflbench.protocols.base import Seating
 from vflbench.protocols.parties import NonLabelParty
 from vflbench.protocols.split import Split, facts_of_non_label_party
@@ -183,18 +182,18 @@ class PartyService:
         pipelined: bool = False,
     ):
         self.party, self._table, self._device, self._autocast = party, table, seating.device, seating.autocast()
-        bottom, outputs = party.bottom, seating.defense().outputs(1 if seating.classes == 2 else seating.classes)
-        self._widths = {layer: bottom.cut_width if layer == bottom.cut else outputs for layer in bottom.sends}
+        outputs = seating.defense().outputs(1 if seating.classes == 2 else seating.classes)
+        self._widths, self._pipelined = party.widths(outputs), pipelined
         self._generators, self._prepare = seating.generators, prepare
         self._checkpoints = PartyCheckpoints(folder, party.name)
-        self._sending, self._receiving = Sending(), Receiving()
         self._ids: Tensor | None = None
         self._gradient: Message | None = None
         self._history = b""
         self._recorder, self._watched = recorder, False
         self._methods: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "hello": self._hello,
-            **({"pipelined step": self._pipelined_step} if pipelined else {"step": self._step}),
+            "embed": self._embed,
+            "learn": self._learn,
             "predict": self._predict,
             "figures": self._figures,
             "save": self._save,
@@ -230,40 +229,24 @@ class PartyService:
             "rows": len(self._table),
         }
 
-    def _step(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Learn from the answer to the last batch, if it comes along, and then embed another, if one is asked for."""
-        notes: tuple[str, ...] = ()
-        if content["learn"] is not None:
-            self._tie("learn", content["learn"])
-            notes = self._learn(content["learn"])
-        if content["embed"] is None or self.party.stopped:
-            return {"notes": list(notes), "stopped": self.party.stopped, "message": None}
-        self._ids, self._gradient = self._row_ids(content["embed"]), None
-        epoch = _epoch(content)
-        self._tie("embed", {"ids": self._ids, "epoch": epoch})
-        self._begin(epoch, watched=content["watched"] is True)
-        message = self.party.embed(self._ids, epoch, watched=self._watched)
-        return {"notes": list(notes), "stopped": "", "message": self._sending.content(message)}
+    def _embed(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Where the run is pipelined, before it has learned from the batch before."""
+        ids, epoch = self._row_ids(content["ids"]), _epoch(content)
+        self._tie("embed", {"ids": ids, "epoch": epoch})
+        if self._pipelined:
+            return {"message": content_of(self.party.embed_ahead(ids, epoch))}
+        self._begin(ids, epoch, watched=content["watched"] is True)
+        return {"message": content_of(self.party.embed(ids, epoch, watched=self._watched))}
 
-    def _pipelined_step(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Learn from the oldest batch that was embedded ahead, if its answer comes along, and then embed another ahead."""
-        notes: tuple[str, ...] = ()
-        behind, ahead = content["behind"], content["ahead"]
-        if behind is not None:
-            self._tie("learn", behind["gradient"])
-            oldest = self.party.oldest_ahead()
-            if oldest is None:
-                raise UserError("a gradient came without an embedding that it belongs to", key="engine")
-            self._ids, epoch, self._gradient = *oldest, None
-            self._begin(epoch, watched=behind["watched"] is True)
-            self.party.catch_up(watched=self._watched)
-            notes = () if behind["gradient"] is None else self._learn(behind["gradient"])
-        message = None
-        if ahead is not None:
-            ids, epoch = self._row_ids(ahead), _epoch(content)
-            self._tie("embed", {"ids": ids, "epoch": epoch})
-            message = self._sending.content(self.party.embed_ahead(ids, epoch))
-        return {"notes": list(notes), "stopped": self.party.stopped, "message": message}
+    def _learn(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """From the batch that was embedded last, or, where the run is pipelined, from the oldest not learned from."""
+        gradient = content["gradient"]
+        self._tie("learn", gradient)
+        if self._pipelined:
+            watched = content["watched"] is True
+            self._begin(*self.party.catch_up(watched=watched), watched=watched)
+        notes = () if gradient is None else self._learned(gradient)
+        return {"notes": list(notes), "stopped": self.party.stopped}
 
     def _tie(self, what: str, content: Any, *, lasting: bool = True) -> None:
         """Where the party has a secret, what it draws next depends on all that it was asked: a label party that starts it
@@ -277,19 +260,18 @@ class PartyService:
         if lasting:
             self._history = history
 
-    def _begin(self, epoch: int, *, watched: bool) -> None:
+    def _begin(self, ids: Tensor, epoch: int, *, watched: bool) -> None:
         """The batch from which it learns next."""
-        self._watched = watched
+        self._ids, self._gradient, self._watched = ids, None, watched
         if self._recorder is not None:
             self._recorder.begin(epoch)
 
-    def _learn(self, content: Mapping[str, Any]) -> tuple[str, ...]:
+    def _learned(self, content: Any) -> tuple[str, ...]:
         """Raises UserError for gradients of other layers, rows or widths than it sent."""
         if self._ids is None or self._gradient is not None:
             raise UserError("a gradient came without an embedding that it belongs to", key="engine")
-        agreed = {layer: (len(self._ids), self._widths[layer]) for layer in self.party.sends}
         try:
-            gradient = self._receiving.message(content, LABEL_PARTY, self.party.name, Kind.GRADIENT, self._ids, agreed)
+            gradient = message_of(content, LABEL_PARTY, self.party.name, Kind.GRADIENT, self._ids, self._widths)
         except (ValueError, RuntimeError) as error:
             raise UserError(f"the label party sends no gradient: {error}", key="engine") from error
         self._gradient = gradient
@@ -305,7 +287,7 @@ class PartyService:
     def _predict(self, content: Mapping[str, Any]) -> dict[str, Any]:
         ids = self._row_ids(content["ids"])
         self._tie("predict", ids, lasting=False)
-        return {"message": self._sending.content(self.party.predict(ids))}
+        return {"message": content_of(self.party.predict(ids))}
 
     def _figures(self, content: Mapping[str, Any]) -> dict[str, Any]:
         return {"figures": {one.layer: dict(one.values) for one in self.party.figures() if one.values}}
@@ -333,7 +315,7 @@ class PartyService:
         self._generators.restore(state["generators"])
         if self._recorder is not None:
             self._recorder.restore(state["recorder"])
-        self._sending, self._receiving, self._ids, self._gradient = Sending(), Receiving(), None, None
+        self._ids = self._gradient = None
         return {}
 
     def _forget(self, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,8 +37,7 @@ from vflbench.generators import Generators
 from vflbench.hosts.one_machine import Outcome, leave_outcome, outcome_of_error
 from vflbench.hosts.party import PartyProcess
 from vflbench.hosts.run import started_at_party
-from vflbench.messages.envelope import Content, decode, encode
-from vflbench.messages.packed_texts import packed_texts, unpacked_texts
+from vflbench.messages.serialize import Content, decode, encode
 from vflbench.messages.wire import PartyError, at_once
 from vflbench.options import options
 from vflbench.run.experiment import Experiment
@@ -224,10 +223,10 @@ class AlignedWithOthers(Dataset):
 
 
 def _ids_of(party: str, reply: Content) -> list[str]:
-    try:
-        return unpacked_texts(reply.get("ids"))
-    except ValueError as error:
-        raise PartyError(party, f"it sends no identifiers ({error})") from error
+    ids = reply.get("ids")
+    if type(ids) is not list or not all(type(text) is str for text in ids):
+        raise PartyError(party, "it sends no identifiers")
+    return ids
 
 
 class OfOwnFile:
@@ -244,7 +243,7 @@ class OfOwnFile:
 
     def handle(self, method: str, content: Content) -> Content:
         if method == "ids":
-            return {"ids": packed_texts(self._file.ids())}
+            return {"ids": list(self._file.ids())}
         if method == "align":
             self._table = self._file.table(content["positions"], content["role"])
             return {}

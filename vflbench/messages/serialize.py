@@ -68,7 +68,7 @@ def decode(data: bytes, most: int = 1 << 32) -> dict[str, Any]:
 
 
 def content_of(message: Message) -> dict[str, Any]:
-    """Layer -> values. What crosses compressed is carried as the very bytes that are counted, with the rule to decode them."""
+    """Layer -> values. What crosses compressed is carried as the very bytes that are counted, with how to decode them."""
     return {
         layer: _described(message.encoded[layer]) if layer in message.encoded else values
         for layer, values in message.tensors.items()
@@ -96,7 +96,9 @@ def message_of(content: Any, sender: str, receiver: str, kind: Kind, ids: Tensor
     sent: dict[str, Tensor | Encoded] = {}
     for layer, width in widths.items():
         given = content[layer]
-        made = _encoded(given, len(ids), width, ids.device) if isinstance(given, dict) else given.to(ids.device)
+        if not isinstance(given, dict | Tensor):
+            raise ValueError(f"layer {layer} is no tensor")
+        made = given.to(ids.device) if isinstance(given, Tensor) else _encoded(given, len(ids), width, ids.device)
         values = made.values if isinstance(made, Encoded) else made
         if values.shape != (len(ids), width) or values.dtype is not torch.float32:
             found = f"{tuple(values.shape)} {values.dtype}"

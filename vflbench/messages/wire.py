@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from vflbench.errors import UserError
-from vflbench.messages.envelope import Content
 from vflbench.messages.message import Kind, Message
+from vflbench.messages.serialize import Content
 from vflbench.numerics.system import flushes_denormals
 
 Route = tuple[str, str, Kind]
@@ -103,14 +103,7 @@ def threads_like_this(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, initializer=partial(torch.set_flush_denormal, flushes_denormals()))
 
 
-def one_by_one(ask: Callable[[P], T], parties: Sequence[P]) -> list[T]:
-    """What each of them answers."""
-    return [ask(party) for party in parties]
-
-
 def at_once(ask: Callable[[P], T], parties: Sequence[P]) -> list[T]:
-    """The same, of parties that live elsewhere: all of them are asked before the first has answered."""
-    if len(parties) < 2:
-        return one_by_one(ask, parties)
-    with threads_like_this(len(parties)) as threads:
+    """What each of them answers; all of them are asked before the first has answered."""
+    with threads_like_this(len(parties) or 1) as threads:
         return list(threads.map(ask, parties))

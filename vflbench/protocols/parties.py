@@ -18,7 +18,7 @@ from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.defenses.base import Context, WithheldError
 from vflbench.defenses.chain import Chain, Figures, Guards
 from vflbench.messages.codec import Encoded
-from vflbench.messages.facts import OwnColumns, copied
+from vflbench.messages.facts import Answerer, OwnColumns, copied
 from vflbench.messages.message import Kind, Message
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import WIDE, Bottom, TopModel, evaluating
@@ -100,11 +100,70 @@ def _memories(value: Any) -> Iterator[int]:
             yield from _memories(part)
 
 
-class NonLabelParty:
+class Sender:
+    """Owns features, and sends the embeddings of its rows after its defenses.
+
+    rows: looks its own columns up. noise: what its defenses draw from.
+    """
+
+    def __init__(self, name: str, rows: Lookup, bottom: Bottom, defense: Callable[[], Chain], noise: Noise):
+        self.name, self.rows, self.bottom, self.noise = name, rows, bottom, noise
+        self.defenses = {layer: defense() for layer in bottom.sends}
+
+    def message(
+        self, activations: Mapping[str, Tensor], context: Context, ids: Tensor, defenses: Mapping[str, Chain] | None = None
+    ) -> Message:
+        """activations: layer -> (n, d). defenses: in place of its own."""
+        chains = self.defenses if defenses is None else defenses
+        sent = {layer: chain.embedding(activations[layer].detach().float(), context) for layer, chain in chains.items()}
+        return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
+
+    def context(self, ids: Tensor, columns: Features | None, epoch: int) -> Context:
+        """Of a training batch."""
+        return context_of(ids, columns, epoch, self.noise.training)
+
+    def widths(self, outputs: int) -> dict[str, int]:
+        """Of each layer that crosses. outputs: width of the linear part's."""
+        bottom = self.bottom
+        return {layer: bottom.cut_width if layer == bottom.cut else outputs for layer in bottom.sends}
+
+    def claims(self, outputs: int) -> dict[str, Sent]:
+        """What its defenses claim of each layer that crosses."""
+        return {layer: self.defenses[layer].claims(width) for layer, width in self.widths(outputs).items()}
+
+    def answerer(self) -> Answerer:
+        """What this party, as it is now, would send for any features, with noise from the given generator. Calling it
+        changes nothing.
+        """
+        bottom, defenses = self.bottom.frozen(), copy.deepcopy(self.defenses)
+
+        def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
+            with torch.no_grad():
+                ids = -1 - torch.arange(len(numeric))  # of no row, so that no row's own noise is told
+                context = Context(ids, OwnColumns(numeric, categorical), 0, rng)
+                return dict(self.message(bottom(numeric, categorical), context, ids, copy.deepcopy(defenses)).tensors)
+
+        return answer
+
+    def figures(self) -> list[Figures]:
+        """What its defenses counted and measured since the last call."""
+        kind = str(Kind.EMBEDDING)
+        return [Figures(self.name, layer, kind, defense.figures()) for layer, defense in self.defenses.items()]
+
+    def state(self) -> dict[str, Any]:
+        """Of its defenses. Generators are saved with all others."""
+        return {"defenses": {layer: defense.state() for layer, defense in self.defenses.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for layer, defense in self.defenses.items():
+            defense.restore(state["defenses"][layer])
+
+
+class NonLabelParty(Sender):
     """Owns features, never sees a label.
 
-    rows: looks its own columns up. adversary: how it cheats, if it does. activations, layer_gradients: name -> (n, d) of the
-    last batch that it learned from while `watched` was set; they are what an attacker at this seat can compute by itself.
+    adversary: how it cheats, if it does. activations, layer_gradients: name -> (n, d) of the last batch that it learned from
+    while `watched` was set; they are what an attacker at this seat can compute by itself.
     """
 
     def __init__(
@@ -117,28 +176,28 @@ class NonLabelParty:
         noise: Noise,
         adversary: Adversary | None = None,
     ):
-        self.name, self.rows, self.bottom, self.noise = name, rows, bottom, noise
+        super().__init__(name, rows, bottom, defense, noise)
         self.layers, self.sends, self.cut_width = bottom.layers, bottom.sends, bottom.cut_width
-        self.defenses = {layer: defense() for layer in bottom.sends}
         self.guards = Guards(self.defenses[bottom.cut].named)
         self.adversary = adversary
         self.optimizer = attach(optimizer, bottom) if adversary is None else own_stepper(adversary, bottom, optimizer)
         self.activations: dict[str, Tensor] = {}
         self._context: Context | None = None
         self._ahead: list[Unlearned] = []
+        self._draws: torch.Generator | None = getattr(bottom, "rng", None)  # of a user's own module, while it trains
 
     def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
         """The embedding of a training batch, after which `learn` is called. watched: keep gradients of every layer."""
         context = self._forward(ids, epoch, watched=watched)
-        message = self._message(self.activations, self.defenses, context, ids)
+        message = self.message(self.activations, context, ids)
         return message if self.adversary is None else self._cheat(self.adversary, message, context)
 
     def _forward(self, ids: Tensor, epoch: int, *, watched: bool) -> Context:
         """Compute its layers of a training batch, whose rows come in another order where a defense arranges them."""
-        order = self.guards.arrange(context_of(ids, None, epoch, self.noise.training))
+        order = self.guards.arrange(self.context(ids, None, epoch))
         taken = ids if order is None else ids[order.to(ids.device)]
         columns = self.rows(taken)
-        self._context = context_of(taken, columns, epoch, self.noise.training)
+        self._context = self.context(taken, columns, epoch)
         self.activations = self.bottom(columns.numeric, columns.categorical)
         if watched:
             for values in self.activations.values():
@@ -147,37 +206,32 @@ class NonLabelParty:
         return self._context
 
     def embed_ahead(self, ids: Tensor, epoch: int = 0) -> Message:
-        """The embedding of a training batch before `learn` is called for those before it: `catch_up` and
-        `learn` belong to each, in order. Its gradient goes back through the network as it is then.
+        """The embedding of a training batch before `learn` is called for those before it: `learn_behind` belongs to each, in
+        order. Its gradient goes back through the network as it is then.
         """
-        draws = self._draws
-        drawn = None if draws is None else draws.get_state()
+        drawn = None if self._draws is None else self._draws.get_state()
         columns = self.rows(ids)
         with torch.no_grad():
             activations = self.bottom(columns.numeric, columns.categorical)
         self._ahead.append(Unlearned(ids, epoch, drawn))
-        context = context_of(ids, columns, epoch, self.noise.training)
-        return self._message(activations, self.defenses, context, ids)
+        return self.message(activations, self.context(ids, columns, epoch), ids)
 
-    def oldest_ahead(self) -> tuple[Tensor, int] | None:
-        """The rows, (n,) ids, and the epoch of the oldest batch that was embedded ahead; None if there is none."""
-        return (self._ahead[0].ids, self._ahead[0].epoch) if self._ahead else None
+    def catch_up(self, *, watched: bool = False) -> tuple[Tensor, int]:
+        """Compute the oldest batch that was embedded ahead again, so that it can be learned from: its ids (n,) and epoch."""
+        oldest, draws = self._ahead.pop(0), self._draws
+        now = None
+        if draws is not None and oldest.drawn is not None:
+            now = draws.get_state()
+            draws.set_state(oldest.drawn)  # the same dropout
+        self._forward(oldest.ids, oldest.epoch, watched=watched)
+        if draws is not None and now is not None:
+            draws.set_state(now)
+        return oldest.ids, oldest.epoch
 
-    def catch_up(self, *, watched: bool = False) -> None:
-        """Compute the oldest batch that was embedded ahead again, so that it can be learned from."""
-        ahead, draws = self._ahead.pop(0), self._draws
-        if draws is None or ahead.drawn is None:
-            self._forward(ahead.ids, ahead.epoch, watched=watched)
-            return
-        now = draws.get_state()
-        draws.set_state(ahead.drawn)  # the same dropout
-        self._forward(ahead.ids, ahead.epoch, watched=watched)
-        draws.set_state(now)
-
-    @property
-    def _draws(self) -> torch.Generator | None:
-        """What a user's own module draws from while it trains."""
-        return getattr(self.bottom, "rng", None)
+    def learn_behind(self, gradient: Message | None, *, watched: bool) -> tuple[str, ...]:
+        """Learn from the oldest batch that was embedded ahead. gradient: None where it was withheld."""
+        self.catch_up(watched=watched)
+        return () if gradient is None else self.learn(gradient)
 
     def learn(self, gradient: Message) -> tuple[str, ...]:
         """One optimiser step from the gradients of what was sent last. They pass straight through compression. Returns lines
@@ -219,40 +273,13 @@ class NonLabelParty:
         context = context_of(ids, columns, 0, self.noise.predicting)
         with evaluating(self.bottom):
             activations = self.bottom(columns.numeric, columns.categorical)
-        return self._message(activations, copy.deepcopy(self.defenses), context, ids)
-
-    def _message(
-        self, activations: Mapping[str, Tensor], defenses: Mapping[str, Chain], context: Context, ids: Tensor
-    ) -> Message:
-        plain = {layer: activations[layer].detach().float() for layer in defenses}
-        sent = {layer: defenses[layer].embedding(h, context) for layer, h in plain.items()}
-        return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
+        return self.message(activations, context, ids, copy.deepcopy(self.defenses))
 
     def _cheat(self, adversary: Adversary, message: Message, context: Context) -> Message:
         honest: dict[str, Tensor | Encoded] = {**message.tensors, **message.encoded}
         sent = {layer: adversary.embedding(layer, copied(h), context) for layer, h in honest.items()}
         usable = {layer: usable_embedding(adversary, h, message.tensors[layer]) for layer, h in sent.items()}
         return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, message.ids, usable)
-
-    def claims(self, outputs: int) -> dict[str, Sent]:
-        """What its defenses claim of each layer that crosses. outputs: width of the linear part's."""
-        widths = {layer: self.bottom.cut_width if layer == self.bottom.cut else outputs for layer in self.bottom.sends}
-        return {layer: defense.claims(widths[layer]) for layer, defense in self.defenses.items()}
-
-    def answerer(self) -> Callable[[Tensor, Tensor, torch.Generator], dict[str, Tensor]]:
-        """A function: what this party, as it is now, would send for numeric (n, k) and categorical (n, c) features of any
-        rows, with noise from the given generator. Calling it changes nothing.
-        """
-        bottom, defenses = self.bottom.frozen(), copy.deepcopy(self.defenses)
-
-        def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
-            with torch.no_grad():
-                activations = bottom(numeric, categorical)
-                ids = -1 - torch.arange(len(numeric))  # of no row, so that no row's own noise is told
-                context = Context(ids, OwnColumns(numeric, categorical), 0, rng)
-                return dict(self._message(activations, copy.deepcopy(defenses), context, context.ids).tensors)
-
-        return answer
 
     @torch.no_grad()
     def own_layers(self, ids: Tensor) -> dict[str, Tensor]:
@@ -262,26 +289,18 @@ class NonLabelParty:
             activations = self.bottom(columns.numeric, columns.categorical)
         return {layer: values.float() for layer, values in activations.items()}
 
-    def figures(self) -> list[Figures]:
-        """What its defenses counted and measured since the last call."""
-        return [
-            Figures(self.name, layer, str(Kind.EMBEDDING), defense.figures()) for layer, defense in self.defenses.items()
-        ]
-
     def state(self) -> dict[str, Any]:
         """Its weights, its optimiser and its defenses. Generators are saved with all others."""
-        defenses = {layer: defense.state() for layer, defense in self.defenses.items()}
         cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
         ahead = [[one.ids, one.epoch, one.drawn] for one in self._ahead]
-        return {**learned(self.bottom, self.optimizer), "defenses": defenses, "ahead": ahead, **cheating}
+        return {**learned(self.bottom, self.optimizer), **super().state(), "ahead": ahead, **cheating}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         relearn(self.bottom, self.optimizer, state)
+        super().restore(state)
         self._ahead = [
             Unlearned(ids.clone(), epoch, None if drawn is None else drawn.clone()) for ids, epoch, drawn in state["ahead"]
         ]
-        for layer, defense in self.defenses.items():
-            defense.restore(state["defenses"][layer])
         if self.adversary is not None:
             self.adversary.restore(state["adversary"])
 
@@ -304,6 +323,12 @@ class Response:
     notes: tuple[str, ...]
 
 
+def deep_and_wide(inputs: Sequence[Mapping[str, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
+    """What a top takes: the deep part that each party sends, and the linear parts. inputs: layer -> (n, d) of each party."""
+    wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
+    return [next(h for layer, h in tensors.items() if layer != WIDE) for tensors in inputs], wide
+
+
 class LabelNetworks(nn.Module):
     """The networks of the label party: its top, a bottom where it has features, and what stands before the top.
 
@@ -323,8 +348,7 @@ class LabelNetworks(nn.Module):
             own = self.bottom(columns.numeric, columns.categorical)
             own_layers = {layer: h.float() if h.dtype is torch.float64 else h for layer, h in own.items()}
             inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
-        wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
-        deep = [next(h for layer, h in tensors.items() if layer != WIDE) for tensors in inputs]
+        deep, wide = deep_and_wide(inputs)
         if self.entrance is not None:
             deep[: len(received)] = self.entrance(deep[: len(received)])
         activations, logits = self.top(deep, wide)

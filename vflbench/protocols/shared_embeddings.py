@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import torch
@@ -13,13 +13,11 @@ from vflbench.defenses.base import LabelDefense, NonLabelDefense, changes
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
 from vflbench.messages.facts import (
-    Compression,
     Embeddings,
     Fact,
     Facts,
     Labels,
     Layers,
-    NoiseMean,
     OwnColumns,
     OwnModel,
     OwnTop,
@@ -34,12 +32,20 @@ from vflbench.messages.facts import (
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sent
-from vflbench.models.base import WIDE, TopModel, frozen_copy
+from vflbench.models.base import TopModel, frozen_copy
 from vflbench.options import Steps, options
 from vflbench.protocols.base import NOTHING, Seating
-from vflbench.protocols.own_embedding import OwnEmbedding
-from vflbench.protocols.parties import NonLabelParty, classification_loss
-from vflbench.protocols.split import SplitParties, SplitSession, architecture_of, facts_of_label_party, in_place
+from vflbench.protocols.parties import NonLabelParty, Sender, classification_loss, deep_and_wide
+from vflbench.protocols.split import (
+    SplitParties,
+    SplitSession,
+    architecture_of,
+    compressed,
+    facts_of_label_party,
+    in_place,
+    only,
+    own_columns,
+)
 
 
 class SharingParty(NonLabelParty):
@@ -49,12 +55,10 @@ class SharingParty(NonLabelParty):
     received, party -> what it sent; embedded, layer -> (n, d); logits, (n, outputs).
     """
 
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
-        self.top: TopModel | None = None
-        self.received: dict[str, Message] = {}
-        self.embedded: dict[str, Tensor] = {}
-        self.logits: Tensor | None = None
+    top: TopModel
+    received: Mapping[str, Message]
+    embedded: Mapping[str, Tensor]
+    logits: Tensor
 
     def place(self, top: TopModel, rng: torch.Generator) -> None:
         """Give it a top of the form of the server's. rng: what a top of a user's own draws from, such as for dropout."""
@@ -63,8 +67,6 @@ class SharingParty(NonLabelParty):
 
     def take(self, model: Message) -> None:
         """Bring its top up to date. model: one flat tensor for each parameter and buffer."""
-        if self.top is None:
-            raise RuntimeError(f"party {self.name} got a model before it has a top")
         kept = self.top.state_dict()
         self.top.load_state_dict({**kept, **{name: v.view_as(kept[name]) for name, v in model.tensors.items()}})
 
@@ -76,37 +78,22 @@ class SharingParty(NonLabelParty):
         The others' embeddings and the top stay as they were sent; its own is the present one, not compressed. received:
         party -> its message. order: of all parties, in which the top takes them. y: (n,) classes.
         """
-        self.received = dict(received)
+        if self._context is None:
+            raise RuntimeError(f"party {self.name} works on a batch before it has embedded one")
+        ids, self.received = self._context.ids, received
         self.embedded = {layer: h.detach().float() for layer, h in self.activations.items()}
         sent = {name: message.corrected for name, message in received.items()}
         for step in range(steps):
-            if step:
-                self._embed_again()
+            if step:  # the same rows in its network as it is now
+                columns = self.rows(ids)
+                self.activations = self.bottom(columns.numeric, columns.categorical)
             own = {layer: self.activations[layer].detach().float().requires_grad_() for layer in self.bottom.sends}
-            logits = self._logits([own if name == self.name else sent[name] for name in order])
+            logits = logits_of(self.top, [own if name == self.name else sent[name] for name in order])
             if step == 0:
                 self.logits = logits.detach()
-            found = torch.autograd.grad(classification_loss(logits, y), list(own.values()), allow_unused=True)
-            gradients = {
-                layer: torch.zeros_like(h) if g is None else g for (layer, h), g in zip(own.items(), found, strict=True)
-            }
-            self.learn(Message(self.name, self.name, Kind.GRADIENT, self._ids, gradients))
-
-    @property
-    def _ids(self) -> Tensor:
-        if self._context is None:
-            raise RuntimeError(f"party {self.name} works on a batch before it has embedded one")
-        return self._context.ids
-
-    def _embed_again(self) -> None:
-        """The same rows in its network as it is now."""
-        columns = self.rows(self._ids)
-        self.activations = self.bottom(columns.numeric, columns.categorical)
-
-    def _logits(self, inputs: Sequence[Layers]) -> Tensor:
-        if self.top is None:
-            raise RuntimeError(f"party {self.name} has no top")
-        return logits_of(self.top, inputs)
+            loss = classification_loss(logits, y)
+            found = torch.autograd.grad(loss, list(own.values()), allow_unused=True, materialize_grads=True)
+            self.learn(Message(self.name, self.name, Kind.GRADIENT, ids, dict(zip(own, found, strict=True))))
 
 
 class SentTop(nn.Module):
@@ -114,8 +101,6 @@ class SentTop(nn.Module):
 
     def __init__(self, party: SharingParty, order: Sequence[str]):
         super().__init__()
-        if party.top is None:
-            raise RuntimeError(f"party {party.name} has no top")
         self._name, self._order = party.name, tuple(order)
         self._bottom, self._top = party.bottom.frozen().eval(), frozen_copy(party.top, "the top").eval()
 
@@ -128,16 +113,8 @@ class SentTop(nn.Module):
 
 def logits_of(top: TopModel, inputs: Sequence[Layers]) -> Tensor:
     """(n, outputs) float32. inputs: what each party sends, layer -> (n, d), in the order in which the top takes them."""
-    wide = [tensors[WIDE] for tensors in inputs if WIDE in tensors]
-    deep = [next(h for layer, h in tensors.items() if layer != WIDE) for tensors in inputs]
-    logits: Tensor = top(deep, wide)[1]
+    logits: Tensor = top(*deep_and_wide(inputs))[1]
     return logits.float()
-
-
-def model_message(top: TopModel) -> Message:
-    """The server model as it stands, one flat tensor for each parameter and buffer, to be addressed."""
-    tensors = {name: v.detach().clone().flatten() for name, v in top.state_dict().items() if isinstance(v, Tensor)}
-    return Message(LABEL_PARTY, LABEL_PARTY, Kind.MODEL, torch.empty(0, dtype=torch.int64), tensors)
 
 
 _BY_THE_TOP = "the top, which every party gets, was trained on the label party's embeddings as they are, without noise"
@@ -156,22 +133,25 @@ class SharingSession(SplitSession):
         for party in self.parties:
             rng = seating.generators.on(torch.device(seating.device), f"model/{party.name}/top/training")
             party.place(self.label_party.top, rng)
-        label_party, self.own = self.label_party, None
+        label_party, self._own = self.label_party, list[Sender]()
         if label_party.rows is not None and label_party.bottom is not None:
-            self.own = OwnEmbedding(label_party.rows, label_party.bottom, seating.defense, label_party.noise)
-        self._own_architecture = None if self.own is None else architecture_of(LABEL_PARTY, self.outputs, seating)
-        self._order = [party.name for party in self.parties] + ([] if self.own is None else [LABEL_PARTY])
+            own = Sender(LABEL_PARTY, label_party.rows, label_party.bottom, seating.defense, label_party.noise)
+            self._own.append(own)
+            self._architectures[LABEL_PARTY] = architecture_of(LABEL_PARTY, self.outputs, seating)
+        self._order = [party.name for party in (*self.parties, *self._own)]
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
             sent = [party.embed(ids, epoch) for party in self.parties]
             arrived = [self.wire.send(message) for message in sent]
-            model = model_message(self.label_party.top)
+            kept = self.label_party.top.state_dict().items()
+            top = {name: v.detach().clone().flatten() for name, v in kept if isinstance(v, Tensor)}
             for party in self.parties:
-                party.take(self.wire.send(replace(model, receiver=party.name)))
+                model = Message(LABEL_PARTY, party.name, Kind.MODEL, torch.empty(0, dtype=torch.int64), top)
+                party.take(self.wire.send(model))
             copies = self._copies(watch)  # before they learn from this batch
             response = self.label_party.respond(arrived, epoch)
-            own = None if self.own is None else self.own.message(response.activations, ids, epoch)
+            own = [p.message(response.activations, p.context(ids, p.rows(ids), epoch), ids) for p in self._own]
             for party in self.parties:
                 received = self._delivered(party.name, sent if self._direct else arrived, own)
                 party.work(received, self._order, response.labels, self.local_steps)
@@ -180,54 +160,43 @@ class SharingSession(SplitSession):
         training = Training(response.loss, response.penalty, ids, response.labels, response.notes)
         if not watch:
             return Round(epoch, step, ids, training=training)
-        facts: dict[str, Facts] = {
-            party.name: {**self._known_to(party, ids), **copies[party.name]} for party in self.parties
-        }
-        of_label_party = facts_of_label_party(self.label_party, arrived, response)
-        facts[LABEL_PARTY] = {**of_label_party, **copies[LABEL_PARTY]}
-        wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
-        return Round(epoch, step, ids, facts=wanted, training=training)
+        known = {party.name: self._known_to(party, ids) for party in self.parties}
+        known[LABEL_PARTY] = facts_of_label_party(self.label_party, arrived, response)
+        facts = {name: {**of_round, **copies[name]} for name, of_round in known.items()}
+        return Round(epoch, step, ids, facts=only(watch, facts), training=training)
 
-    def _delivered(self, receiver: str, messages: Sequence[Message], own: Message | None) -> dict[str, Message]:
+    def _delivered(self, receiver: str, messages: Sequence[Message], own: Sequence[Message]) -> dict[str, Message]:
         """Party -> its embedding as this one gets it: from that party itself, or passed on by the label party."""
-        received = {}
-        for message in messages:
-            if message.sender != receiver:
-                sender = message.sender if self._direct else LABEL_PARTY
-                received[message.sender] = self.wire.send(replace(message, sender=sender, receiver=receiver))
-        if own is not None:
-            received[LABEL_PARTY] = self.wire.send(replace(own, receiver=receiver))
-        return received
+        return {
+            message.sender: self.wire.send(
+                replace(message, sender=message.sender if self._direct else LABEL_PARTY, receiver=receiver)
+            )
+            for message in (*messages, *own)
+            if message.sender != receiver
+        }
 
     def _known_to(self, party: SharingParty, ids: Tensor) -> dict[type[Fact], Fact]:
         """What a party that is not the label party has of the round."""
-        columns, encoded = party.rows(ids), {sender: message.encoded for sender, message in party.received.items()}
-        means = {
-            sender: {layer: e.values - e.corrected for layer, e in layers.items() if e.is_biased}
-            for sender, layers in encoded.items()
-        }
         received = {sender: dict(message.tensors) for sender, message in party.received.items()}
-        logits = torch.empty(0, self.outputs) if party.logits is None else party.logits
         return {
             Embeddings: Embeddings(in_place(party.embedded, party.bottom.layers), received),
             Labels: Labels(self.label_party.labels(ids)),
-            OwnColumns: OwnColumns(columns.numeric, columns.categorical),
+            OwnColumns: own_columns(party, ids),
             OwnModel: OwnModel(party.own_layers),
-            Compression: Compression(encoded),
-            NoiseMean: NoiseMean(means),
-            Predictions: Predictions(logits),
+            Predictions: Predictions(party.logits),
+            **compressed(party.received),
         }
 
     def _copies(self, watch: frozenset[type[Fact]]) -> dict[str, dict[type[Fact], Fact]]:
-        """Party -> copies of networks that are known there."""
-        known = {LABEL_PARTY: self._of_networks(watch)}
-        own = {} if self.own is None else self.own.copies(self.columns[LABEL_PARTY], watch)
-        if self._own_architecture is not None and PeerArchitectures in watch:
-            own[PeerArchitectures] = PeerArchitectures({LABEL_PARTY: self._own_architecture})
-        for party in self.parties:
-            known[party.name] = {kind: _others(fact, own.get(kind), party.name) for kind, fact in known[LABEL_PARTY].items()}
-            if OwnTop in watch:
-                known[party.name][OwnTop] = OwnTop(TopNetworks(SentTop(party, self._order)))
+        """Party -> copies of networks that are known there: those of all others, and the top."""
+        copies = self._of_networks(watch, [*self._here, *self._own])
+        top = copies.pop(OwnTop, None)
+        names = [party.name for party in self.parties] + [LABEL_PARTY]
+        known = {name: {kind: _without(name, fact) for kind, fact in copies.items()} for name in names}
+        if top is not None:
+            tops: dict[str, Fact] = {p.name: OwnTop(TopNetworks(SentTop(p, self._order))) for p in self.parties}
+            for name, fact in {**tops, LABEL_PARTY: top}.items():
+                known[name][OwnTop] = fact
         return known
 
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
@@ -236,38 +205,30 @@ class SharingSession(SplitSession):
         return {name: {**between[name], **labels, **known} for name, known in copies.items()}
 
     def cut_layers(self) -> dict[str, tuple[str, ...]]:
-        return {**super().cut_layers(), **({} if self.own is None else {LABEL_PARTY: self.own.bottom.sends})}
+        return {**super().cut_layers(), **{own.name: own.bottom.sends for own in self._own}}
 
     def claims(self) -> dict[tuple[str, str], Sent]:
-        own = {} if self.own is None else self.own.claims(self.outputs)
-        return {**super().claims(), **{(LABEL_PARTY, layer): sent.refused(_BY_THE_TOP) for layer, sent in own.items()}}
+        claimed = [claim for own in self._own for claim in own.claims(self.outputs).items()]
+        return {**super().claims(), **{(LABEL_PARTY, layer): sent.refused(_BY_THE_TOP) for layer, sent in claimed}}
 
     def figures(self) -> list[Figures]:
         """Without those of defenses of gradients, since none crosses."""
-        of_embeddings = [*super().figures(), *([] if self.own is None else self.own.figures())]
+        of_embeddings = [*super().figures(), *(figures for own in self._own for figures in own.figures())]
         return [figures for figures in of_embeddings if figures.values and figures.message != str(Kind.GRADIENT)]
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), **({} if self.own is None else {"own_embedding": self.own.state()})}
+        return {**super().state(), "own": [own.state() for own in self._own]}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        if self.own is not None:
-            self.own.restore(state["own_embedding"])
+        for own, kept in zip(self._own, state["own"], strict=True):
+            own.restore(kept)
 
 
-def _others(fact: Fact, own: Fact | None, name: str) -> Fact:
-    """What the label party knows of all others, and what others know of it, without the party of that name."""
-    if isinstance(fact, PeerModels):
-        models = {**fact.models, **(own.models if isinstance(own, PeerModels) else {})}
-        return PeerModels({other: model for other, model in models.items() if other != name})
-    if isinstance(fact, Queries):
-        answer = {**fact.answer, **(own.answer if isinstance(own, Queries) else {})}
-        return Queries({other: asked for other, asked in answer.items() if other != name})
-    if isinstance(fact, PeerArchitectures):
-        peers = {**fact.peers, **(own.peers if isinstance(own, PeerArchitectures) else {})}
-        return PeerArchitectures({other: peer for other, peer in peers.items() if other != name})
-    return fact
+def _without(name: str, fact: Fact) -> Fact:
+    """Of a fact about peers, what it says of all but the party of that name."""
+    (peers,) = fields(fact)
+    return replace(fact, **{peers.name: {peer: of for peer, of in getattr(fact, peers.name).items() if peer != name}})
 
 
 @options
@@ -315,9 +276,7 @@ class SharedEmbeddings(SplitParties):
                 "it cheats in split learning; in shared_embeddings no gradient is sent, and every party holds the labels"
             )
             raise UserError(problem, key="adversary", value=name)
-        session = super().start(seating)
-        if not isinstance(session, SharingSession):
-            raise TypeError(f"a session of shared embeddings, not {type(session).__name__}")
+        session: SharingSession = super().start(seating)
         session.share(self.local_steps, seating, direct=self.links == "direct")
         return session
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, pairwise
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -38,17 +39,17 @@ from vflbench.messages.facts import (
     Training,
 )
 from vflbench.messages.message import Kind, Message
-from vflbench.messages.message_content import Receiving, Sending
+from vflbench.messages.serialize import content_of, message_of
 from vflbench.messages.threat import Seat
-from vflbench.messages.wire import Wire, at_once, one_by_one
+from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom, CutModel, frozen_copy
 from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options
 from vflbench.protocols.adversary import Adversary, Surroundings, at_the_label_party, by_party, refuse_broken_promise
 from vflbench.protocols.base import NOTHING, Protocol, Rounds, Seating, Session
-from vflbench.protocols.parties import LabelParty, Lookup, Noise, NonLabelParty, Response
-from vflbench.protocols.remote_party import RemoteParty
+from vflbench.protocols.parties import LabelParty, Lookup, Noise, NonLabelParty, Response, Sender
+from vflbench.protocols.remote_party import RemoteParty, arrived
 
 
 def bottom_of(party: str, outputs: int, seating: Seating) -> Bottom:
@@ -144,20 +145,29 @@ def facts_of_label_party(
     label_party: LabelParty, embeddings: Sequence[Message], response: Response
 ) -> dict[type[Fact], Fact]:
     own = in_place({layer: h.detach().float() for layer, h in response.activations.items()}, label_party.layers)
-    encoded = {message.sender: message.encoded for message in embeddings}
-    means = {
-        party: {layer: e.values - e.corrected for layer, e in layers_of.items() if e.is_biased}
-        for party, layers_of in encoded.items()
-    }
     ids = embeddings[0].ids
     return {
         Embeddings: Embeddings(own, {message.sender: dict(message.tensors) for message in embeddings}),
-        Compression: Compression(encoded),
-        NoiseMean: NoiseMean(means),
         Predictions: Predictions(response.logits),
         Labels: Labels(label_party.labels(ids)),
         OwnColumns: own_columns(label_party, ids),
+        **compressed({message.sender: message for message in embeddings}),
     }
+
+
+def compressed(received: Mapping[str, Message]) -> dict[type[Fact], Fact]:
+    """How the embeddings that a party received were compressed. received: party -> its message."""
+    encoded = {party: message.encoded for party, message in received.items()}
+    means = {
+        party: {layer: e.values - e.corrected for layer, e in layers.items() if e.is_biased}
+        for party, layers in encoded.items()
+    }
+    return {Compression: Compression(encoded), NoiseMean: NoiseMean(means)}
+
+
+def only(watch: frozenset[type[Fact]], facts: Mapping[str, Facts]) -> dict[str, Facts]:
+    """Those of these kinds."""
+    return {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
 
 
 def own_columns(party: NonLabelParty | LabelParty, ids: Tensor) -> OwnColumns:
@@ -209,7 +219,8 @@ class SplitParties(Protocol):
         }
         return frozenset(offered.get(seat, set()))
 
-    def start(self, seating: Seating) -> "SplitSession":
+    def start(self, seating: Seating) -> Any:
+        """A `SplitSession`."""
         own_defense = seating.defense()
         outputs = own_defense.outputs(1 if seating.classes == 2 else seating.classes)
         names = non_label_parties(seating.columns)
@@ -262,7 +273,7 @@ class SplitParties(Protocol):
 
     def session(self, *parts: Any) -> "SplitSession":
         """The session of these parties. parts: what `SplitSession` takes."""
-        return SplitSession(*parts)
+        raise NotImplementedError
 
 
 class SplitSession(Session):
@@ -278,7 +289,6 @@ class SplitSession(Session):
     ):
         self.parties, self.label_party, self.outputs, self._autocast = parties, label_party, outputs, autocast
         self._here = [party for party in parties if isinstance(party, NonLabelParty)]
-        self._each = at_once if len(self._here) < len(parties) else one_by_one
         self.rows: AlignedRows = seating.rows
         self.wire: Wire = seating.wire
         self.columns, self._device = seating.columns, seating.device
@@ -288,7 +298,7 @@ class SplitSession(Session):
         with self._autocast:
             sent = self._embedded(ids, epoch, watched=bool(watch))
             embeddings = [self.wire.send(message) for message in sent]
-            copies = self._of_networks(watch)  # before they learn from this batch
+            copies = self._of_networks(watch, self._here)  # before they learn from this batch
             response = self.label_party.respond(embeddings, epoch)
             gradients: dict[str, Message] = {}
             for party, answer in zip(self.parties, response.messages, strict=True):
@@ -306,20 +316,19 @@ class SplitSession(Session):
         }
         of_label_party = facts_of_label_party(self.label_party, embeddings, response)
         facts[LABEL_PARTY] = {**of_label_party, **copies, **self._made_by_adversary(watch)}
-        wanted = {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
-        return Round(epoch, step, ids, facts=wanted, training=training)
+        return Round(epoch, step, ids, facts=only(watch, facts), training=training)
 
     def _embedded(self, ids: Tensor, epoch: int, *, watched: bool) -> list[Message]:
-        return self._each(lambda party: party.embed(ids, epoch, watched=watched), self.parties)
+        return arrived([party.embed(ids, epoch, watched=watched) for party in self.parties])
 
     def _learn(self, gradients: Mapping[str, Message], *, watched: bool) -> tuple[str, ...]:
         """Returns lines for the log. gradients: of the parties that get one."""
         learning = [party for party in self.parties if party.name in gradients]
-        said = self._each(lambda party: party.learn(gradients[party.name]), learning)
+        said = arrived([party.learn(gradients[party.name]) for party in learning])
         return tuple(note for notes in said for note in notes)
 
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
-        copies = {**self._of_networks(watch), **self._made_by_adversary(watch)}
+        copies = {**self._of_networks(watch, self._here), **self._made_by_adversary(watch)}
         known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: copies}
         for party in self._here:
             known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
@@ -331,8 +340,8 @@ class SplitSession(Session):
             known[LABEL_PARTY][Labels] = Labels(self.label_party.labels(ids))
         return known
 
-    def _of_networks(self, watch: frozenset[type[Fact]]) -> dict[type[Fact], Fact]:
-        """Copies of networks for the label party. Copying takes time, so it is done only if they are watched."""
+    def _of_networks(self, watch: frozenset[type[Fact]], senders: Sequence[Sender]) -> dict[type[Fact], Fact]:
+        """Copies of networks of these parties, and of the top: only if they are watched, as copying takes time."""
         facts: dict[type[Fact], Fact] = {}
         if PeerModels in watch:
             facts[PeerModels] = PeerModels(
@@ -340,11 +349,11 @@ class SplitSession(Session):
                     party.name: PeerModel(
                         party.bottom.frozen(), self.columns[party.name].numeric, self.columns[party.name].cardinalities
                     )
-                    for party in self._here
+                    for party in senders
                 }
             )
         if Queries in watch:
-            facts[Queries] = Queries({party.name: party.answerer() for party in self._here})
+            facts[Queries] = Queries({party.name: party.answerer() for party in senders})
         if OwnTop in watch:
             facts[OwnTop] = OwnTop(TopNetworks(FrozenTop(self.label_party, [party.name for party in self._here])))
         if PeerArchitectures in watch:
@@ -358,7 +367,7 @@ class SplitSession(Session):
 
     def predict(self, ids: Tensor) -> Tensor:
         with self._autocast:
-            embeddings = self._each(lambda party: party.predict(ids), self.parties)
+            embeddings = arrived([party.predict(ids) for party in self.parties])
             return self.label_party.predict([self.wire.send(message) for message in embeddings])
 
     def seats(self) -> Mapping[Seat, tuple[str, ...]]:
@@ -423,35 +432,22 @@ class Split(SplitParties):
 
 
 @dataclass
-class Ahead:
-    """A batch whose embeddings are on their way. messages: of each party, or what will bring it."""
-
-    ids: Tensor
-    messages: list[Message | Future[Message]]
-
-    def arrived(self) -> list[Message]:
-        return [message.result() if isinstance(message, Future) else message for message in self.messages]
-
-
 class Foreseen:
     """The rounds of an epoch; `coming` is the one after that which was taken last, None after the last."""
 
-    def __init__(self, rounds: Rounds):
-        self._rounds = rounds
-        self.coming: Tensor | None = None
+    rounds: Rounds
+    coming: Tensor | None = None
 
     @property
     def batch_size(self) -> int:
-        return self._rounds.batch_size
+        return self.rounds.batch_size
 
     def __len__(self) -> int:
-        return len(self._rounds)
+        return len(self.rounds)
 
     def __iter__(self) -> Iterator[Tensor]:
-        rounds = iter(self._rounds)
-        self.coming = next(rounds, None)
-        while self.coming is not None:
-            ids, self.coming = self.coming, next(rounds, None)
+        for ids, coming in pairwise(chain(self.rounds, [None])):
+            self.coming = coming
             yield ids
 
 
@@ -464,7 +460,8 @@ class PipelinedSession(SplitSession):
     """
 
     _foreseen: Foreseen | None = None
-    _ahead: Ahead | None = None
+    _ahead: tuple[Tensor, Sequence[Message | Future[Message]]] | None = None  # ids of a batch, and what the parties send
+    _learning: Sequence[object | Future[object]] = ()  # what parties do that live elsewhere, while this one goes on
 
     def refuse_unfit(self) -> None:
         """Raises UserError for what needs an answer before the next batch is embedded."""
@@ -481,53 +478,36 @@ class PipelinedSession(SplitSession):
         return self._foreseen
 
     def _embedded(self, ids: Tensor, epoch: int, *, watched: bool) -> list[Message]:
-        here, self._ahead = self._ahead or self._asked(ids, epoch), None
-        if not torch.equal(here.ids, ids):
+        of, sent = self._ahead or self._asked(ids, epoch)
+        if not torch.equal(of, ids):
             raise RuntimeError("the batch is not the one that was foreseen")
-        sent = here.arrived()
+        messages = arrived(sent)
         coming = None if self._foreseen is None else self._foreseen.coming
-        if coming is not None:
-            self._ahead = self._asked(coming, epoch)
-        return sent
+        self._ahead = None if coming is None else self._asked(coming, epoch)
+        return messages
 
-    def _asked(self, ids: Tensor, epoch: int) -> Ahead:
-        return Ahead(ids, [party.embed_ahead(ids, epoch) for party in self.parties])
+    def _asked(self, ids: Tensor, epoch: int) -> tuple[Tensor, Sequence[Message | Future[Message]]]:
+        return ids, [party.embed_ahead(ids, epoch) for party in self.parties]
 
     def _learn(self, gradients: Mapping[str, Message], *, watched: bool) -> tuple[str, ...]:
-        notes: tuple[str, ...] = ()
-        for party in self.parties:
-            gradient = gradients.get(party.name)
-            if isinstance(party, RemoteParty):
-                party.learn_behind(gradient, watched=watched)
-            else:
-                party.catch_up(watched=watched)
-                notes += () if gradient is None else party.learn(gradient)
-        if watched:
-            self._each(lambda party: party.settle(), list(self.remote().values()))
-        return notes
+        before = self._learning
+        self._learning = [party.learn_behind(gradients.get(party.name), watched=watched) for party in self.parties]
+        arrived(before)
+        return ()  # only defenses that need each answer at once say anything
 
     def state(self) -> dict[str, Any]:
-        ahead = self._ahead
-        kept = None
-        if ahead is not None:
-            messages: Sequence[Message] = ahead.arrived()
-            kept = [ahead.ids, [Sending().content(message) for message in messages]]
+        arrived(self._learning)
+        ids, sent = self._ahead or (None, [])
+        kept = None if ids is None else [ids, [content_of(message) for message in arrived(sent)]]
         return {**super().state(), "ahead": kept}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self._ahead = None
+        self._ahead, self._learning = None, ()
         if state["ahead"] is not None:
-            ids, contents = state["ahead"]
-            ids = ids.clone().to(self._device)
-            messages: list[Message | Future[Message]] = [
-                Receiving().message(content, party.name, LABEL_PARTY, Kind.EMBEDDING, ids, _shapes(content))
-                for party, content in zip(self.parties, contents, strict=True)
+            ids = state["ahead"][0].clone().to(self._device)
+            messages = [
+                message_of(content, party.name, LABEL_PARTY, Kind.EMBEDDING, ids, party.widths(self.outputs))
+                for party, content in zip(self.parties, state["ahead"][1], strict=True)
             ]
-            self._ahead = Ahead(ids, messages)
-
-
-def _shapes(content: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Rows and width of each layer of a message that this process has written."""
-    packed = {layer: (described["shape"][0], described["width"]) for layer, described in content["encoded"].items()}
-    return {layer: packed.get(layer) or tuple(content["tensors"][layer].shape) for layer in content["order"]}
+            self._ahead = ids, messages

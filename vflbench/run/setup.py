@@ -204,7 +204,7 @@ def seat(
             precision=settings.precision,
             round_size=batch_size,
             adversaries=copy.deepcopy(experiment.adversaries),
-            remote=joined(channels, defense, classes, batch_size, train.device, cheating=bool(cheating)),
+            remote=joined(channels, defense, classes, batch_size, cheating=bool(cheating)),
             auxiliary=auxiliary,
         )
     )
@@ -265,7 +265,6 @@ def joined(
     defense: Callable[[], Chain],
     classes: int,
     batch_size: int,
-    device: torch.device,
     *,
     cheating: bool = False,
 ) -> dict[str, RemoteParty]:
@@ -281,5 +280,5 @@ def joined(
             announced = Announced(**content)
         except (TypeError, ValueError) as error:
             raise PartyError(name, f"it says no names and sizes of columns and layers ({error})") from error
-        parties[name] = RemoteParty(channel, announced, defense, device)
+        parties[name] = RemoteParty(channel, announced, defense)
     return parties

@@ -7,7 +7,7 @@ from nvflare.apis.signal import Signal
 from nvflare.collab.api.exceptions import CollabCallError, RunAborted
 
 from vflbench.engines.nvflare.job import MORE
-from vflbench.messages.envelope import Content, decode, encode
+from vflbench.messages.serialize import Content, decode, encode
 from vflbench.messages.wire import PartyError
 
 MIB = 1 << 20

@@ -1,0 +1,175 @@
+"""What crosses as bytes is what was sent, to the last bit; anything else is refused, and a compressed message has no more
+payload than is counted.
+"""
+
+import math
+import random
+
+import pytest
+import torch
+
+from vflbench.data.table import LABEL_PARTY
+from vflbench.defenses.base import Context
+from vflbench.defenses.batch_average import BatchAverage
+from vflbench.defenses.binomial import Binomial
+from vflbench.defenses.quantize import Quantize
+from vflbench.defenses.sign import Sign
+from vflbench.defenses.top_k import TopK
+from vflbench.defenses.vector_quantize import VectorQuantize
+from vflbench.messages.codec import Encoded
+from vflbench.messages.message import Kind, Message
+from vflbench.messages.serialize import content_of, decode, encode, message_of
+
+CONTENT = {
+    "numbers": [0, -1, 2**100, 0.1, -0.0, math.inf, 5e-324, True, False, None],
+    "texts": ["", "a\x00b", "\u00e9 \u4e00", "\x1b[2J"],
+    "empty": [{}, [], ""],
+    "floats": torch.tensor([[1.5, -0.0], [math.nan, math.inf]]),
+    "scalar": torch.tensor(7),
+    "none": torch.empty(0, 5, dtype=torch.int32),
+    "strided": torch.arange(12.0, dtype=torch.float64).view(3, 4).T,
+    "truth": torch.tensor([True, False, True]),
+    "halves": torch.tensor([1.0, 3.0], dtype=torch.bfloat16),
+    "bytes": torch.arange(3, dtype=torch.uint8),
+}
+
+
+def same(one, other):
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and one.shape == other.shape and bits(one) == bits(other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+def bits(tensor):
+    return tensor.contiguous().reshape(-1).view(torch.uint8).tolist()
+
+
+def test_what_is_encoded_is_decoded_to_the_last_bit():
+    assert same(decode(encode(CONTENT)), {**CONTENT, "strided": CONTENT["strided"].contiguous()})
+    whole = torch.ones(4, requires_grad=True)
+    read = decode(encode({"graph": whole, "part": whole[:2]}))  # the same memory twice
+    read["graph"].zero_()  # in tensors of its own
+    assert same(read["part"], torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "value", [object(), b"x", 1j, {"a": {("b",): 1}}, torch.zeros(1).numpy(), {1, 2}, torch.eye(2).to_sparse()]
+)
+def test_what_is_no_plain_value_is_not_encoded(value):
+    with pytest.raises(TypeError):
+        encode({"value": value})
+
+
+def test_damaged_bytes_are_read_or_are_a_value_error():
+    whole = encode(CONTENT)
+    for damaged in (b"", b"PK" + whole[2:], whole + b"\0" * 8, whole[:-1], b"\xff" * 8 + whole, encode([])):
+        with pytest.raises(ValueError):  # noqa: PT011  (json's too)
+            decode(damaged)
+    with pytest.raises(ValueError, match="are taken at most"):
+        decode(whole, most=100)
+    rng, read = random.Random(0), 0
+    for _ in range(2000):
+        changed = bytearray(whole)
+        for _ in range(rng.choice((1, 1, 4))):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        try:
+            decode(bytes(changed))
+            read += 1
+        except ValueError:
+            continue
+    assert 0 < read < 2000
+
+
+@pytest.mark.parametrize("name", ["a", "ab", "abcdefgh", "a name of another length"])
+def test_tensors_are_aligned_as_torch_aligns_its_own(name):
+    for x in decode(encode({name: [torch.randn(3, 5), torch.zeros(1, dtype=torch.int8), torch.randn(2)]}))[name]:
+        assert x.data_ptr() % 64 == 0
+
+
+CHAINS = {
+    "quantize": [Quantize],
+    "quantize 300": [lambda: Quantize(levels=300)],
+    "binomial": [Quantize, Binomial],
+    "top_k": [TopK],
+    "top_k and quantize": [TopK, Quantize],
+    "words": [lambda: VectorQuantize(learn_batches=1)],
+}
+OF_GRADIENTS = {
+    "rows": lambda: Quantize(message="gradients", range="row"),
+    "signs": Sign,
+    "means": BatchAverage,
+}
+
+
+def message(values):
+    ids = torch.arange(len(values.numbers if isinstance(values, Encoded) else values))
+    return Message.of("a", LABEL_PARTY, Kind.EMBEDDING, ids, {"wide": torch.ones(len(ids), 1), "f1": values})
+
+
+def assert_crosses(sent):
+    widths = {layer: values.shape[1] for layer, values in sent.tensors.items()}
+    content = decode(encode(content_of(sent)))
+    arrived = message_of(content, sent.sender, sent.receiver, sent.kind, sent.ids, widths)
+    assert list(arrived.tensors) == list(sent.tensors)
+    for layer, values in sent.tensors.items():
+        assert same(arrived.tensors[layer], values)
+        assert same(arrived.corrected[layer], sent.corrected[layer])
+    assert arrived.nbytes == sent.nbytes
+    if sent.encoded:
+        assert len(content["f1"]["payload"]) == sent.encoded["f1"].nbytes
+
+
+@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("shape", [(1, 1), (7, 5), (32, 16)])
+def test_an_embedding_arrives_as_it_was_sent(name, shape):
+    rng = torch.Generator().manual_seed(1)
+    chain = [make() for make in CHAINS[name]]
+    for _ in range(3):
+        values = torch.randn(shape, generator=rng) * 3
+        for defense in chain:
+            values = defense.embedding(values, Context(torch.arange(shape[0]), None, 0, rng))
+        assert_crosses(message(values))
+
+
+@pytest.mark.parametrize("name", OF_GRADIENTS)
+@pytest.mark.parametrize("shape", [(2, 1), (7, 5), (32, 16)])
+def test_a_gradient_arrives_as_it_was_sent(name, shape):
+    rng = torch.Generator().manual_seed(2)
+    y = torch.arange(shape[0]) % 2
+    context = Context(torch.arange(shape[0]), None, 0, rng)
+    assert_crosses(message(OF_GRADIENTS[name]().gradient(torch.randn(shape, generator=rng), y, context)))
+
+
+WORDS = {"code": "words", "places": None, "payload": torch.full((9,), 255, dtype=torch.uint8)}
+HOSTILE = {
+    "a list": None,
+    "another layer": {"f2": torch.zeros(4, 6)},
+    "text": {"f1": "x"},
+    "other rows": {"f1": torch.zeros(5, 6)},
+    "another type": {"f1": torch.zeros(4, 6, dtype=torch.float64)},
+    "fewer bytes": {"payload": torch.zeros(1, dtype=torch.uint8)},
+    "more bytes": {"payload": torch.zeros(100, dtype=torch.uint8)},
+    "no bytes": {"payload": torch.zeros(6)},
+    "places beyond the width": {"places": 99},
+    "another code": {"code": "pickle"},
+    "no rule": {"rule": {}},
+    "words that there aren't": {**WORDS, "rule": {"words": torch.zeros(3, 2)}, "announced": 0},
+    "words without end": {**WORDS, "rule": {"words": torch.zeros(1, 10**6)}, "announced": 0},
+    "doubles": {**WORDS, "rule": {"words": torch.zeros(4, 1, dtype=torch.float64)}, "announced": 0},
+    "rows on no grid": {"code": "rows", "rule": {"low": torch.zeros(2, 1), "step": torch.zeros(2, 1), "levels": 4}},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_no_message_is_refused(name):
+    encoded = Quantize(levels=4).embedding(torch.randn(4, 6), Context(torch.arange(4), None, 0, torch.Generator()))
+    content = content_of(message(encoded))
+    for key, value in (HOSTILE[name] or {}).items():
+        (content["f1"] if key in {*content["f1"]} else content)[key] = value
+    content = [] if HOSTILE[name] is None else content
+    with pytest.raises((ValueError, KeyError, TypeError, AttributeError, RuntimeError)):
+        message_of(content, "a", LABEL_PARTY, Kind.EMBEDDING, torch.arange(4), {"wide": 1, "f1": 6})
