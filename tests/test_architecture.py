@@ -162,21 +162,21 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 # Room -> the most code lines it may have, as `python scripts/size.py` counts them. They only go down.
 CAPS = {
     "scripts": 1_978,
-    "vflbench": 371,
-    "vflbench/attacks": 5_330,
+    "vflbench": 369,
+    "vflbench/attacks": 5_291,
     "vflbench/cli": 2_421,
     "vflbench/data": 4_956,
     "vflbench/defenses": 1_582,
-    "vflbench/engines": 629,
-    "vflbench/hosts": 1_482,
-    "vflbench/messages": 2_461,
+    "vflbench/engines": 628,
+    "vflbench/hosts": 1_461,
+    "vflbench/messages": 2_241,
     "vflbench/metrics": 1_407,
     "vflbench/models": 1_157,
     "vflbench/numerics": 1_980,
-    "vflbench/protocols": 1_982,
+    "vflbench/protocols": 1_788,
     "vflbench/report": 2_801,
     "vflbench/results": 1_345,
-    "vflbench/run": 3_476,
+    "vflbench/run": 3_468,
 }
 
 

@@ -11,7 +11,8 @@ from vflbench.data.binary import Binary
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
-from vflbench.messages.facts import ClassShares, Fact, OwnColumns, Rules, Updates
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Updates
 from vflbench.messages.threat import Threat, Undeclared, View
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings

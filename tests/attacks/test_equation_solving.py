@@ -8,8 +8,9 @@ from pydantic import ValidationError
 from vflbench.attacks.equation_solving import EquationSolving, log_odds, probabilities
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
-from vflbench.messages.facts import Auxiliary, OwnColumns, Predictions
+from vflbench.messages.facts import OwnColumns, Predictions
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Level, View
 from vflbench.models.logistic import Logistic
 from vflbench.models.mlp import Mlp

@@ -6,8 +6,9 @@ from pydantic import ValidationError
 
 from vflbench.attacks.generator import Generator
 from vflbench.errors import UserError
-from vflbench.messages.facts import Auxiliary, OwnColumns
+from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Level, View
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep

@@ -4,7 +4,8 @@ from attacks.views import view_of
 from torch import nn
 
 from vflbench.attacks.hijack import Hijack
-from vflbench.messages.facts import Embeddings, OwnDecoder, PeerDecoder
+from vflbench.messages.facts import Embeddings
+from vflbench.messages.peer_facts import OwnDecoder, PeerDecoder
 from vflbench.messages.threat import Level, Seat
 from vflbench.protocols.adversaries.hijack import Hijack as Cheat
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer

@@ -14,19 +14,8 @@ from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    Auxiliary,
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Compression,
-    Embeddings,
-    Gradients,
-    NoiseMean,
-    OwnColumns,
-    PeerModels,
-    Queries,
-)
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, OwnColumns
+from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
 from vflbench.messages.threat import Seat, Threat, Undeclared, View
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp

@@ -10,17 +10,8 @@ from vflbench.data.digits import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.quantize import Quantize
 from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    Auxiliary,
-    ClassShares,
-    Embeddings,
-    Labels,
-    OwnColumns,
-    OwnTop,
-    PeerArchitectures,
-    PeerModels,
-    Queries,
-)
+from vflbench.messages.facts import ClassShares, Embeddings, Labels, OwnColumns, OwnTop
+from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Undeclared, View
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp

@@ -18,25 +18,21 @@ from vflbench.attacks.norm import Norm
 from vflbench.attacks.residual import Residual
 from vflbench.attacks.spectral import Spectral
 from vflbench.messages.facts import (
-    Auxiliary,
     BatchHints,
     ClassHints,
     ClassShares,
-    Compression,
     Embeddings,
     Gradients,
     Labels,
-    NoiseMean,
     OwnColumns,
     OwnModel,
     OwnTop,
-    PeerModels,
     Predictions,
-    Queries,
     Rules,
     Updates,
 )
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
 from vflbench.messages.threat import Seat, Threat, View
 
 THREATS = [

@@ -6,7 +6,8 @@ from vflbench.attacks.unsplit import Unsplit
 from vflbench.data.digits import Digits
 from vflbench.data.table import VerticalTable
 from vflbench.errors import UserError
-from vflbench.messages.facts import Auxiliary, Labels, OwnColumns, PeerArchitectures, PeerModels, Queries
+from vflbench.messages.facts import Labels, OwnColumns
+from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Undeclared, View
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack
-from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Fact, Gradients, OwnColumns
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Gradients, OwnColumns
 from vflbench.messages.threat import Threat, View
 
 

@@ -16,7 +16,8 @@ from vflbench.data.rows import Batches, TrainTest, own_columns
 from vflbench.data.table import CHUNK_ROWS, RawCategorical, RawNumeric, join, raw_table
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import OwnColumns, PeerArchitectures
+from vflbench.messages.facts import OwnColumns
+from vflbench.messages.peer_facts import PeerArchitectures
 from vflbench.messages.threat import Seat
 from vflbench.options import options
 from vflbench.protocols.split import Split

@@ -7,34 +7,36 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.messages.codec import Codebook, Encoded, Grid
+from vflbench.messages.fact import Fact
 from vflbench.messages.facts import (
-    Architecture,
-    Auxiliary,
     BatchHints,
     ClassHints,
     ClassShares,
-    Compression,
     Embeddings,
-    Fact,
     Gradients,
     Known,
     KnownColumn,
     Labels,
-    NoiseMean,
     OwnColumns,
-    OwnDecoder,
     OwnModel,
     OwnTop,
-    PeerArchitectures,
-    PeerDecoder,
-    PeerModel,
-    PeerModels,
     Predictions,
-    Queries,
     Rules,
     SummedGradients,
     TopNetworks,
     Updates,
+)
+from vflbench.messages.peer_facts import (
+    Architecture,
+    Auxiliary,
+    Compression,
+    NoiseMean,
+    OwnDecoder,
+    PeerArchitectures,
+    PeerDecoder,
+    PeerModel,
+    PeerModels,
+    Queries,
 )
 
 ROWS = 5

@@ -11,13 +11,13 @@ from recordings_by_hand import Raw, Told, as_safetensors, manifest_of, safetenso
 from torch import Tensor
 
 from vflbench.errors import UserError
+from vflbench.messages.fact import PrivateBatch
 from vflbench.messages.facts import (
     Embeddings,
     Gradients,
     OwnColumns,
     OwnModel,
     Predictions,
-    PrivateBatch,
     Rules,
     Schema,
     SummedGradients,

@@ -1,6 +1,7 @@
 import torch
 
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Round, Updates
+from vflbench.messages.fact import Round
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel, Updates
 from vflbench.messages.message import Kind
 
 

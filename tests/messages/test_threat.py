@@ -2,21 +2,21 @@ from dataclasses import replace
 
 import pytest
 
+from vflbench.messages.fact import Fact
 from vflbench.messages.facts import (
     BatchHints,
     ClassHints,
     ClassShares,
     Embeddings,
-    Fact,
     Gradients,
     Known,
     OwnColumns,
     OwnModel,
-    PeerModels,
     Predictions,
     Updates,
 )
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Seat, Threat
 
 

@@ -19,7 +19,8 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import Embeddings, Gradients, OwnModel, PeerModels
+from vflbench.messages.facts import Embeddings, Gradients, OwnModel
+from vflbench.messages.peer_facts import PeerModels
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam

@@ -18,21 +18,9 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.split_guard import SplitGuard
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    Compression,
-    Embeddings,
-    Gradients,
-    Labels,
-    OwnColumns,
-    OwnModel,
-    OwnTop,
-    PeerArchitectures,
-    PeerModels,
-    Predictions,
-    Queries,
-    SummedGradients,
-)
+from vflbench.messages.facts import Embeddings, Gradients, Labels, OwnColumns, OwnModel, OwnTop, Predictions, SummedGradients
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Compression, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.models.base import CutModel

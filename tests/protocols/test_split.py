@@ -11,8 +11,9 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
-from vflbench.messages.facts import Embeddings, Gradients, OwnModel, Predictions, Queries, SummedGradients
+from vflbench.messages.facts import Embeddings, Gradients, OwnModel, Predictions, SummedGradients
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Queries
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.models.optimizers.adam import Adam

@@ -7,22 +7,9 @@ from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.sec_dt import SecDt
-from vflbench.messages.facts import (
-    Compression,
-    Embeddings,
-    Gradients,
-    Labels,
-    NoiseMean,
-    OwnColumns,
-    OwnModel,
-    OwnTop,
-    PeerArchitectures,
-    PeerModels,
-    Predictions,
-    Queries,
-    SummedGradients,
-)
+from vflbench.messages.facts import Embeddings, Gradients, Labels, OwnColumns, OwnModel, OwnTop, Predictions, SummedGradients
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.models.wide_deep import WideDeep

@@ -6,7 +6,8 @@ from vflbench.attacks.base import Attack
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.messages.facts import BatchHints, ClassHints, Embeddings, Gradients, Known, OwnModel, PeerModels
+from vflbench.messages.facts import BatchHints, ClassHints, Embeddings, Gradients, Known, OwnModel
+from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Seat, Threat, Unavailable, Undeclared
 from vflbench.run.attackers import RUN_FACTS, Attacker, remembered, unmet_attacks
 

@@ -16,7 +16,8 @@ from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.label_dp import LabelDp
-from vflbench.messages.facts import Auxiliary, Embeddings, Gradients, OwnColumns, Predictions
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.recording_format import Manifest, PartyLayers, RunHead, write_batch_file, write_manifest
 from vflbench.messages.tables import read_labels, write_rows
 from vflbench.messages.threat import Seat, Threat

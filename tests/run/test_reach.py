@@ -13,7 +13,8 @@ from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
-from vflbench.messages.facts import Compression, Embeddings, Gradients, OwnModel
+from vflbench.messages.facts import Embeddings, Gradients, OwnModel
+from vflbench.messages.peer_facts import Compression
 from vflbench.messages.threat import Seat, Threat
 from vflbench.models.base import Model
 from vflbench.options import options

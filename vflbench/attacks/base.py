@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from vflbench.messages.facts import Embeddings, Fact, Gradients, OwnColumns
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat, View
 

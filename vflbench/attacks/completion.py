@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.joined_rows import JoinedRows
-from vflbench.messages.facts import ClassShares, Fact, Gradients, Known, OwnModel
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import ClassShares, Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.evidence import added_logits, averaged_ridge
 from vflbench.options import Rows, options

@@ -15,7 +15,9 @@ from torch.nn import functional as F
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares, one_hot
 from vflbench.errors import UserError
-from vflbench.messages.facts import Auxiliary, Fact, Labels, OwnColumns, OwnTop, PeerModels, Predictions
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Labels, OwnColumns, OwnTop, Predictions
+from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Seat, Threat, View
 from vflbench.numerics.nearest_in_box import nearest_in_box, singular_rows
 from vflbench.options import Count, Fraction, Range, Rows, Sigma, Steps, options

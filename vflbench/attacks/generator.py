@@ -14,7 +14,9 @@ from vflbench.attacks.equation_solving import LAYER, Decimals, probabilities
 from vflbench.attacks.generator_network import GeneratorNetwork
 from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares, one_hot
 from vflbench.errors import UserError
-from vflbench.messages.facts import Auxiliary, Fact, Labels, OwnColumns, OwnTop, PeerModels, Predictions
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Labels, OwnColumns, OwnTop, Predictions
+from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Seat, Threat, View
 from vflbench.numerics.optim import AdamSteps
 from vflbench.options import Count, NonNegativeInt, Rate, Rows, Steps, Weight, Width, options

@@ -3,7 +3,8 @@
 import math
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.messages.facts import Embeddings, OwnDecoder
+from vflbench.messages.facts import Embeddings
+from vflbench.messages.peer_facts import OwnDecoder
 from vflbench.messages.threat import Seat, Threat, View
 from vflbench.options import Rows, options
 

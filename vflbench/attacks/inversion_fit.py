@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.inversion_prior import AuxiliaryPrior
-from vflbench.messages.facts import Layers, PeerModel
+from vflbench.messages.fact import Layers
+from vflbench.messages.peer_facts import PeerModel
 from vflbench.numerics.open_relu import OpenRelu
 from vflbench.numerics.pixels import area_of
 

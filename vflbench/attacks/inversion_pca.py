@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.inversion_prior import ASKED, FEWEST, is_larger
-from vflbench.messages.facts import Layers, OwnColumns, PeerModel
+from vflbench.messages.fact import Layers
+from vflbench.messages.facts import OwnColumns
+from vflbench.messages.peer_facts import PeerModel
 
 _LEAST = 1e-4  # of a received number's variance: the noise that it is taken to have at least
 _SILENT = 1e-6  # of the mean variance: a number that varies less than that on known rows says nothing

@@ -7,7 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from vflbench.messages.facts import Layers, OwnColumns
+from vflbench.messages.fact import Layers
+from vflbench.messages.facts import OwnColumns
 from vflbench.numerics.decoder import fit_decoder
 
 ASKED = 4  # times that each row is asked about, each with noise of its own

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns, OwnTop, PeerModel, PeerModels
+from vflbench.messages.facts import OwnColumns, OwnTop
+from vflbench.messages.peer_facts import PeerModel, PeerModels
 from vflbench.messages.threat import View
 
 _AT_ONCE = 512  # rows at a time

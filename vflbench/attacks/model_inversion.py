@@ -15,17 +15,9 @@ from vflbench.attacks.inversion_pca import jointly
 from vflbench.attacks.inversion_penalty import LEARNED, LEAST, is_scaled, penalty
 from vflbench.attacks.inversion_prior import AuxiliaryPrior, auxiliary_prior
 from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    Auxiliary,
-    Compression,
-    Embeddings,
-    Fact,
-    Layers,
-    NoiseMean,
-    OwnColumns,
-    PeerModels,
-    Queries,
-)
+from vflbench.messages.fact import Fact, Layers
+from vflbench.messages.facts import Embeddings, OwnColumns
+from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.descent import descend

@@ -11,7 +11,9 @@ from torch import Tensor
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.simulator_alignment import Memory, aligned, cells, class_means
 from vflbench.attacks.simulator_networks import Coding, Convolutional, Dense, Learner, Mimic, PlainBottom, joined, train
-from vflbench.messages.facts import Auxiliary, Embeddings, Fact, Labels, Layers, OwnColumns, OwnTop, PeerArchitectures
+from vflbench.messages.fact import Fact, Layers
+from vflbench.messages.facts import Embeddings, Labels, OwnColumns, OwnTop
+from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures
 from vflbench.messages.threat import Seat, Threat, View
 from vflbench.numerics.unpaired import Grid
 from vflbench.options import Rate, Rows, Steps, Weight, Width, options

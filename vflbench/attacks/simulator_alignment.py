@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflbench.messages.facts import Architecture
+from vflbench.messages.peer_facts import Architecture
 from vflbench.numerics.pixels import area_of
 from vflbench.numerics.unpaired import Grid, by_matching, by_moments
 

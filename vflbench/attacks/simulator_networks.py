@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vflbench.messages.facts import Layers, OwnColumns
+from vflbench.messages.fact import Layers
+from vflbench.messages.facts import OwnColumns
 from vflbench.models.layers import convolution, linear
 from vflbench.models.optimizers.base import load_state
 from vflbench.numerics.optim import AdamSteps

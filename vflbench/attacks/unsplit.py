@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.inversion_fit import total_variation
-from vflbench.messages.facts import Architecture, Embeddings, Layers, OwnColumns, PeerArchitectures
+from vflbench.messages.fact import Layers
+from vflbench.messages.facts import Embeddings, OwnColumns
+from vflbench.messages.peer_facts import Architecture, PeerArchitectures
 from vflbench.messages.threat import Seat, Threat, View
 from vflbench.numerics.id_search import nearest_ids
 from vflbench.numerics.optim import AdamSteps

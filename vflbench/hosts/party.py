@@ -17,7 +17,8 @@ from vflbench.data.table import LABEL_PARTY, Columns, Features, VerticalTable
 from vflbench.defenses.chain import Chain
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import Embeddings, Fact, Facts, OwnColumns
+from vflbench.messages.fact import Fact, Facts
+from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.message_batch import FACTS, packed
 from vflbench.messages.recording_format import MANIFEST, MESSAGES, Manifest, PartyLayers, write_batch_file, write_manifest

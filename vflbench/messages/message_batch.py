@@ -12,7 +12,8 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from safetensors import safe_open
 from torch import Tensor
 
-from vflbench.messages.facts import Embeddings, Fact, Gradients, OwnColumns, Predictions, Rules, SummedGradients, Updates
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions, Rules, SummedGradients, Updates
 from vflbench.messages.recording_format import LAYER, Manifest, Phase, checked, no_name_twice, refuse_constant
 from vflbench.plain_files import check_plain
 

@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Fact, Facts, Gradients, OwnColumns, PrivateBatch, Round, SummedGradients
+from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGradients
 from vflbench.messages.message_batch import (
     FACTS,
     Batch,

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import BatchHints, ClassHints, Fact, Known, KnownColumn
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import BatchHints, ClassHints, Known, KnownColumn
 from vflbench.messages.message import Kind
 
 

@@ -12,7 +12,8 @@ from vflbench.data.rows import AlignedRows, Batches, EncodedRows, TrainTest, cho
 from vflbench.data.table import Columns, VerticalTable
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.generators import Generators
-from vflbench.messages.facts import Auxiliary, Fact, Facts, Round
+from vflbench.messages.fact import Fact, Facts, Round
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent

@@ -14,7 +14,8 @@ from vflbench.data.table import VerticalTable, join
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.errors import UserError
-from vflbench.messages.facts import Fact, OwnColumns, PrivateBatch, Round, Rules, Schema, Training, Updates
+from vflbench.messages.fact import Fact, PrivateBatch, Round, Training
+from vflbench.messages.facts import OwnColumns, Rules, Schema, Updates
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.threat import Seat
 from vflbench.options import Count, Range, Rate, Rows, Steps, options

@@ -18,8 +18,10 @@ from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.defenses.base import Context, WithheldError
 from vflbench.defenses.chain import Chain, Figures, Guards
 from vflbench.messages.codec import Encoded
-from vflbench.messages.facts import Answerer, OwnColumns, copied
+from vflbench.messages.fact import copied
+from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind, Message
+from vflbench.messages.peer_facts import Answerer
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import WIDE, Bottom, TopModel, evaluating
 from vflbench.models.layers import ColumnEmbedding

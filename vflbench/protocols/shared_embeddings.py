@@ -12,24 +12,10 @@ from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, changes
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    Embeddings,
-    Fact,
-    Facts,
-    Labels,
-    Layers,
-    OwnColumns,
-    OwnModel,
-    OwnTop,
-    PeerArchitectures,
-    PeerModels,
-    Predictions,
-    Queries,
-    Round,
-    TopNetworks,
-    Training,
-)
+from vflbench.messages.fact import Fact, Facts, Layers, Round, Training
+from vflbench.messages.facts import Embeddings, Labels, OwnColumns, OwnModel, OwnTop, Predictions, TopNetworks
 from vflbench.messages.message import Kind, Message
+from vflbench.messages.peer_facts import PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import TopModel, frozen_copy

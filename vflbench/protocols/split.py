@@ -15,30 +15,28 @@ from vflbench.data.rows import AlignedRows, EncodedRows
 from vflbench.data.table import LABEL_PARTY, Columns, non_label_parties
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
+from vflbench.messages.fact import Fact, Facts, Layers, Round, Training
 from vflbench.messages.facts import (
-    Architecture,
-    Compression,
     Embeddings,
-    Fact,
-    Facts,
     Gradients,
     Labels,
-    Layers,
-    NoiseMean,
     OwnColumns,
     OwnModel,
     OwnTop,
+    Predictions,
+    SummedGradients,
+    TopNetworks,
+)
+from vflbench.messages.message import Kind, Message
+from vflbench.messages.peer_facts import (
+    Architecture,
+    Compression,
+    NoiseMean,
     PeerArchitectures,
     PeerModel,
     PeerModels,
-    Predictions,
     Queries,
-    Round,
-    SummedGradients,
-    TopNetworks,
-    Training,
 )
-from vflbench.messages.message import Kind, Message
 from vflbench.messages.serialize import content_of, message_of
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire

@@ -15,20 +15,10 @@ from vflbench.data.base import Dataset
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows
 from vflbench.data.table import LABEL_PARTY, Features, RawTable
 from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    Auxiliary,
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Embeddings,
-    Fact,
-    Facts,
-    Known,
-    KnownColumn,
-    OwnColumns,
-    OwnModel,
-)
+from vflbench.messages.fact import Fact, Facts
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, KnownColumn, OwnColumns, OwnModel
 from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Seat, Threat, Unavailable, Undeclared, View
 from vflbench.metrics.canary import Guesses
 from vflbench.metrics.leak import Key

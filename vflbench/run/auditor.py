@@ -12,19 +12,9 @@ from torch import Tensor
 from vflbench.attacks.base import Answers, Attack
 from vflbench.data.rows import EncodedRows, evenly_spaced
 from vflbench.generators import Generators
-from vflbench.messages.facts import (
-    Auxiliary,
-    ClassHints,
-    ClassShares,
-    Embeddings,
-    Fact,
-    Facts,
-    Gradients,
-    Known,
-    KnownColumn,
-    PrivateBatch,
-    Round,
-)
+from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
+from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Gradients, Known, KnownColumn
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Seat, View
 from vflbench.options import restore_state, state_of
 from vflbench.results.schema import OWN_COLUMNS

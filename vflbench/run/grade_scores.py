@@ -12,7 +12,8 @@ from torch import Tensor
 from vflbench.attacks.base import Answers, ClassCounts, ColumnScores, RebuiltBatch, RebuiltRows, Scores
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Facts, Gradients, PrivateBatch, Round
+from vflbench.messages.fact import Facts, PrivateBatch, Round
+from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Level
 from vflbench.metrics.leak import Leak, LeakTable, checked_scores

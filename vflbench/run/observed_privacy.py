@@ -13,7 +13,8 @@ from torch import Tensor
 
 from vflbench.attacks.direct import Direct
 from vflbench.generators import Generators
-from vflbench.messages.facts import ClassShares, Embeddings, Facts, Gradients, OwnColumns, Round
+from vflbench.messages.fact import Facts, Round
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
 from vflbench.messages.recording_format import LabelDpClaim
 from vflbench.messages.threat import Level, View
 from vflbench.metrics.observational import (

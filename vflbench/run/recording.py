@@ -20,21 +20,10 @@ from vflbench.data.rows import BUFFER_ROWS, TrainTest, evenly_spaced
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import (
-    Auxiliary,
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Embeddings,
-    Fact,
-    Facts,
-    Known,
-    OwnColumns,
-    OwnModel,
-    Round,
-    Updates,
-)
+from vflbench.messages.fact import Fact, Facts, Round
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns, OwnModel, Updates
 from vflbench.messages.message_batch import FACTS, packed
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.recording_format import (
     FEATURES,
     KNOWN,

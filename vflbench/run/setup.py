@@ -23,7 +23,8 @@ from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
 from vflbench.engines.base import Engine
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import Auxiliary, OwnColumns
+from vflbench.messages.facts import OwnColumns
+from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Channel, PartyError, at_once
 from vflbench.metrics.privacy import Release

@@ -10,7 +10,8 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.sign import Sign
 from vflbench.errors import UserError
-from vflbench.messages.facts import Auxiliary, Embeddings, Gradients, OwnColumns, OwnDecoder
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns
+from vflbench.messages.peer_facts import Auxiliary, OwnDecoder
 from vflbench.messages.threat import View
 from vflbench.models.cnn import Cnn
 from vflbench.models.optimizers.adam import Adam

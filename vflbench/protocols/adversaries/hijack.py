@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import Auxiliary, Fact, Layers, OwnDecoder, PeerDecoder
+from vflbench.messages.fact import Fact, Layers
+from vflbench.messages.peer_facts import Auxiliary, OwnDecoder, PeerDecoder
 from vflbench.models.base import Bottom
 from vflbench.models.layers import linear
 from vflbench.models.optimizers.base import load_state

@@ -1,0 +1,117 @@
+"""Fact: one kind of knowledge, the base of all others; and a round, as the facts that came of it."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from vflbench.messages.codec import Encoded
+from vflbench.messages.message import Kind
+
+Layers = Mapping[str, "Tensor"]
+"""Layer name -> (n, d), one row for each row of the batch."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One kind of knowledge about a round, or about the run.
+
+    title: how the fact is named in threat models. message: the kind of message that carries it, if one does; the answer of
+    an attack that knows the fact counts as a leak through that kind of message.
+    """
+
+    title: ClassVar[str] = ""
+    message: ClassVar[Kind | None] = None
+
+    def rows(self, index: Tensor) -> Self:
+        """The fact about these rows of the batch alone. index: (m,) places. A fact that is not about rows stays whole."""
+        return self
+
+    def copy(self) -> Self:
+        """The same fact in tensors of its own, which an attack may change."""
+        return replace(self, **{part.name: copied(getattr(self, part.name)) for part in fields(self)})
+
+    def named(self, ids_of: Callable[[Tensor], Tensor]) -> Self:
+        """The same fact for an attack, which knows rows by names. ids_of: names (m,) -> row ids (m,)."""
+        return self
+
+
+class Network:
+    """What a fact holds that is copied with its networks."""
+
+
+def rows_of(layers: Layers, index: Tensor) -> dict[str, Tensor]:
+    """These rows of every layer."""
+    return {layer: values[index] for layer, values in layers.items()}
+
+
+def copied(value: Any) -> Any:
+    """Tensors cloned, and those in mappings, lists, facts and encodings; networks deeply; anything else as it is."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, Encoded | Fact):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {key: copied(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([copied(part) for part in value])
+    return copy.deepcopy(value) if isinstance(value, Network) else value
+
+
+Facts = Mapping[type[Fact], Fact]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the label side reports about the step itself; no attacker sees it.
+
+    loss: mean classification loss of the batch. penalty: what defenses added to it. ids: (n,) all rows that were trained on.
+    labels: (n,) the classes that were trained on. notes: lines for the log.
+    """
+
+    loss: float
+    penalty: float
+    ids: Tensor
+    labels: Tensor
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PrivateBatch:
+    """The rows that an attack on a whole batch tries to rebuild: the truth that its answer is graded against.
+
+    owner: names of the parties that own the rows. x: (m, d). y: (m,) in {-1, +1}. steps: (m,) the local step of each row.
+    """
+
+    owner: str
+    x: Tensor
+    y: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of training. It reads the same from memory and from disk.
+
+    epoch, step: when. phase: `train`. ids: (n,) row ids that attackers know. facts: party -> kind of fact -> fact; empty
+    where the round was not watched. training: of the step itself; None in a recording. private: only where a whole batch is
+    to be rebuilt.
+    """
+
+    epoch: int
+    step: int
+    ids: Tensor
+    phase: str = "train"
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    training: Training | None = None
+    private: PrivateBatch | None = None
+
+    def layers(self, party: str, kind: Kind | None) -> tuple[str, ...]:
+        """The layers of a party for which it has values of that kind of message; `features` where no message is read."""
+        if kind is None:
+            return ("features",)
+        facts = (fact for fact in self.facts.get(party, {}).values() if fact.message is kind)
+        return next((tuple(fact.layers) for fact in facts if hasattr(fact, "layers")), ())
