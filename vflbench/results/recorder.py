@@ -1,9 +1,9 @@
 """Writes one run's folder; nothing else in a run touches files."""
 
 import csv
+import io
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import astuple
@@ -41,78 +41,60 @@ from vflbench.results.terminal import wrapped
 Table = Callable[[Summary, Manifest], str]
 """Makes the text of table.txt from a summary and a manifest."""
 
-SECONDS = 10.0
-"""Between lines on how far a run has come, where there is no terminal."""
-_BAR = "{percentage:3.0f}%|{bar}| {desc}"
+SECONDS = {True: 1.0, False: 10.0}
+"""Between looks at how far a run has come: on a terminal, and where there is none."""
+_LINE = "{desc}, {elapsed} so far, about {remaining} of training left"
+_BAR = "{percentage:3.0f}%|{bar}| " + _LINE
 _NAMES = (CONFIG, MANIFEST, SUMMARY, LOSSES, METRICS, RECONSTRUCTIONS, CHECKPOINT, ERROR, TABLE)
 
 
 class Meter:
-    """How far a run has come, on stderr: a bar on a terminal, elsewhere a line every SECONDS.
+    """How far a run has come, on stderr: a bar on a terminal, elsewhere lines.
 
     Nothing that a run computes depends on it: the clock decides when a line is printed, and never a number.
 
-    doing: the work in hand. batches, trained: of all epochs since this run began or went on, and how many of them were
-    trained on. audit_seconds: that attacks took in this epoch.
+    bar: of the batches that were trained on. audit_seconds: that attacks took in this epoch.
     """
 
     def __init__(self) -> None:
-        self._began, self._epoch, self.doing = perf_counter(), "", "reading the data"
-        self.batches, self.trained, self.audit_seconds = 0, 0, 0.0
+        self.bar, self._epoch, self.audit_seconds = tqdm(disable=True), "", 0.0
 
     def epoch(self, number: int, epochs: int, *, batches: int) -> None:
         """An epoch, counted from 0, begins or goes on. batches: that are still to come, of all epochs."""
-        if not self._epoch:
-            self._began = perf_counter()
-        self._epoch, self.batches = f"epoch {number + 1}/{epochs}: ", self.trained + batches
-        self.audit_seconds, self.doing = 0.0, "training"
+        self._epoch, self.audit_seconds, self.bar.total = f"epoch {number + 1}/{epochs}: ", 0.0, self.bar.n + batches
+        self.does("training")
+
+    def does(self, what: str) -> None:
+        """A name for the work in hand."""
+        self.bar.set_description_str(f"{self._epoch}{what}", refresh=False)
 
     @contextmanager
     def audit(self, what: str) -> Iterator[None]:
         """What follows a batch that was trained on, or the last one of an epoch. what: a name for it."""
-        began, self.doing = perf_counter(), what
+        began = perf_counter()
+        self.does(what)
         yield
         self.audit_seconds += perf_counter() - began
-        self.doing = "training"
-
-    def line(self) -> str:
-        """`epoch 12/30: training, 12:10 so far, about 27:03 of training left`: at the mean time of a batch so far."""
-        spent = perf_counter() - self._began
-        text = f"{self._epoch}{self.doing}, {tqdm.format_interval(spent)} so far"
-        if self.trained in (0, self.batches):
-            return text
-        left = spent / self.trained * (self.batches - self.trained)
-        return f"{text}, about {tqdm.format_interval(left)} of training left"
+        self.does("training")
 
     @contextmanager
     def running(self, *, shown: bool = True) -> Iterator[None]:
-        """While entered, a thread shows `line`, if `shown`."""
-        if not shown:
+        """While entered, it is shown, if `shown`: `epoch 12/30: training, 12:10 so far, about 27:03 of training left`."""
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        form, file = (_BAR, sys.stderr) if is_terminal else (_LINE, _Lines())
+        how: dict[str, Any] = dict.fromkeys(("mininterval", "delay"), SECONDS[is_terminal])
+        how |= {"bar_format": form, "file": file, "dynamic_ncols": is_terminal, "leave": False, "disable": not shown}
+        with tqdm(desc="reading the data", **how) as self.bar:
             yield
-            return
-        is_terminal, over = sys.stderr is not None and sys.stderr.isatty(), threading.Event()
 
-        def show() -> None:
-            over.wait(1.0 if is_terminal else SECONDS)
-            with (
-                suppress(OSError, ValueError),  # nobody reads it any more
-                tqdm(bar_format=_BAR, leave=False, dynamic_ncols=True, disable=over.is_set() or not is_terminal) as bar,
-            ):
-                while not over.is_set():
-                    if is_terminal:
-                        bar.n, bar.total = self.trained, self.batches
-                        bar.set_description_str(self.line())
-                    else:
-                        print(self.line(), file=sys.stderr, flush=True)
-                    over.wait(1.0 if is_terminal else SECONDS)
 
-        thread = threading.Thread(target=show, name="meter", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+class _Lines(io.StringIO):
+    """Lines on stderr where there is no terminal."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            print(text.strip(), end="\n" * bool(text.strip()), file=sys.stderr, flush=True)
+        return len(text)
 
 
 class Recorder:

@@ -100,7 +100,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             try:
                 findings = train_epoch(run, batches, recorder, interruption, after=epochs - number - 1)
                 if findings is not None:
-                    recorder.meter.doing = "measuring the model"
+                    recorder.meter.does("measuring the model")
                     result = evaluate(epoch.result(findings), session, tables)
                     recorder.write(epoch_rows(result))
                     recorder.keep(findings.examples)
@@ -145,7 +145,7 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
             raise NonFiniteError(f"the loss became {loss} at epoch {number}, step {step}")
         epoch.losses.append(training.loss)
         epoch.penalties.append(training.penalty)
-        meter.trained += 1
+        meter.bar.update()
         with meter.audit("attacking a batch" if step in auditor.audited else "training"):
             auditor.see(round_)
             if rounds is not None:
