@@ -279,7 +279,7 @@ def test_a_run_has_its_leak_at_every_layer_beside_its_utility_and_references(tmp
         ("a", "gradients", "none", "probe", 0.85, "true"),
     ]
     figures = single(tmp_path / "run", rows, epochs=2)
-    assert list(figures) == ["epochs", "layers"]
+    assert list(figures) == ["epochs_utility", "epochs_leak", "layers"]
     layers = figures["layers"]
     assert lines_of(layers) == {"norm on gradients": [("f1", 0.7), ("f2 (cut)", 0.8), ("h1", 0.9)]}
     assert levels_of(layers) == {
@@ -291,8 +291,8 @@ def test_a_run_has_its_leak_at_every_layer_beside_its_utility_and_references(tmp
     }
     low, high = ([p[end] for p in layers.spec["datasets"]["points"]] for end in ("low", "high"))
     assert (low, high) == (pytest.approx([0.6, 0.7, 0.8]), pytest.approx([0.8, 0.9, 1.0]))
-    assert lines_of(figures["epochs"])["norm on gradients"] == [(0, 0.8), (1, 0.8)]
-    assert lines_of(figures["epochs"])["probe, half of the labels known"] == [(0, 0.9), (1, 0.9)]
+    assert lines_of(figures["epochs_leak"]) == {"norm on gradients": [(0, 0.8), (1, 0.8)]}
+    assert set(lines_of(figures["epochs_utility"])) == {"test AUC", "train AUC"}
 
 
 def test_of_many_attacks_the_worst_and_the_strongest_of_each_message_are_drawn_and_the_note_says_so(tmp_path):
@@ -301,8 +301,8 @@ def test_of_many_attacks_the_worst_and_the_strongest_of_each_message_are_drawn_a
     read += [("direct", "gradient", 1.0), ("spectral", "embedding", 0.6), ("kmeans", "embedding", 0.55)]
     rows = [("a", "f1", message, attack, value, "true") for attack, message, value in read]
     figures = single(tmp_path / "run", rows, epochs=2, verdict={"attack": "direct", "message": "gradient"})
-    for figure in figures.values():
-        shown = {label.split(" ")[0] for label in lines_of(figure)} - {"test", "train"}
+    for figure in (figures["epochs_leak"], figures["layers"]):
+        shown = {label.split(" ")[0] for label in lines_of(figure)}
         assert shown == {"direct", "spectral", *(f"attack_{i}" for i in range(5))}
         assert "Drawn are 7 of 12 attacks: the worst of the verdict, the strongest on each kind of message" in figure.note
 
@@ -375,7 +375,7 @@ def test_a_run_on_digits_has_figures_of_its_classes(tmp_path):
     run_in(tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, top_layers=1), attacks=attacks)
     (tmp_path / "run" / "config.yaml").write_text("seed: 0\n")
     figures = {figure.slug.rpartition("_")[2]: figure for figure in charts(section_of(tmp_path))}
-    assert list(figures) == ["epochs", "ami", "accuracy"]
+    assert list(figures) == ["utility", "leak", "ami", "accuracy"]
     (line,) = lines_of(figures["ami"]).values()
     assert [x for x, _ in line] == ["f1", "f2 (cut)", "h1"]
     assert line[0][1] > 0.3

@@ -353,7 +353,7 @@ def _shade(place: float) -> str:
 def charts(section: Section) -> list[Figure]:
     """The figures of a section that show leaks and utility: plane, sweeps, layers and epochs; of one run its own."""
     if len(section.runs) == 1:
-        return [*sweeps(section), *known_labels(section), *run_epochs(section), *run_layers(section)]
+        return [*sweeps(section), *known_labels(section), *epochs(section), *run_layers(section)]
     return [*plane(section), *sweeps(section), *known_labels(section), *layers(section), *epochs(section)]
 
 
@@ -468,50 +468,41 @@ def layers(section: Section) -> Iterator[Figure]:
 
 
 def epochs(section: Section) -> Iterator[Figure]:
-    """Utility per epoch, and the leak at the cut to the attack that is the worst in the last epoch."""
+    """Utility per epoch, and leaks: the leak at the cut to the attack that is the worst in the last epoch, a line a setting;
+    of one run the leak to each attack at the layer and party where it is largest.
+    """
     runs, left_out = _some(section, section.runs)
     rows = measurements(replace(section, runs=runs)).rename(columns={"setting": "label", "epoch": "x"})
     metric = {"test_accuracy": "accuracy"}.get(section.x, "auc")
     leak = section.y if section.y in ("leak_accuracy", "leak_ami") else "leak_auc"
-    utility = rows[(rows.split == "test") & (rows.metric == metric)]
-    leaks = rows[rows.metric.isin(_READINGS if leak == "leak_auc" else [leak])]
-    leaks = leaks[leaks.visible & leaks.cut & (leaks.attack == leaks.index.map(section.worst))]
-    score, name = f"test {metric.replace('auc', 'AUC')}", "leak AUC" if leak == "leak_auc" else leak.replace("_", " ")
-    for slug, title, axis, points, levels in (
-        ("utility", f"T{score[1:]} per epoch", score, _largest(utility, ["label", "x"], "value", metric), ()),
-        ("leak", "Worst leak at the cut per epoch", name, _largest(leaks, ["label", "x"], "value", leak), _coin(leak)),
+    utility = rows[rows.metric == metric]
+    leaks = rows[rows.visible & rows.metric.isin(_READINGS if leak == "leak_auc" else [leak])]
+    score, name = metric.replace("auc", "AUC"), "leak AUC" if leak == "leak_auc" else leak.replace("_", " ")
+    if len(section.runs) == 1:
+        drawn, said = _few(section, section.leak_column)
+        utility, leaks = utility.assign(label=utility.split + f" {score}"), leaks.assign(label=leaks.attack)
+        utility, leaks = utility[utility.split.isin(["test", "train"])], leaks[leaks.attack.isin(drawn)]
+        title, note = "Leak per epoch", f"Each attack at the layer and party where it is largest. {said}".strip()
+    else:
+        utility, leaks = (
+            utility[utility.split == "test"],
+            leaks[leaks.cut & (leaks.attack == leaks.index.map(section.worst))],
+        )
+        title, note = "Worst leak at the cut per epoch", f"{_OVER_SEEDS}{left_out}"
+    utility = utility.assign(hollow=utility.split == "train")
+    for slug, head, axis, points, levels in (
+        (
+            "utility",
+            "The model per epoch",
+            f"test {score}",
+            _largest(utility, ["label", "x", "hollow"], "value", metric),
+            (),
+        ),
+        ("leak", title, name, _largest(leaks, ["label", "x"], "value", leak), _coin(leak)),
     ):
         if rows.x.max() > 0 and len(points):
             axes = numbers(alt.X, "epoch", whole=rows.x.max()), numbers(alt.Y, axis)
-            slug, note = f"{section.slug}_epochs_{slug}", f"{_OVER_SEEDS}{left_out}"
-            yield curves(points, section.styles, *axes, slug, title, note, levels=levels)
-
-
-def run_epochs(section: Section) -> Iterator[Figure]:
-    """Of one run: test and train AUC, and each attack's leak at the layer and party where it is largest."""
-    rows, head = measurements(section).rename(columns={"epoch": "x"}), section.leak_column
-    if not rows.x.max() > 0:
-        return
-    utility = rows[(rows.metric == "auc") & rows.split.isin(["test", "train"])]
-    is_train = utility.split == "train"
-    utility = utility.assign(label=utility.split + " AUC", hollow=is_train, line=np.where(is_train, "dotted", "solid"))
-    drawn, note = _few(section, head)
-    named = {attack: (attack, attack) for attack in drawn} | {attack: look for attack, look, _ in _references(section, head)}
-    seen = rows[rows.visible & rows.attack.isin(list(named))]
-    readings = seen[seen.metric.isin(_READINGS)]
-    readings = readings if len(readings) else seen[seen.metric == "leak_macro_auc"]
-    worst = readings.sort_values("value", kind="stable").drop_duplicates(["attack", "x"], keep="last")
-    worst = worst.assign(
-        label=[named[attack][0] for attack in worst.attack], style=[named[attack][1] for attack in worst.attack]
-    )
-    worst = worst.sort_values("x").sort_values("attack", key=lambda attacks: attacks.map(list(named).index), kind="stable")
-    points = pd.concat([utility, worst])
-    points["y"] = [Interval(*ends) for ends in zip(points.value, points.ci_low, points.ci_high, strict=True)]
-    axes = numbers(alt.X, "epoch", whole=rows.x.max()), numbers(alt.Y, "AUC")
-    note = f"Each attack at the layer and party where it is largest. {note}".strip()
-    title = f"{'Model and leak' if len(utility) else 'Leak'} per epoch"
-    points = points.assign(more=points.layer)
-    yield curves(points, section.styles, *axes, f"{section.slug}_epochs", title, note, levels=[COIN])
+            yield curves(points, section.styles, *axes, f"{section.slug}_epochs_{slug}", head, note, levels=levels)
 
 
 def run_layers(section: Section) -> Iterator[Figure]:
