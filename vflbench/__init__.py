@@ -8,7 +8,7 @@ __version__ = "0.2.0"
 _PLACES = {
     "cli.train": ("train",),
     "run.offline": ("audit", "AuditResult"),
-    "results": ("load",),
+    "results.runs": ("load",),
     "messages.recordings": ("RecordedMessages",),
     "messages.recorder": ("Recording",),
     "messages.batch_writer": ("write_batch",),

@@ -51,8 +51,8 @@ from vflbench.models.base import Model as Model
 from vflbench.models.optimizers.base import Optimizer as Optimizer
 from vflbench.protocols.adversary import Adversary as Adversary
 from vflbench.protocols.base import Protocol as Protocol
-from vflbench.results import load as load
 from vflbench.results.loggers import Logger as Logger
+from vflbench.results.runs import load as load
 from vflbench.run.offline import AuditResult as AuditResult
 from vflbench.run.offline import audit as audit
 

@@ -17,8 +17,7 @@ from volume import volume
 from vflbench.cli.report import report
 from vflbench.errors import UserError
 from vflbench.report.terminal import final_table
-from vflbench.results import load
-from vflbench.results.runs import Run, read_run
+from vflbench.results.runs import Run, load, read_run
 
 MUTATIONS, IN_A_TREE = volume(1600), 20
 PLACE = {

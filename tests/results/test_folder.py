@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 import vflbench
 from vflbench.errors import UserError
 from vflbench.results import folder
-from vflbench.results.folder import Earlier, alone_in, look, other_versions
+from vflbench.results.folder import Earlier, alone_in, look
 
 
 def test_a_run_of_the_same_options_is_recognised_as_far_as_it_came(tmp_path):
@@ -62,19 +62,6 @@ def test_a_run_of_other_code_plug_ins_or_data_is_refused_naming_what_differs(tmp
             look(tmp_path, config, other)
     with pytest.raises(UserError, match="another configuration"):
         look(tmp_path, {"seed": 1}, origin(tools="cc"))
-
-
-def test_a_finished_run_of_another_version_beside_it_is_named(tmp_path):
-    config = {"seed": 0}
-    for end, of, made in (("11111111", 0, origin()), ("22222222", 1, origin()), ("33333333", 0, origin(code="c2"))):
-        folder = tmp_path / f"run_seed0_{end}"
-        folder.mkdir()
-        (folder / "config.yaml").write_text(f"seed: {of}")
-        (folder / "manifest.json").write_text(json.dumps({"format": 1, "identity": made}))
-        (folder / "summary.json").write_text("{}")
-    (line,) = other_versions(tmp_path / "run_seed0_44444444", config, origin())
-    assert "33333333 holds a run of these options that differs in vflbench's code" in line
-    assert other_versions(tmp_path / "fixed", config, origin()) == []
 
 
 def test_results_without_a_config_are_not_taken_for_ours(tmp_path):

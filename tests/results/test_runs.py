@@ -23,7 +23,7 @@ def test_facts_are_read_from_the_manifest(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [3, "x", [3], {"x": 3}])
-@pytest.mark.parametrize("name", ["cut_layers", "layers", "threats", "skipped", "unscored", "quantities", "adversary"])
+@pytest.mark.parametrize("name", ["cut_layers", "layers", "threats", "skipped", "adversary"])
 def test_facts_of_a_wrong_shape_make_no_run(tmp_path, name, wrong):
     odd = read_run(write_run(tmp_path / "run", facts={name: wrong}))
     assert (odd.kind, odd.reason.startswith(f"manifest.json can't be read: {name}")) == ("unreadable", True)

@@ -17,8 +17,7 @@ from outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, 
 
 from vflbench.errors import UserError
 from vflbench.report.group import sections
-from vflbench.results import load
-from vflbench.results.runs import COLUMNS, ENDINGS, export, read_tree, run_names
+from vflbench.results.runs import COLUMNS, ENDINGS, export, load, read_tree, run_names
 
 HEAD = "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible\n"
 

@@ -13,7 +13,6 @@ from outputs_tree import write_run
 from vflbench.errors import UserError
 from vflbench.report.pictures import read_arrays
 from vflbench.report.terminal import final_table
-from vflbench.results import load
 from vflbench.results.folder import (
     MOST_BYTES,
     Unreadable,
@@ -25,7 +24,7 @@ from vflbench.results.folder import (
     shown,
 )
 from vflbench.results.recorder import Recorder
-from vflbench.results.runs import entries
+from vflbench.results.runs import entries, load
 from vflbench.results.schema import HEADER, MetricRow, Summary
 
 

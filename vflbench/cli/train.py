@@ -33,7 +33,6 @@ from vflbench.results.folder import (
     is_finished,
     leave_error,
     look,
-    other_versions,
     read_summary,
     recorded_config,
     remove_if_empty,
@@ -177,8 +176,6 @@ def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOu
         return earlier_outcome
     check_options(config)
 
-    from tqdm import tqdm  # late, as the rest: it imports what trains
-
     from vflbench.cli.build import Started, build, record
     from vflbench.report.terminal import result_text
 
@@ -190,8 +187,6 @@ def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOu
         earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved, origin)
         if earlier is Earlier.FINISHED:  # since we looked first
             return replace(outcome_of(read_summary(folder)), status=Status.SKIPPED)
-        for line in other_versions(folder, resolved, origin) if earlier is Earlier.NOTHING else ():
-            tqdm.write("\n".join(wrapped(line, "  ")))
         started = Started(
             resolved,
             list(map(str, hydra_config.overrides.task)),

@@ -4,7 +4,6 @@ run its configuration stands for, and what else decided its numbers (`run.proven
 Files are plain ones alone, of bounded size, and data: what is wrong ends in `Unreadable`.
 """
 
-import glob
 import hashlib
 import json
 import os
@@ -260,9 +259,6 @@ def _text(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
-_DIGITS = 8  # of the digest at the end of a folder's name
-
-
 class FolderError(UserError):
     """The folder holds something else, or belongs to another process for now."""
 
@@ -305,22 +301,6 @@ def recorded_config(folder: Path) -> dict[str, Any]:
     except (OSError, Unreadable) as error:
         problem = f"this folder holds results without a config.yaml that can be read ({type(error).__name__}); name another"
         raise FolderError(f"{problem}, or replace them with overwrite=true", key="hydra.run.dir", value=folder) from error
-
-
-def other_versions(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any]) -> list[str]:
-    """A line for each finished run beside this folder, of the same options and another origin: why it is not the answer.
-
-    Looks at folders whose names differ in their digest alone.
-    """
-    head, _, end = folder.name.rpartition("_")
-    beside = sorted(folder.parent.glob(f"{glob.escape(head)}_{'?' * _DIGITS}")) if head and len(end) == _DIGITS else ()
-    lines = []
-    for other in (one for one in beside if one != folder and is_finished(one)):
-        with suppress(FolderError):
-            why = differing(recorded_manifest(other).identity, origin)
-            if why and not differences(recorded_config(other), config):
-                lines.append(f"{other} holds a run of these options that differs in {why}, so it is computed anew")
-    return lines
 
 
 @contextmanager

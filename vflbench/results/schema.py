@@ -207,7 +207,6 @@ class Summary(Record):
 
     epochs: int = 0
     train_auc: float | None = None
-    train_accuracy: float | None = None
     test_auc: float | None = None
     test_accuracy: float | None = None
     test_auc_low: float | None = None
@@ -303,7 +302,7 @@ class Identity(TypedDict, total=False):
 class Manifest(Record):
     """The content of manifest.json: what a run is, and what it came from. kind: `audit` of an audit, else None.
 
-    format: version of this record. identity: what else decides the numbers. quantities: names of what was measured.
+    format: version of this record. identity: what else decides the numbers.
     """
 
     format: int = FORMAT
@@ -320,25 +319,18 @@ class Manifest(Record):
     identity: Identity = {}
     plugins: list[Plugins] = []
     start: str | None = None
-    end: str | None = None
     resumed: list[Plain] = []
     device: Text | None = None
     threads: int | None = None
-    machine: dict[str, Any] = {}
     batch_size: int | None = None
     data: Data = Data()
     model: Model = Model()
-    claims: dict[str, Any] = {}
     notes: list[Text] = []
     cut_layers: dict[Text, list[Text]] = {}
     layers: dict[Text, list[Text]] = {}
     threats: dict[Text, Threat] = {}
     skipped: Reasons = {}
-    unscored: Reasons = {}
     adversary: dict[Text, Cheat] = {}
-    quantities: list[Text] = []
-    exceeded: dict[Text, list[Reading]] = {}
-    loggers_failed: Reasons = {}
 
 
 @dataclass(frozen=True)
