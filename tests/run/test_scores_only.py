@@ -103,9 +103,9 @@ def without_shares(recording, folder):
 @pytest.mark.parametrize(
     ("names", "first"),
     [
-        (("norm", "direct"), "1 of 2 attacks needs the class shares: give --class-shares S0,S1, and another folder"),
-        (("direct", "norm", "spectral"), "2 of 3 attacks need the class shares: give --class-shares S0,S1, and another"),
-        (("norm", "averaging"), "1 attack scored 900 rows: norm"),
+        (("norm", "direct"), "1 more with the class shares: give --class-shares S0,S1, and another folder"),
+        (("direct", "norm", "spectral"), "2 more with the class shares: give --class-shares S0,S1, and another"),
+        (("norm", "averaging"), "attacks that scored 900 rows (1): norm"),
     ],
 )
 def test_that_class_shares_are_missing_is_said_first(recording, tmp_path, names, first):

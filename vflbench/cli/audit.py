@@ -297,20 +297,16 @@ def scores_only(
     reasons = by_reason(head.skipped)
     lines = []
     if lacking := reasons.pop(NEEDS_SHARES, []):
-        need = "needs" if len(lacking) == 1 else "need"
         given = ",".join(f"S{k}" for k in range(head.classes)) if head.classes < 4 else "S0,S1,..."
-        lines.append(
-            f"{len(lacking)} of {len(lacking) + len(head.attacks)} attacks {need} the class shares: give --class-shares "
-            f"{given}, and another folder"
-        )
+        lines.append(f"{len(lacking)} more with the class shares: give --class-shares {given}, and another folder")
         lines.append(f"not run without them: {', '.join(lacking)}")
-    noun = "attack" if len(head.attacks) == 1 else "attacks"
-    lines.append(f"{len(head.attacks)} {noun} scored {head.rows:,} rows: {', '.join(head.attacks)}")
+    lines.append(f"attacks that scored {head.rows:,} rows ({len(head.attacks)}): {', '.join(head.attacks)}")
     lines += [f"not run: {', '.join(of)}: {reason}" for reason, of in reasons.items()]
     lines.append(f"scores: {path_text(out)}")
     lines.append("they hold ids and the orders in which attacks put rows, no label; orders reveal much of an embedding")
-    text = [part for line in lines for part in wrapped(line, "  ")]
-    return "\n".join([*text, f"next: vflbench grade {path_text(out)} LABELS"])
+    return "\n".join(
+        [*(part for line in lines for part in wrapped(line, "  ")), f"next: vflbench grade {path_text(out)} LABELS"]
+    )
 
 
 def grade_scores(options: argparse.Namespace) -> None:

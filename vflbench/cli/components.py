@@ -188,10 +188,7 @@ def _resolved(path: Path) -> Path:
 
 def checked(config: DictConfig | Mapping[str, Any]) -> Mapping[str, Any]:
     """The options of a run as plain values: all that must be given, and no other names. Raises UserError."""
-    try:
-        nodes = plain(config, throw_on_missing=True) if isinstance(config, DictConfig) else config
-    except MissingMandatoryValue as error:
-        raise _missing(error) from error
+    nodes = _given(config) if isinstance(config, DictConfig) else config
     known = {*COMPONENTS, *SETTINGS, "audit", "name"}
     for key in nodes:
         if key == "privacy":
@@ -227,15 +224,15 @@ def build_dataset(config: DictConfig) -> "Dataset":
     """The dataset alone. The other options may be wrong."""
     from vflbench.data.base import Dataset
 
+    return component(_given(config.dataset), "dataset", Dataset)
+
+
+def _given(config: DictConfig) -> Any:
+    """As plain values. Raises UserError where one that must be given is missing."""
     try:
-        node = plain(config.dataset, throw_on_missing=True)
+        return plain(config, throw_on_missing=True)
     except MissingMandatoryValue as error:
-        raise _missing(error) from error
-    return component(node, "dataset", Dataset)
-
-
-def _missing(error: MissingMandatoryValue) -> UserError:
-    key = str(error.full_key or "an option")
-    is_class = key in ("model.bottom", "model.top")
-    example = "FILE" if key.endswith("path") else "MODULE:CLASS" if is_class else "VALUE"
-    return UserError(f"it must be given, as {key}={example}", key=key)
+        key = str(error.full_key or "an option")
+        is_class = key in ("model.bottom", "model.top")
+        example = "FILE" if key.endswith("path") else "MODULE:CLASS" if is_class else "VALUE"
+        raise UserError(f"it must be given, as {key}={example}", key=key) from error

@@ -173,9 +173,7 @@ def option_lines(option: str, words: str) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
-    return str(value)
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:

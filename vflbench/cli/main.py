@@ -4,8 +4,8 @@ What the user got wrong ends every command in one paragraph, with exit code 1.
 """
 
 import argparse
-import importlib
 import os
+import pkgutil
 import re
 import sys
 from collections.abc import Callable
@@ -19,16 +19,16 @@ TOO_MUCH, NOT_JUDGED = 2, 3
 """Exit codes of --fail-above: a threshold is exceeded; none is, but one could not be judged."""
 
 COMMANDS = {
-    "train": ("vflbench.cli.command_line", "train"),
-    "audit": ("vflbench.cli.command_line", "audit"),
-    "grade": ("vflbench.cli.command_line", "grade"),
-    "prepare": ("vflbench.cli.prepare", "prepare"),
-    "parties": ("vflbench.hosts.commands", "parties"),
-    "report": ("vflbench.cli.report", "report"),
-    "reproduce": ("vflbench.cli.reproduce", "reproduce"),
-    "list": ("vflbench.cli.help", "list_choices"),
+    "train": "vflbench.cli.command_line:train",
+    "audit": "vflbench.cli.command_line:audit",
+    "grade": "vflbench.cli.command_line:grade",
+    "prepare": "vflbench.cli.prepare:prepare",
+    "parties": "vflbench.hosts.commands:parties",
+    "report": "vflbench.cli.report:report",
+    "reproduce": "vflbench.cli.reproduce:reproduce",
+    "list": "vflbench.cli.help:list_choices",
 }
-"""Command -> the module and the name of its function, which takes the words after the command."""
+"""Command -> its function, which takes the words after the command. Its module is imported only then, as some load torch."""
 
 USAGE = """vflbench: who can read our labels, or our data, and what does protection cost?
 
@@ -67,9 +67,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     command = arguments[0] if arguments else "--help"
     if command in ("-sc", "--shell-completion"):
-        report_errors(lambda: _function("vflbench.cli.help", "complete")(arguments, list(COMMANDS)))
+        report_errors(lambda: pkgutil.resolve_name("vflbench.cli.help:complete")(arguments, list(COMMANDS)))
     elif command in COMMANDS:
-        report_errors(lambda: _function(*COMMANDS[command])(arguments[1:]))
+        report_errors(lambda: pkgutil.resolve_name(COMMANDS[command])(arguments[1:]))
     elif command == "--version":
         from vflbench import __version__
 
@@ -79,11 +79,6 @@ def main() -> None:
     else:
         near = nearest(command, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
         fail(f"vflbench {command}: there is no such command{near} (see: vflbench --help)")
-
-
-def _function(module: str, name: str) -> Callable[..., None]:
-    """A command's function. Its module is imported only now, as some load torch."""
-    return getattr(importlib.import_module(module), name)
 
 
 def prepare_environment() -> None:

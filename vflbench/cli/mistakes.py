@@ -198,7 +198,12 @@ def quoting_mistake(text: str, word: str, words: Sequence[str]) -> str | None:
     if "hydra.cc/docs" not in text and "Error parsing override" not in text:
         return None
     place = words.index(word) if word in words else len(words)
-    return split_word(words[: place + 1], words[place + 1 :]) or _ungrammatical(word)
+    if split := split_word(words[: place + 1], words[place + 1 :]):
+        return split
+    if "=" not in word:
+        return f"{word or repr(word)}: options are KEY=VALUE"
+    advice = "a value with spaces or special characters needs quotes inside those of the shell"
+    return f"{word}: it can't be read; {advice}: \"{word.partition('=')[0]}='a b'\""
 
 
 def split_word(before: Sequence[str], after: Sequence[str]) -> str | None:
@@ -236,14 +241,6 @@ def _several(word: str, *, sweeps: bool) -> str:
     if sweeps:
         return f"{word}: several values are a sweep, with a run for each: add -m{f'; {in_one}' if in_one else ''}"
     return f"{word}: {in_one or 'it takes one value here'}"
-
-
-def _ungrammatical(word: str) -> str:
-    key, equals, _ = word.partition("=")
-    if not equals:
-        return f"{word or repr(word)}: options are KEY=VALUE"
-    advice = "a value with spaces or special characters needs quotes inside those of the shell"
-    return f"{word}: it can't be read; {advice}: \"{key}='a b'\""
 
 
 def _open(text: str) -> bool:

@@ -25,7 +25,11 @@ examples:
 def report(arguments: Sequence[str]) -> None:
     """Write the page on finished runs or export their measurements, and print how many runs were taken, and the place."""
     options = _parser().parse_args(arguments)
-    from vflbench.results.runs import is_recording, read_tree  # late, as below: --help need not wait for their imports
+    from vflbench.results.runs import (
+        export,
+        is_recording,
+        read_tree,
+    )  # late, as below: --help need not wait for their imports
 
     for folder in options.folders:
         if not folder.is_dir():
@@ -35,9 +39,18 @@ def report(arguments: Sequence[str]) -> None:
             raise UserError(problem, key="report", value=folder)
     tree = read_tree(options.folders)
     if options.export is not None:
-        _export(tree, options)
+        count, unreadable = export(tree.runs, options.folders, options.export)
+        tree.set_aside(unreadable)
+        print(f"{tree.counts()}; {count:,} measurements\n{options.export}")
     elif options.commands:
-        _commands(tree, options)
+        from vflbench.report.experiments import commands
+        from vflbench.report.group import sections
+
+        lines = [line for section in sections(tree.runs) for line in commands(section)]
+        if not lines:
+            problem = "no finished run is of an experiment that needs more of them (price_of_privacy, with validation rows)"
+            raise UserError(problem, key="--commands", value=", ".join(map(str, options.folders)))
+        print("\n".join(lines))  # alone: what is printed is for a shell
     else:
         _page(tree, options)
 
@@ -75,34 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print the commands of the runs that an experiment still needs (price_of_privacy), and write no page",
     )
-    parser.add_argument(
-        "--figures",
-        default="svg,png,pdf",
-        help="formats of the figure files, separated by commas, or none; by default svg,png,pdf",
-    )
+    figures = "formats of the figure files, separated by commas, or none; by default svg,png,pdf"
+    parser.add_argument("--figures", default="svg,png,pdf", help=figures)
     return parser
-
-
-def _export(tree: "Tree", options: argparse.Namespace) -> None:
-    from vflbench.results.runs import export
-
-    count, unreadable = export(tree.runs, options.folders, options.export)
-    tree.set_aside(unreadable)
-    print(f"{tree.counts()}; {count:,} measurements\n{options.export}")
-
-
-def _commands(tree: "Tree", options: argparse.Namespace) -> None:
-    """Commands alone: what is printed is for a shell."""
-    from vflbench.report.experiments import commands
-    from vflbench.report.group import sections
-
-    lines = [line for section in sections(tree.runs) for line in commands(section)]
-    if not lines:
-        problem = (
-            "there is no finished run of an experiment that needs more of them (price_of_privacy, with validation rows)"
-        )
-        raise UserError(problem, key="--commands", value=", ".join(map(str, options.folders)))
-    print("\n".join(lines))
 
 
 def _page(tree: "Tree", options: argparse.Namespace) -> None:

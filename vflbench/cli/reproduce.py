@@ -266,8 +266,6 @@ def _environment(plan: Plan) -> dict[str, str]:
     return {**threads, **os.environ, "PYTHONPATH": path, **data}
 
 
-MEASUREMENTS = {"no_defense": no_defense}
-"""What is measured by itself, and is no sweep of `vflbench train`."""
 CLICKS = "On Criteo and Avazu, values seen less than 5 times share an id, and numbers are replaced by their logarithms."
 _EPILOG = """
 NAME is an experiment (`vflbench list experiments` shows them all, with what
@@ -295,8 +293,8 @@ examples:
 
 def reproduce(arguments: Sequence[str]) -> None:
     """The command. Exit code 1 unless every experiment ended."""
-    if arguments and arguments[0] in MEASUREMENTS:
-        MEASUREMENTS[arguments[0]](arguments[1:])
+    if arguments[:1] == ["no_defense"]:  # measured by itself: no sweep of `vflbench train`
+        no_defense(arguments[1:])
         return
     options = _parser().parse_intermixed_args(arguments)
     names = [word for word in options.words if "=" not in word]
@@ -309,7 +307,7 @@ def reproduce(arguments: Sequence[str]) -> None:
         raise UserError("at least 1", key="--jobs", value=options.jobs)
     if options.scale is not None and not 0 < options.scale <= 1:
         raise UserError("a share of the rows, above 0 and at most 1", key="--scale", value=options.scale)
-    chosen = chosen_experiments(None if options.everything else names, list(MEASUREMENTS))
+    chosen = chosen_experiments(None if options.everything else names, ["no_defense"])
     minutes = parse_minutes(options.budget)
     scale = options.scale or fitting_scale(chosen, minutes, options.jobs)
     words = tuple(word for word in options.words if "=" in word)

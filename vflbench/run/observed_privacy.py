@@ -6,7 +6,7 @@ docs/explain/observational.md says what is computed, under which assumption, and
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -105,21 +105,20 @@ def observed_privacy(
             f" enter the guess; with a factor of {needed:.2f} or more the claim can hold. This is evidence, no proof: "
             "planted canaries decide it."
         )
-    return Observed(
-        claimed=claimed,
-        eps_low=eps,
-        confidence=CONFIDENCE,
-        odds_factor=factor,
-        odds_factor_seen=seen,
-        odds_factor_needed=needed,
-        features_tell_guess=None if math.isnan(told) else told,
-        reads_features=reads,
-        rows=len(order),
-        counted=best.counted,
-        attack=best.attack,
-        outcome=outcome,
-        verdict=verdict,
-    )
+    figures: dict[str, Any] = {
+        "claimed": claimed,
+        "eps_low": eps,
+        "confidence": CONFIDENCE,
+        "odds_factor": factor,
+        "odds_factor_seen": seen,
+        "odds_factor_needed": needed,
+        "features_tell_guess": None if math.isnan(told) else told,
+        "reads_features": reads,
+        "rows": len(order),
+        "counted": best.counted,
+        "attack": best.attack,
+    }
+    return Observed(**figures, outcome=outcome, verdict=verdict)
 
 
 class _Half(NamedTuple):
