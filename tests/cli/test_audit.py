@@ -78,15 +78,20 @@ def test_the_folder_is_that_of_a_run(place):
     assert set(table["defense"].to_pylist()) == {"none", "as recorded"}
 
 
+THRESHOLDS = [
+    (["leak_auc_two_sided=1"], 0, ["PASS: leak_auc_two_sided is "]),
+    (["leak_auc_two_sided=0.6"], 2, ["FAIL: leak_auc_two_sided is "]),
+    (["leak_auc_worst=0.6", "leak_auc=1"], 2, ["FAIL: leak_auc_worst", "PASS: leak_auc is"]),
+    (["leak_ami=0.1"], 3, ["NOT JUDGED"]),
+    (["leak_auc_worst=1", "leak_ami=0.1"], 3, ["PASS: leak_auc_worst", "NOT JUDGED"]),
+]
+
+
 @pytest.mark.parametrize(
     ("gates", "code", "words"),
     [
-        (["leak_auc_two_sided=1"], 0, ["PASS: leak_auc_two_sided is "]),
-        (["leak_auc_two_sided=0.6"], 2, ["FAIL: leak_auc_two_sided is "]),
-        (["leak_auc_worst=0.6", "leak_auc=1"], 2, ["FAIL: leak_auc_worst", "PASS: leak_auc is"]),
         (["leak_auc_worst=0.6", "leak_ami=0.1"], 2, ["FAIL: leak_auc_worst", "NOT JUDGED: --fail-above leak_ami=0.1"]),
-        (["leak_ami=0.1"], 3, ["NOT JUDGED"]),
-        (["leak_auc_worst=1", "leak_ami=0.1"], 3, ["PASS: leak_auc_worst", "NOT JUDGED"]),
+        *(pytest.param(*threshold, marks=pytest.mark.slow) for threshold in THRESHOLDS),
     ],
 )
 def test_a_threshold_decides_the_exit_code_of_an_audit_that_was_finished_before(place, gates, code, words):
@@ -242,6 +247,7 @@ def test_a_stopped_audit_is_begun_again_and_never_looks_finished(place, tmp_path
     assert leak_lines(tmp_path / "out") == leak_lines(place / "live")
 
 
+@pytest.mark.slow
 def test_a_recording_that_breaks_leaves_no_result(place, tmp_path):
     shutil.copytree(place / "live" / "recording", tmp_path / "recorded")
     arguments = ("audit", "recorded", "attack=norm", "--out", "out", "--fail-above", "leak_auc=1")

@@ -49,6 +49,7 @@ def plain(tmp_path_factory) -> Path:
     return train(folder, *NARROW, "attack=[norm,spectral]", "record=audited")
 
 
+@pytest.mark.slow
 def test_an_attack(tmp_path):
     folder = train(tmp_path / "run", *NARROW, "--plugins", str(EXTENDING / "attack"), "attack=[loudest,norm]")
     assert min(leaks(folder, "loudest").values()) > 0.8

@@ -143,10 +143,12 @@ def check_folder(typed: Any, folder: Path) -> None:
 
     typed: the value of hydra.run.dir, which Hydra has made an absolute folder of.
     """
-    text = "" if typed is None else str(typed)
-    if not text.strip() or "\0" in text:
+    if typed is None or not str(typed).strip() or "\0" in str(typed):
         raise UserError("it must name a folder", key="hydra.run.dir", value=repr(typed))
-    names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
+    try:
+        names = os.listdir(folder) if folder.exists() else []
+    except OSError as error:
+        raise UserError(f"{error.strerror}", key="hydra.run.dir", value=typed) from error
     foreign = sorted(name for name in names if Path(name).suffix not in _LOGS)
     if foreign and _OURS.isdisjoint(names):
         listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
