@@ -164,7 +164,7 @@ CAPS = {
     "scripts": 1_978,
     "vflbench": 369,
     "vflbench/attacks": 5_291,
-    "vflbench/cli": 2_417,
+    "vflbench/cli": 2_396,
     "vflbench/data": 4_956,
     "vflbench/defenses": 1_582,
     "vflbench/engines": 628,
@@ -176,7 +176,7 @@ CAPS = {
     "vflbench/protocols": 1_788,
     "vflbench/report": 2_793,
     "vflbench/results": 1_297,
-    "vflbench/run": 3_468,
+    "vflbench/run": 3_467,
 }
 
 

@@ -81,7 +81,7 @@ def promised(
             if guarantee.tested_by and f"{name}.{guarantee.tested_by[0]}" in of.values
         ]
         made[name] = Promise(
-            **vars(guarantee),  # its claim, bounds, message and assumption
+            **{key: getattr(guarantee, key) for key in ("claim", "bounds", "message", "assumption")},
             messages=exposure.messages,
             leak_auc_one_message=ceiling,
             leak_auc_all_messages=of_all,
