@@ -17,7 +17,7 @@ from vflbench.defenses.gaussian import Gaussian
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.models.optimizers.lazy_adam import LazyAdam
-from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.distance_correlation import distance_correlation
 from vflbench.options import options
 from vflbench.places import config_folder
 from vflbench.run.settings import Audit, Settings

@@ -144,7 +144,6 @@ Seconds = Annotated[float, Range(1e-3, 1e7)]
 Patience = Annotated[float, Range(1.0, 1e6)]
 """Seconds after which another process is given up."""
 Mebibytes = Annotated[int, Range(1, 1 << 14)]
-MebibytesOrZero = Annotated[int, Range(0, 1 << 20)]
 """What may be kept in place of being computed again; 0 keeps nothing."""
 
 

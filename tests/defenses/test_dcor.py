@@ -5,7 +5,7 @@ import torch
 from builders import session, table
 
 from vflbench.defenses.dcor import Dcor
-from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.distance_correlation import distance_correlation
 
 
 def batch(rng, n=100, d=6):

@@ -5,8 +5,7 @@ from torch import nn
 from vflbench.defenses.base import Context
 from vflbench.defenses.nopeek import Nopeek
 from vflbench.messages.facts import OwnColumns
-from vflbench.numerics.dcor import distance_correlation
-from vflbench.numerics.table_distances import Table
+from vflbench.numerics.distance_correlation import Table, distance_correlation
 
 
 def reference(columns, h):

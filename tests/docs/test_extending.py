@@ -13,7 +13,7 @@ import warm_command
 
 from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.recordings import RecordedMessages
-from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.distance_correlation import distance_correlation
 
 EXTENDING = Path(__file__).resolve().parents[2] / "docs" / "examples"
 SMALL = ["dataset.rows=2000", "dataset.vocabulary=200", "epochs=2", "batch_size=64"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vflbench.metrics.utility import DependenceTable
-from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.distance_correlation import distance_correlation
 
 PLACE = ("a", "f5", True)
 

@@ -3,7 +3,7 @@ import pytest
 from benches import dcor
 from script_runs import run
 
-from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.distance_correlation import distance_correlation
 
 
 def test_the_naive_form_is_what_ours_computes():

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, NonLabelDefense
-from vflbench.numerics.dcor import KEPT_MIB, distance_correlation
-from vflbench.numerics.table_distances import Table
-from vflbench.options import MebibytesOrZero, NonNegativeInt, Weight, options
+from vflbench.numerics.distance_correlation import Table, distance_correlation
+from vflbench.options import NonNegativeInt, Weight, options
 
 
 @options
@@ -18,8 +17,9 @@ class Nopeek(NonLabelDefense):
 
         L = L_c + alpha dCor(X, h),   or alpha log dCor(X, h),   one term each layer that a party sends
 
-    with the distance correlation dCor (`numerics.dcor`), exact over the whole batch. Distances of features are Euclidean:
-    over numeric columns, which lie in [0, 1], and each categorical column that differs adds 1 to the squared distance.
+    with the distance correlation dCor (`numerics.distance_correlation`), exact over the whole batch. Distances of features
+    are Euclidean: over numeric columns, which lie in [0, 1], and each categorical column that differs adds 1 to the squared
+    distance.
 
     The non-label party adds the gradient of its term with respect to h to the gradient that it receives, which is that of a
     mean loss. So the weights of its network follow the gradient of L, if the label party sends the true gradient. No
@@ -29,8 +29,6 @@ class Nopeek(NonLabelDefense):
     logarithm of it, as `dcor` does for labels; not published for this defense. warmup: steps over which the weight rises
     linearly from 0. A batch with constant embeddings or features has no penalty, and is counted. A large weight leaves
     constant embeddings and no model: on 2,000 pictures of MNIST, alpha = 5 left a test AUC of 0.500 after five epochs.
-    kept_mib: MiB of distances of features and embeddings that are kept for the gradient; if a batch has more, they are
-    computed again. It changes no result. 8192 rows take 288 MiB.
 
     Source: Vepakomma, Singh, Gupta and Raskar, "NoPeek: Information leakage reduction to share activations in distributed
     deep learning", ICDM workshops 2020 (arXiv 2008.09161), and the authors' notebooks, which weight root dCor beside the
@@ -41,7 +39,6 @@ class Nopeek(NonLabelDefense):
     statistic: Literal["root", "squared"] = "root"
     log: bool = False
     warmup: NonNegativeInt = 0
-    kept_mib: MebibytesOrZero = KEPT_MIB
 
     def __post_init__(self) -> None:
         self._steps = self._constant = 0
@@ -56,7 +53,7 @@ class Nopeek(NonLabelDefense):
             return g
         with torch.enable_grad():
             h = h.detach().requires_grad_()
-            dcor = distance_correlation(h, Table(columns.numeric, columns.categorical), self.statistic, self.kept_mib)
+            dcor = distance_correlation(h, Table(columns.numeric, columns.categorical), self.statistic)
             value = dcor.item()
             if not value > 0:
                 self._constant += 1

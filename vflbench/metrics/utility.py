@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vflbench.numerics.auc import auc
-from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.distance_correlation import distance_correlation
 from vflbench.numerics.interval import UNIT, Interval, mean_interval
 
 

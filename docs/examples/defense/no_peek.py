@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from vflbench import Context, NonLabelDefense
-from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.distance_correlation import distance_correlation
 from vflbench.options import NonNegative, options
 
 

@@ -4,7 +4,7 @@ from builders import session, table
 from vflbench.defenses.base import Context
 from vflbench.messages.facts import Embeddings
 from vflbench.models.optimizers.adam import Adam
-from vflbench.numerics.dcor import distance_correlation
+from vflbench.numerics.distance_correlation import distance_correlation
 from vflbench.protocols.adversaries.embedding_extension import EmbeddingExtension
 
 
