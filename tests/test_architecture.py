@@ -161,18 +161,18 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 
 # Room -> the most code lines it may have, as `python scripts/size.py` counts them. They only go down.
 CAPS = {
-    "scripts": 1_978,
-    "vflbench": 369,
+    "scripts": 1_973,
+    "vflbench": 368,
     "vflbench/attacks": 5_291,
     "vflbench/cli": 2_396,
     "vflbench/data": 4_956,
-    "vflbench/defenses": 1_582,
+    "vflbench/defenses": 1_579,
     "vflbench/engines": 628,
     "vflbench/hosts": 1_461,
     "vflbench/messages": 2_241,
     "vflbench/metrics": 1_407,
     "vflbench/models": 1_157,
-    "vflbench/numerics": 1_980,
+    "vflbench/numerics": 1_761,
     "vflbench/protocols": 1_788,
     "vflbench/report": 2_793,
     "vflbench/results": 1_297,

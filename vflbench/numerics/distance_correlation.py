@@ -85,22 +85,27 @@ class _DistanceCorrelation(torch.autograd.Function):
         if unit == 0 or of_y == 0:
             return result
         points = _Points(x.detach(), unit)  # dCor does not depend on the unit
-        product, square, sums = 0.0, 0.0, torch.zeros(n, dtype=torch.float64, device=x.device)
+        products, sums = (
+            torch.zeros(2, dtype=torch.float64, device=x.device),
+            torch.zeros(n, dtype=torch.float64, device=x.device),
+        )
         for rows, columns in _blocks(n):
             e, weight = points.distances(rows, columns, 0.0).sub_(points.typical), 1 if rows == columns else 2
             b, ones = centred(rows, columns, 1.0, torch.zeros_like(sums, dtype=e.dtype)), torch.ones_like(e[0])
-            product += weight * float(b.mul_(e).sum(dim=1).sum(dtype=torch.float64))
-            square += weight * float(torch.linalg.vector_norm(e, dim=1).double().square().sum())
+            parts = b.mul_(e).sum(dim=1), torch.linalg.vector_norm(e, dim=1).square()
+            products += weight * torch.stack(parts).sum(dim=1, dtype=torch.float64)
             if ctx.needs_input_grad[0] and n <= _KEPT_ROWS and e.dtype == torch.float32:  # has no equal rows
                 points.kept[rows.start, columns.start] = e
             sums[rows] += e @ ones
             if rows != columns:
                 sums[columns] += ones[: len(e)] @ e if len(e) <= len(ones) else e.sum(dim=0)
         means = sums / n
-        variance = square / n**2 + float(means.mean() ** 2 - 2 * means.square().mean())
-        if variance > 0 and product > 0:
-            ctx.covariance, ctx.variance, ctx.means = product / n**2, variance, means + points.typical
-            ctx.points, ctx.centred, ctx.value = points, centred, product / n**2 / math.sqrt(variance * of_y)
+        moments = torch.cat([products / n**2, (means.mean() ** 2 - 2 * means.square().mean())[None]])
+        covariance, square, less = moments.tolist()  # the one number that a card is asked for in the end
+        variance = square + less
+        if variance > 0 and covariance > 0:
+            ctx.covariance, ctx.variance, ctx.means = covariance, variance, means + points.typical
+            ctx.points, ctx.centred, ctx.value = points, centred, covariance / math.sqrt(variance * of_y)
             result.fill_(ctx.value)
         return result
 
