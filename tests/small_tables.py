@@ -4,15 +4,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from vflbench.data.blocks import open_parts, read_blocks
 from vflbench.data.cache import Request, prepare
-from vflbench.data.files import find_parts
-from vflbench.data.parse import parse, read_header
-from vflbench.data.text import TextFormat
+from vflbench.data.files import find_parts, open_parts
+from vflbench.data.readings import INTEGER
+from vflbench.data.streaming import read_rows
+from vflbench.data.text import TextFormat, texts
 from vflbench.errors import UserError
 
-TABS = TextFormat("tabs (y, n, c)", ("y", "n", "c"), label="y", delimiter="\t", header=False, integers=frozenset({"n"}))
-COMMAS = TextFormat("commas (k, y, c)", ("k", "y", "c"), label="y", delimiter=",", header=True, ignored=frozenset({"k"}))
+TABS = TextFormat(
+    "tabs (y, n, c)",
+    ("y", "n", "c"),
+    label="y",
+    delimiter="\t",
+    header=False,
+    quotes=False,
+    readings={"n": INTEGER},
+    whole=True,
+)
+COMMAS = TextFormat("commas (k, y, c)", ("k", "y", "c"), label="y", ignored=frozenset({"k"}))
 GOOD = ["0\t-7\tpear", "1\t\tfig", "1\t12\t", "0\t3\tfig"]
 GOOD_NUMBERS = [-7, None, 12, 3]
 WAYS = [(end, compress) for end in ("\n", "\r\n") for compress in (False, True)]
@@ -26,18 +35,15 @@ def request(path, form=TABS, rows=None, **options) -> Request:
     return Request(find_parts(path), lambda: form, classes, {"test": form.name}, rows=rows, **options)
 
 
-def table_of(path, form=TABS, rows=None) -> dict[str, list]:
-    """The parsed columns, with labels as in the file."""
-    tables, columns = [], form.columns
-    for opened in open_parts(find_parts(path)):
-        for number, block in enumerate(read_blocks(opened, quotes=form.multiline)):
-            if not number:
-                columns, block = read_header(block, form) if form.header else (columns, block)
-            left = None if rows is None else rows - sum(map(len, tables))
-            parsed = parse(block, form, columns, left)
-            assert not parsed.bad
-            tables.append(parsed.table)
-    return pa.concat_tables(tables).to_pydict()
+def table_of(path, form=TABS) -> dict[str, list]:
+    """The parsed columns, with labels as in the file; None where a number is missing."""
+    parsed = [
+        read_rows(part, rows, form, skip=False).table
+        for part, stream, _ in open_parts(find_parts(path))
+        for rows in texts(part, stream, form)
+    ]
+    columns = pa.concat_tables(parsed).to_pydict()
+    return {name: [None if value != value else value for value in values] for name, values in columns.items()}
 
 
 def problem_of(path, form=TABS, rows=None) -> str:

@@ -43,14 +43,14 @@ def test_other_numbers_are_min_max_normalised_and_constant_bits_stay(tmp_path):
 
 def test_another_table_is_rejected(tmp_path):
     cases = (
-        ("", {}, "no rows"),
+        ("", {}, "Empty CSV file"),
         ("1 1:x\n", {}, "line 1"),
         ("1 -2:1\n", {}, "Invalid index -2"),
         ("1 #a:1\n", {}, "no row has a feature"),
         ("Class,a\n", {}, "no rows"),
         ("Class\n1\n", {}, "one column"),
-        ("Class,a\n1,perhaps\n", {}, "line 2: column a"),
-        ("Class,a\n1,inf\n", {}, "line 2: column a"),
+        ("Class,a\n1,perhaps\n", {}, "row 2: column a"),
+        ("Class,a\n1,inf\n", {}, "row 2: column a"),
         ("Class,a\n1,1,1\n", {}, "3 fields"),
         ("Class,a\n1,1\n0,0\n", {"label": "b"}, "no such column"),
         ("Class,a\n1,1\n0,0\n", {"positive": 7}, "no row has this label"),
@@ -71,7 +71,7 @@ def test_bytes_that_are_not_text_are_rejected(tmp_path):
         Binary(path=5).load(None)
     path = tmp_path / "bad.bin"
     path.write_bytes(b"\xff\xfe\x00\x01" * 10)
-    with pytest.raises(UserError, match="UTF-16 or UTF-32 text; save it as UTF-8"):
+    with pytest.raises(UserError, match="it is UTF-16 text"):
         load(path)
     path.write_bytes(b"1 1:1\n0 1:\x81\x82\n")
     with pytest.raises(UserError, match="line 2: could not convert string to float"):

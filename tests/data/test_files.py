@@ -65,7 +65,7 @@ def test_members_of_an_archive(tmp_path, kind):
     one = archive(tmp_path / "one", kind, {"train.txt": GOOD})
     assert table_of(one)["n"] == GOOD_NUMBERS
     bad = archive(tmp_path / "bad", kind, {"train.txt": [*GOOD, "x"]})
-    assert problem_of(bad).startswith("line 5: 1 fields")
+    assert problem_of(bad).startswith("row 5: Expected 3 columns, got 1")
     with pytest.raises(UserError, match="not a .zip or .tar"):
         find_parts(write(tmp_path / "plain", GOOD), ["x"])
 

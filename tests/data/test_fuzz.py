@@ -38,7 +38,7 @@ def check(path, content: bytes) -> None:
 @pytest.mark.slow
 def test_mutated_lines(tmp_path, monkeypatch):
     for block in (4000, 1 << 20):
-        monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", block)
+        monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", block)
         for seed in range(3):
             rng = random.Random(seed)
             mutated = [mutate(rng.choice(GOOD), rng) for _ in range(400)]

@@ -79,7 +79,7 @@ def test_files_of_the_same_columns_follow_one_another(tmp_path):
         ({"header": "id;age;what"}, {}, "both people.csv and orders.csv have the column age; rename it in one of them"),
         ({"header": "id;y;what"}, {}, "2 of them have the column y; of files that are joined, one holds the labels"),
         ({"more": ["p1;1.5;x"]}, {}, "column id has the identifier 'p1' more than once"),
-        ({"more": [";1.5;x"]}, {}, "the row has no identifier in column id"),
+        ({"more": [";1.5;x"]}, {}, "column id has no identifier"),
     ],
 )
 def test_what_can_not_be_joined(tmp_path, changes, options, problem):

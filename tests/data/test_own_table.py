@@ -103,10 +103,10 @@ def test_a_row_without_a_label_can_be_left_out(tmp_path):
     rows = [f"{i % 7},{i % 2}" for i in range(200)]
     path = write(tmp_path / "t.csv", ["x,default", "3,", *rows])
     problem = error_of(Csv(path=path, label="default"))
-    assert "line 2: column default: the row has no label; dataset.bad_rows=skip leaves such rows out" in problem
+    assert "row 2: column default: the row has no label; dataset.bad_rows=skip leaves such rows out" in problem
     split = load(Csv(path=path, label="default", bad_rows="skip"))
     assert len(split.train) + len(split.test) == 200
-    assert split.notes[0] == "bad rows left out: 1 (line 2: column default: the row has no label)"
+    assert split.notes[0] == "bad rows left out: 1 (row 2: column default: the row has no label)"
 
 
 def test_a_mistyped_column_of_a_party_is_corrected(tmp_path):
@@ -240,7 +240,7 @@ def doubt(tmp_path, values, name="a", **options):
         ([f"{i % 9}.{10 + i % 80}" if i < 100 else f'"{i % 9},{10 + i % 80}"' for i in range(N)], "in different ways"),
         ([f"01/{13 + i % 15}/2020" if i % 2 else f"{13 + i % 15}/01/2020" for i in range(N)], "in different ways"),
         (["0000-00-00" if i % 40 == 0 else f"2020-0{i % 9 + 1}-{10 + i % 19}" for i in range(N)], "but also '0000-00-00'"),
-        ([f"{i % 9 + 1}.{100 + i}" if i % 3 else str(900 - i) for i in range(N)], "stands before thousands"),
+        ([f"{i % 9 + 1}.{100 + i}" if i % 3 else str(900 - i) for i in range(N)], "may stand before decimals or thousands"),
         (["left" if label == "yes" else "here" for label in LABEL], "determines the label: each of its 2 values"),
         ([i % 4 + 10 * (label == "yes") for i, label in enumerate(LABEL)], "determines the label"),
     ],

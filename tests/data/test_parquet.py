@@ -113,7 +113,7 @@ def test_a_folder_is_the_rows_of_its_files_by_name(tmp_path):
         Parquet(path=str(folder), label="target")
     )
     (tmp_path / "empty").mkdir()
-    assert "the folder holds 0 files NAME.parquet" in error_of(Parquet(path=str(tmp_path / "empty"), label="target"))
+    assert "the folder holds no files NAME.parquet" in error_of(Parquet(path=str(tmp_path / "empty"), label="target"))
 
 
 def test_what_is_no_table_is_refused_in_a_paragraph(tmp_path):
@@ -124,8 +124,8 @@ def test_what_is_no_table_is_refused_in_a_paragraph(tmp_path):
     (tmp_path / "none").write_bytes(b"")
     (tmp_path / "name").write_bytes(content.replace(b"small", b"sm\xb0ll"))
     for name, problem in {
-        "cut": "it can't be read as a Parquet file: ",
-        "name": "it can't be read as a Parquet file: ",
+        "cut": "it can't be read: ",
+        "name": "it can't be read: ",
         "text": "it is no Parquet file; a table of text is read with dataset=csv",
         "none": "it is no Parquet file",
     }.items():
@@ -175,8 +175,8 @@ def test_identifiers_are_texts_or_whole_numbers(tmp_path):
     assert load(files(texts.dictionary_encode())).facts["party_rows"]["a"]["shared"] == N
     wrong = {
         "column key is of type double; identifiers are texts or whole numbers": pa.array([float(i) for i in range(N)]),
-        "rows 3 and 9: column key has the identifier '2' twice": pa.array([2 if i == 8 else i for i in range(N)]),
-        "row 6: the row has no identifier in column key": pa.array([None if i == 5 else str(i) for i in range(N)]),
+        "rows 3, 9: column key has the identifier '2' more than once": pa.array([2 if i == 8 else i for i in range(N)]),
+        "row 6: column key has no identifier": pa.array([None if i == 5 else str(i) for i in range(N)]),
     }
     for problem, ids in wrong.items():
         assert f"{tmp_path}/label.parquet: {problem}" in error_of(files(ids)), problem

@@ -281,10 +281,10 @@ def test_what_is_wrong_with_a_file_is_said_with_the_party_the_file_and_the_line(
         "has no column id, which dataset.id names": ("a", put(1, "x,key,k")),
         "has no column y, which dataset.label names": ("label", put(1, "id,target,own")),
         "the column y, which is the label; it belongs into the label party's file alone": ("a", put(1, "y,id,k")),
-        f"lines 4, 16: column id has the identifier '{repeated}' more than once": ("a", twice),
-        "line 10: the row has no identifier in column id": ("b", put(10, ",".join([*cell[:2], "", *cell[3:]]))),
-        "line 12: 1 fields where the table of 3 columns has 3": ("a", put(12, "0.5")),
-        "column x is numeric, and 'inf' is not a finite number": ("a", put(12, "inf,001,p")),
+        f"rows 4, 16: column id has the identifier '{repeated}' more than once": ("a", twice),
+        "row 10: column id has no identifier": ("b", put(10, ",".join([*cell[:2], "", *cell[3:]]))),
+        "row 12: Expected 3 columns, got 1": ("a", put(12, "0.5")),
+        "column x: it holds numbers, and 'inf' can't be read as one": ("a", put(12, "inf,001,p")),
         "the file holds no rows": ("a", lambda lines: lines.__delitem__(slice(1, None))),
         "holds no column beside the identifiers": ("a", lambda lines: lines.__setitem__(slice(None), ["id", "1", "2"])),
     }
@@ -296,11 +296,11 @@ def test_what_is_wrong_with_a_file_is_said_with_the_party_the_file_and_the_line(
         csv({**paths, "b": str(tmp_path / "none")})
     )
     missing = with_lines("b", put(10, ",".join([*cell[:2], "NA", *cell[3:]])))
-    assert "line 10: the row has no identifier in column id (empty, NA, N/A, " in error_of(csv(missing))
+    assert "row 10: column id has no identifier" in error_of(csv(missing))
     assert csv(missing, missing=["none"]).load(generator()).facts["party_rows"]["b"]["rows"] == 218  # a text like any other
     few = csv(with_lines("a", put(12, "0.5")), bad_rows="skip", max_bad_fraction=0.1).load(generator())
     assert few.facts["party_files"]["a"]["bad_rows"]["count"] == 1
-    assert few.notes[0].startswith("bad rows of party a left out: 1 (line 12: ")
+    assert few.notes[0].startswith("bad rows of party a left out: 1 (row 12: ")
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path):

@@ -101,7 +101,7 @@ def test_kaggles_copy_of_credit(tmp_path):
     lines = [CREDIT[1].replace("default payment next month", '"default.payment.next.month"'), *CREDIT[2:]]
     words = {"skip_lines": 0, "label": "default.payment.next.month"}
     assert len(load(dataset("credit", write(tmp_path / "x", lines), **words)).train) == 36
-    assert "line 2: the header names 1 twice" in error_of(dataset("credit", write(tmp_path / "x", lines)))
+    assert "row 2: the header names 1 twice" in error_of(dataset("credit", write(tmp_path / "x", lines)))
 
 
 def test_a_workbook_is_named_as_what_it_is(tmp_path):

@@ -102,7 +102,7 @@ def test_a_date_that_may_be_read_in_two_ways_stays_a_text_until_it_is_said(tmp_p
     numeric, _ = read(tmp_path, dates, day_first=True)
     assert numeric[:, 0].tolist() == pytest.approx(scaled([(1 + i % 7) * 100 + (1 + i % 9) for i in range(N)]), abs=0.15)
     assert numeric[1, 1] == pytest.approx(1 / 6)  # February
-    assert "can't be told apart; say dataset.day_first" in error_of(
+    assert "can't be told apart, say dataset.day_first" in error_of(
         Csv(path=str(tmp_path / "t.csv"), label="y", types={"x": "date"})
     )
 
@@ -137,7 +137,7 @@ def test_a_later_row_that_is_no_date_is_named_by_its_line(tmp_path):
     path = write(tmp_path / "t", lines)
     assert load(Csv(path=path, label="y")).train.features["a"].columns.categorical == ("x",)
     problem = error_of(Csv(path=path, label="y", types={"x": "date"}))
-    assert "dataset.types.x=date: dates are written 2020-12-31, 31.12.2020 or 12/31/2020" in problem
+    assert "dataset.types.x=date: it holds values such as" in problem
 
 
 def test_missing_dates_and_amounts_are_missing(tmp_path):

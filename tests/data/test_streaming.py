@@ -26,7 +26,7 @@ def test_the_integer_that_marks_a_missing_value_may_occur(tmp_path):
 
 def test_one_vocabulary_covers_all_blocks(tmp_path, monkeypatch):
     """Words of up to 8 bytes and longer ones are stored in different ways, also side by side."""
-    monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", 200)
+    monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 200)
     for length in (3, 12):
         words = [f"w{(i * 7) % 300:03d}".ljust(length if i % 2 else 3, "~") for i in range(300)]
         path = write(tmp_path / f"{length}", [f"{i % 2}\t{i}\t{w}" for i, w in enumerate(words)])
@@ -43,7 +43,7 @@ def test_one_vocabulary_covers_all_blocks(tmp_path, monkeypatch):
 def test_a_file_without_rows_is_rejected(tmp_path):
     for compress in (False, True):
         empty = write(tmp_path / f"x-{compress}", gzip.compress(b"") if compress else b"")
-        assert problem_of(empty) == "the file is empty or holds no rows of tabs (y, n, c)"
+        assert problem_of(empty) == "it can't be read: Empty CSV file"
         blank = write(tmp_path / f"y-{compress}", ["", ""], compress=compress)
         assert problem_of(blank) == "the file is empty or holds no rows of tabs (y, n, c)"
         only_header = write(tmp_path / f"z-{compress}", ["k,y,c"], compress=compress)
@@ -62,13 +62,13 @@ def test_facts_hold_the_whole_path_and_the_hash_of_the_bytes_on_disk(tmp_path, m
 
 
 def test_bad_rows_are_counted_and_shown_and_too_many_are_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", 64)
+    monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 64)
     lines = [f"{i % 2}\t{i}\tw{i}" if i % 4 else f"{i % 2}\tword\t{i}" for i in range(100)]
     path = write(tmp_path / "x", lines)
     prepared = prepare(request(path, skip=True, max_bad_fraction=0.25))
     assert prepared.table.numeric[:, 0].tolist() == [i for i in range(100) if i % 4]
     assert prepared.facts["bad_rows"]["count"] == 25
-    expected = [f"line {i}: column n: 'word' is not an integer" for i in (1, 5, 9, 13, 17)]
+    expected = [f"row {i}: column n: it holds integers, and 'word' can't be read as one" for i in (1, 5, 9, 13, 17)]
     assert prepared.facts["bad_rows"]["first"] == expected
     with pytest.raises(UserError, match=r"25 of 100 rows are bad \(25.00%\), more than allowed") as error:
         prepare(request(path, skip=True, max_bad_fraction=0.24))
@@ -78,7 +78,7 @@ def test_bad_rows_are_counted_and_shown_and_too_many_are_an_error(tmp_path, monk
 
 
 def test_a_limit_counts_good_rows_and_parses_no_further(tmp_path, monkeypatch):
-    monkeypatch.setattr("vflbench.data.blocks.BLOCK_BYTES", 64)
+    monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 64)
     path = write(tmp_path / "x", [*GOOD, "bad", *GOOD, "worse"] * 3)
     prepared = prepare(request(path, rows=6, skip=True, max_bad_fraction=1.0))
     assert (len(prepared.table), prepared.facts["bad_rows"]["count"]) == (6, 1)

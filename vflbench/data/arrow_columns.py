@@ -1,13 +1,17 @@
-"""Columns of Arrow tables in memory -> raw columns."""
+"""Columns of Arrow tables in memory -> raw columns, labels and identifiers."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vflbench.data.files import Part, listed
 from vflbench.data.labels import Positive, classes_of
 from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
+from vflbench.errors import shown
 
 
 def raw_of(table: pa.Table, names: Sequence[str], labels: np.ndarray | None = None, classes: int = 2) -> RawTable:
@@ -18,9 +22,27 @@ def raw_of(table: pa.Table, names: Sequence[str], labels: np.ndarray | None = No
     return raw_table(columns, np.zeros(len(table), np.uint8) if labels is None else labels, classes)
 
 
-def texts_of(column: pa.ChunkedArray) -> pa.Array:
-    """A column of text as plain strings, null where one is missing."""
-    return pa.chunked_array(column.chunks, column.type).cast(pa.string()).combine_chunks()
+def check_source(dataset: Any, part: Part, names: Sequence[str], *, is_label: bool) -> None:
+    """Raise UserError where a file with identifiers lacks the columns that the options `id` and `label` name."""
+    for key, name in (("dataset.id", dataset.id), *([("dataset.label", dataset.label)] if is_label else [])):
+        if name not in names:
+            problem = f"it has no column {shown(name, 60)}, which {key} names; its columns are {listed(names, 40)}"
+            raise part.error(problem)
+
+
+def identifiers(texts: Sequence[str | None], name: str, part: Part, numbers: Iterable[int]) -> list[str]:
+    """The texts of a column, each once. Raises UserError, naming the rows, where one is missing or stands there twice.
+
+    numbers: (n,) of the rows.
+    """
+    ids = [text or "" for text in texts]
+    counts = Counter(ids)
+    wrong = "" if "" in counts else next((text for text, count in counts.items() if count > 1), None)
+    if wrong is None:
+        return ids
+    rows = listed([number for number, text in zip(numbers, ids, strict=False) if text == wrong], 3)
+    what = f"the identifier {shown(wrong, 60)!r} more than once" if wrong else "no identifier"
+    raise part.error(f"row{'s' if ',' in rows else ''} {rows}: column {shown(name, 60)} has {what}")
 
 
 def labels_of(column: pa.ChunkedArray, positive: Positive) -> tuple[np.ndarray, list[str]]:
@@ -33,8 +55,7 @@ def labels_of(column: pa.ChunkedArray, positive: Positive) -> tuple[np.ndarray, 
 
 
 def _numeric(name: str, table: pa.Table) -> RawNumeric:
-    values = table[name].cast(pa.float64()).combine_chunks()
-    return RawNumeric(name, values.fill_null(np.nan).to_numpy(zero_copy_only=False))
+    return RawNumeric(name, table[name].cast(pa.float64()).fill_null(np.nan).to_numpy())
 
 
 def _categorical(name: str, table: pa.Table) -> RawCategorical:
@@ -44,7 +65,7 @@ def _categorical(name: str, table: pa.Table) -> RawCategorical:
 
 def _codes(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
     """The values that occur, sorted, with the empty text for null; and the code of each row."""
-    array = pc.fill_null(texts_of(column), "").dictionary_encode()
+    array = pc.fill_null(column.cast(pa.string()).combine_chunks(), "").dictionary_encode()
     values = array.dictionary.to_pylist()
     order = sorted(range(len(values)), key=values.__getitem__)
     rank = np.empty(len(values), dtype=np.int32)

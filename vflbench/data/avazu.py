@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vflbench.data.days import DailyLog
-from vflbench.data.files import Part
+from vflbench.data.files import Part, listed
 from vflbench.data.table import RawTable
-from vflbench.data.text import TextFormat
+from vflbench.data.text import TextFormat, names_of
 from vflbench.errors import UserError
 from vflbench.options import options
 
@@ -23,8 +23,6 @@ FORMAT = TextFormat(
         *("device_type", "device_conn_type", "C14", "C15", "C16", "C17", "C18", "C19", "C20", "C21"),
     ),
     label="click",
-    delimiter=",",
-    header=True,
     ignored=frozenset({"id"}),  # unique in each row; its 20 digits fit neither a float nor 64 signed bits
 )
 
@@ -53,6 +51,11 @@ class Avazu(DailyLog):
         return np.unique(codes, return_inverse=True)[1] + 1  # codes are in the order of the days' names
 
     def text_format(self, parts: list[Part]) -> TextFormat:
+        for part in parts:
+            missing = set(FORMAT.columns) - set(names_of(part, TextFormat()))
+            if missing:
+                label = "; these rows carry no label, and training needs one" if "click" in missing else ""
+                raise part.error(f"row 1: the header has no column {listed(sorted(missing))}{label}")
         return FORMAT if self.hour == "raw" else replace(FORMAT, finish=_split_hour)
 
     def layout_options(self) -> dict[str, Any]:

@@ -2,31 +2,30 @@
 
 import codecs
 import io
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from sklearn.datasets import load_svmlight_file, load_svmlight_files
 
 from vflbench.data.base import Dataset
-from vflbench.data.blocks import read_whole
-from vflbench.data.files import Part, find_parts, listed
-from vflbench.data.labels import StrayLabelError, classes_of, label_problem
-from vflbench.data.line_errors import names_error
-from vflbench.data.lines import Line, read_lines
-from vflbench.data.numerals import is_real
+from vflbench.data.files import Part, find_parts, listed, open_parts, read_whole
+from vflbench.data.labels import classes_of, is_real
+from vflbench.data.readings import NUMBER
+from vflbench.data.streaming import read_rows
 from vflbench.data.table import RawNumeric, RawTable, Statistics, raw_table
-from vflbench.data.text import fields_of
+from vflbench.data.text import TextFormat, names_of, texts
 from vflbench.errors import UserError, shown
 from vflbench.numerics.system import refuse_too_large
 from vflbench.options import options
 
 _LABELS = ("class", "label", "target", "y", "overall_diagnosis")
-_VALUES = {"": 0.0, "0": 0.0, "n": 0.0, "no": 0.0, "false": 0.0, "1": 1.0, "y": 1.0, "yes": 1.0, "true": 1.0}
+_ZERO, _ONE = r"(?i)^[ \t]*(?:n|no|false)?[ \t]*$", r"(?i)^[ \t]*(?:y|yes|true)[ \t]*$"
 
 
 @options
@@ -49,15 +48,10 @@ class Binary(Dataset):
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         parts = find_parts(self._path())
-        names, x, labels = _libsvm(parts) if _is_libsvm(parts[0]) else _csv(read_lines(parts), self.label)
+        names, x, labels = _libsvm(parts) if _is_libsvm(parts[0]) else _csv(parts, self.label)
         if not labels:
             raise UserError("it holds no rows", key="dataset.path", value=self.path)
-        try:
-            classes, class_of = classes_of(Counter(labels), self.positive)
-        except StrayLabelError as error:
-            raise UserError(
-                f"row {labels.index(error.label) + 1:,}: {error}", key="dataset.path", value=self.path
-            ) from error
+        classes, class_of = classes_of(Counter(labels), self.positive)
         chosen, rows = self._chosen(names, rng), slice(None, self.rows)
         numbers = np.array([class_of[label] for label in labels], dtype=np.int64)
         table = binary_table([names[j] for j in chosen], x[rows, chosen], numbers[rows], len(classes))
@@ -95,51 +89,16 @@ def binary_table(names: Sequence[str], x: np.ndarray, labels: np.ndarray, classe
     return replace(table, statistics=Statistics(np.where(is_binary, 0.0, low), np.where(is_binary, 1.0, high), ()))
 
 
-class _Rows:
-    """The rows of CSV text as they are read."""
+@dataclass(frozen=True)
+class _Bits:
+    """A reading of cells: y, yes, true are 1; n, no, false and empty ones 0; others are numbers."""
 
-    def __init__(self, label: str | None):
-        self.label, self.target = label, -1
-        self.header: tuple[str, ...] = ()
-        self.values: array[float] = array("d")
-        self.labels: list[str] = []
-        self.places: list[Line] = []
+    parts: tuple[str, ...] = ("",)
+    words: str = "0, 1, y, n or numbers"
 
-    def head(self, line: Line) -> None:
-        """The first line of a part."""
-        header = tuple(name.strip() for name in _fields(line))
-        problem = names_error(header)
-        if problem:
-            raise line.error(problem)
-        if self.header and header != self.header:
-            raise line.error(
-                f"its header is not that of {shown(self.places[0].part if self.places else 'the first file', 200)}"
-            )
-        if len(header) < 2:
-            raise line.error("it has one column; it needs a label and at least one feature", of_line=False)
-        if self.label is not None and self.label not in header:
-            problem = f"there is no such column; the columns are {listed(header, 40)}"
-            raise UserError(problem, key="dataset.label", value=self.label)
-        named = [name for name in header if name.lower() in _LABELS]
-        self.header = header
-        self.target = header.index(self.label if self.label is not None else named[0] if named else header[0])
-
-    def add(self, line: Line) -> None:
-        row = _fields(line)
-        if len(row) != len(self.header):
-            raise line.error(f"{len(row)} fields, and the header has {len(self.header)}")
-        label = row.pop(self.target).strip()
-        problem = label_problem(label)
-        if problem:
-            raise line.error(f"column {shown(self.header[self.target])}: {problem}")
-        for j, cell in enumerate(row):
-            try:
-                self.values.append(_number(cell))
-            except ValueError:
-                name = shown(self.header[j + (j >= self.target)])
-                raise line.error(f"column {name}: {line.quoted(cell)} is not 0, 1, y, n or a finite number") from None
-        self.labels.append(label)
-        self.places.append(line)
+    def numbers(self, values: pa.Array) -> list[np.ndarray]:
+        digits = pc.if_else(pc.match_substring_regex(values, _ZERO), "0", values)
+        return NUMBER.numbers(pc.if_else(pc.match_substring_regex(values, _ONE), "1", digits))
 
 
 def _is_libsvm(part: Part) -> bool:
@@ -185,29 +144,25 @@ def _libsvm_error(parts: Sequence[Part], contents: Sequence[bytes]) -> UserError
     return None
 
 
-def _csv(lines: Iterable[Line], label: str | None) -> tuple[list[str], np.ndarray, list[str]]:
+def _csv(parts: Sequence[Part], label: str | None) -> tuple[list[str], np.ndarray, list[str]]:
     """Names, values (n, d) and labels of CSV texts, each with the same header."""
-    rows = _Rows(label)
-    part: Part | None = None
-    for line in lines:
-        if line.part != part:
-            part = line.part
-            rows.head(line)
-        else:
-            rows.add(line)
-    names = [name for j, name in enumerate(rows.header) if j != rows.target]
-    return names, np.array(rows.values).reshape(len(rows.places), len(names)), rows.labels
-
-
-def _fields(line: Line) -> list[str]:
-    fields = fields_of(line.text.encode(), ",", quotes=True)
-    if fields is None:
-        raise line.error("a quote is misplaced; quotes go around a whole value, on one line")
-    return [field.decode() for field in fields]
-
-
-def _number(cell: str) -> float:
-    known = _VALUES.get(cell.strip(" \t").lower())
-    if known is None and not is_real(cell):
-        raise ValueError(cell)
-    return float(cell) if known is None else known
+    names = names_of(parts[0], TextFormat())
+    for part in parts[1:]:
+        if names_of(part, TextFormat()) != names:
+            raise part.error(f"its header is not that of {shown(parts[0], 200)}")
+    if len(names) < 2:
+        raise parts[0].error("it has one column; it needs a label and at least one feature")
+    if label is not None and label not in names:
+        problem = f"there is no such column; the columns are {listed(names, 40)}"
+        raise UserError(problem, key="dataset.label", value=label)
+    target = label or next((name for name in names if name.strip().lower() in _LABELS), names[0])
+    features = [name for name in names if name != target]
+    form = TextFormat(columns=names, label=target, readings=dict.fromkeys(features, _Bits()), binary_label=False)
+    tables: list[pa.Table] = []
+    for part, stream, _ in open_parts(parts):
+        tables += [read_rows(part, rows, form, skip=False).table for rows in texts(part, stream, form)]
+    if not tables:
+        return features, np.empty((0, len(features))), []
+    table = pa.concat_tables(tables)
+    labels = [text.strip() for text in table[target].to_pylist()]
+    return features, np.nan_to_num(np.stack([table[name].to_numpy() for name in features], axis=1)), labels

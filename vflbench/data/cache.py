@@ -26,7 +26,7 @@ from vflbench.data.text import TextFormat
 from vflbench.errors import UserError
 from vflbench.plain_files import in_a_line, open_plain, open_to_write, sync_folder, written_whole
 
-_VERSION = 3
+_VERSION = 4
 """Of what is accepted as a row, and of the files of a table. Tables of another version are prepared again."""
 _PIECE_BYTES = 64 << 20  # checked at a time
 _TABLE = re.compile(r"[0-9a-f]{32}(\.part)?")

@@ -4,6 +4,7 @@ import numpy as np
 
 from vflbench.data.days import DailyLog, equal_parts
 from vflbench.data.files import Part
+from vflbench.data.readings import INTEGER
 from vflbench.data.table import RawTable
 from vflbench.data.text import TextFormat
 from vflbench.options import options
@@ -18,7 +19,9 @@ FORMAT = TextFormat(
     label="label",
     delimiter="\t",
     header=False,
-    integers=frozenset(INTEGERS),
+    quotes=False,
+    readings=dict.fromkeys(INTEGERS, INTEGER),
+    whole=True,
 )
 
 

@@ -1,19 +1,38 @@
-"""Input files of a dataset: plain paths, patterns and members of archives."""
+"""Input files of a dataset: plain paths, patterns and members of archives. Nothing is unpacked to disk."""
 
+import bz2
+import csv
+import errno
 import glob
+import gzip
+import hashlib
+import io
+import lzma
 import os
 import re
-from collections.abc import Iterable, Sequence
+import stat
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
+from typing import IO, Any, BinaryIO
 
-from vflbench.data.archives import member_names, read_errors
-from vflbench.data.opening import kind_of, open_regular, why_not_regular
 from vflbench.errors import UserError, shown
 
-_MOST_FILES = 100_000  # that a pattern may match
+KEY = "dataset.path"
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +45,10 @@ class Part:
     def __str__(self) -> str:
         return str(self.file) if self.member is None else f"{self.file}::{self.member}"
 
+    def error(self, problem: str) -> UserError:
+        """The error that names this part."""
+        return UserError(problem, key=KEY, value=str(self))
+
 
 def find_parts(path: str | Sequence[str], members: Sequence[str] | None = None) -> list[Part]:
     """The texts that `dataset.path` names: a file, a pattern, or several of them.
@@ -35,14 +58,12 @@ def find_parts(path: str | Sequence[str], members: Sequence[str] | None = None) 
     exactly one file. Raises UserError if no file matches, and for anything but regular files and links to them; folders
     that match a pattern are left out.
     """
-    files = [file for word in ([path] if isinstance(path, str) else path) for file in _files(word)]
-    if not files:
-        raise UserError("it names no file", key="dataset.path", value=path)
-    parts = [part for file in files for part in _parts(file, members)]
+    parts = [part for word in ([path] if isinstance(path, str) else path) for part in _parts_of(word, members)]
+    if not parts:
+        raise UserError("it names no file", key=KEY, value=path)
     if len(set(parts)) < len(parts):
         repeated = next(part for part in parts if parts.count(part) > 1)
-        problem = f"{shown(repeated, 200)} is named twice, so its rows would count double"
-        raise UserError(problem, key="dataset.path", value=path)
+        raise UserError(f"{shown(repeated, 200)} is named twice, so its rows would count double", key=KEY, value=path)
     return parts
 
 
@@ -52,32 +73,177 @@ def listed(names: Iterable[object], most: int = 20) -> str:
     return ", ".join(some[:most]) + (", ..." if len(some) > most else "")
 
 
-def _files(word: str) -> list[Path]:
+def open_regular(path: str | Path, key: str = KEY) -> BinaryIO:
+    """A regular file, or a link to one, for reading. Raises UserError with this key for anything else."""
+    kind = kind_of(path)
+    if kind is not None:
+        raise UserError(_refusal(kind), key=key, value=str(path))
     try:
-        file = Path(os.path.expanduser(word))
-    except RuntimeError as error:  # ~nobody
-        raise UserError("there is no such user", key="dataset.path", value=word) from error
-    kind = kind_of(file) if word.strip() else kind_of(word)
-    if kind is None:
-        return [file]
-    if kind != "nothing" or not glob.has_magic(word):
+        return open(path, "rb")
+    except OSError as error:
+        raise UserError(f"it can't be read: {error.strerror}", key=key, value=str(path)) from error
+
+
+def kind_of(path: str | Path) -> str | None:
+    """None for a regular file or a link to one; else `a folder`, `a named pipe`, ..., `nothing`, or why that is unknown."""
+    if not str(path).strip():
+        return "it is empty and names no file"
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError:
+        return "it can't be read: there is a NUL character in it"
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return "it is a link to a file that is not there" if os.path.islink(path) else "nothing"
+        return f"it can't be read: {error.strerror}"
+    return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "a special file")
+
+
+def check_folder(path: str | Path, key: str = KEY) -> None:
+    """Raise UserError with this key if this is not a folder that can be listed."""
+    kind = kind_of(path)
+    if kind != "a folder":
+        problem = kind if kind and kind.startswith("it ") else f"it is {kind or 'a file'}; a folder is expected"
+        raise UserError("there is no such folder" if kind == "nothing" else problem, key=key, value=str(path))
+    try:
+        os.scandir(path).close()
+    except OSError as error:
+        raise UserError(f"the folder can't be read: {error.strerror}", key=key, value=str(path)) from error
+
+
+@contextmanager
+def damaged(part: object) -> Iterator[None]:
+    """Whatever a damaged file or archive raises while it is read becomes a UserError that names it."""
+    arrow = sys.modules.get("pyarrow")
+    formats = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, csv.Error)
+    known = (OSError, EOFError, ValueError, RuntimeError, KeyError, IndexError, OverflowError, MemoryError, *formats)
+    errors = known if arrow is None else (*known, arrow.ArrowException)
+    try:
+        yield
+    except UserError:
+        raise
+    except errors as error:
+        reason = shown(" ".join(str(error).split()) or type(error).__name__, 300)
+        raise UserError(f"it can't be read: {reason}", key=KEY, value=str(part)) from error
+
+
+class Stored(io.RawIOBase):
+    """The bytes of a part as they are stored. bar: shows how many were read."""
+
+    def __init__(self, stream: IO[bytes], bar: Any = None):
+        self._stream, self._bar, self._digest = stream, bar, hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        self._digest.update(data)
+        if self._bar is not None:
+            self._bar.update(len(data))
+        return len(data)
+
+    def sha256(self) -> str:
+        """Of the whole part, which is read to its end."""
+        while self.read(1 << 20):
+            pass
+        return self._digest.hexdigest()
+
+
+def open_parts(parts: Sequence[Part], bar: Any = None) -> Iterator[tuple[Part, Any, Stored]]:
+    """Each part, its decompressed bytes, and its bytes as stored. Each is closed when the next is requested."""
+    for file, same in groupby(parts, lambda part: part.file):
+        part_of = {part.member: part for part in same}
+        with open_regular(file) as stream, damaged(next(iter(part_of.values()))):
+            for member, content in _contents(stream, list(part_of)):
+                stored = Stored(content, bar)
+                yield part_of[member], _decompressed(stored), stored
+
+
+def read_whole(parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
+    """All of each part; members of one archive in its order, as it is read once."""
+    for part, text, _ in open_parts(parts):
+        with damaged(part):
+            yield part, text.read()
+
+
+def _decompressed(stored: Stored) -> Any:
+    stream = io.BufferedReader(stored, 1 << 20)
+    head = stream.peek(6)
+    if head.startswith(b"\x1f\x8b"):  # the content decides, not the file's name
+        return gzip.GzipFile(fileobj=stream)
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        import pyarrow as pa
+
+        return pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd")
+    return bz2.BZ2File(stream) if head[:3] == b"BZh" else lzma.LZMAFile(stream) if head[:6] == b"\xfd7zXZ\x00" else stream
+
+
+def archived_parts(file: Path) -> list[Part] | None:
+    """The files in an archive, without links and devices. None if it is no archive."""
+    with open_regular(file) as stream, damaged(file):
+        if zipfile.is_zipfile(stream):
+            infos = zipfile.ZipFile(stream).infolist()
+            return [Part(file, one.filename) for one in infos if not one.is_dir() and _is_file(one)]
+        stream.seek(0)
+        try:
+            tar = tarfile.open(fileobj=stream, mode="r:*")  # noqa: SIM115 (closed below)
+        except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
+            return None
+        with tar:
+            members = tar.getmembers()
+    return [Part(file, one.name) for one in members if one.isreg()] if members else None  # zeros alone hold none
+
+
+def _contents(stream: BinaryIO, names: Sequence[str | None]) -> Iterator[tuple[str | None, IO[bytes]]]:
+    """Name and content of these members, or of the file itself. Those of a .tar come in the archive's order."""
+    if names == [None]:
+        yield None, stream
+    elif zipfile.is_zipfile(stream):
+        with zipfile.ZipFile(stream) as archive:
+            for name in names:
+                with archive.open(str(name)) as content:
+                    yield name, content
+    else:
+        stream.seek(0)
+        with tarfile.open(fileobj=stream, mode="r|*") as tar:
+            for info in tar:
+                member = tar.extractfile(info) if info.isreg() and info.name in names else None
+                if member is not None:
+                    yield info.name, member
+
+
+def _is_file(member: zipfile.ZipInfo) -> bool:
+    """Whether a member is a regular file: a link's content is the name that it points to."""
+    return stat.S_IFMT(member.external_attr >> 16) in (0, stat.S_IFREG)
+
+
+def _refusal(kind: str) -> str:
+    if kind == "a folder":
+        return "this is a folder; name the file in it, or a pattern such as 'day_*'"
+    if kind == "nothing":
+        return "there is no such file"
+    return f"it is {kind}; only regular files are read" if kind.startswith("a ") else kind
+
+
+def _parts_of(word: str, members: Sequence[str] | None) -> list[Part]:
+    """Of one path or pattern."""
+    file = os.path.expanduser(word)
+    kind, files = kind_of(file), [Path(file)]
+    if kind == "nothing" and glob.has_magic(word):
+        kinds = {name: kind_of(name) for name in glob.iglob(file, recursive=True)}
+        odd = next((name for name in sorted(kinds) if kinds[name] not in (None, "a folder")), None)
+        if odd is not None:
+            raise UserError(f"{shown(odd, 200)} matches: {_refusal(str(kinds[odd]))}", key=KEY, value=word)
+        files = sorted((Path(name) for name in kinds if kinds[name] is None), key=_natural_order)
+        if not files:
+            what = "only folders match" if kinds else "no file matches"
+            raise UserError(f"{what} this pattern (looked in {shown(Path.cwd(), 200)})", key=KEY, value=word)
+    elif kind is not None:
         where = f" (looked in {shown(Path.cwd(), 200)})" if kind == "nothing" else ""
-        raise UserError(f"{why_not_regular(file) if word.strip() else kind}{where}", key="dataset.path", value=word)
-    try:
-        names = list(islice(glob.iglob(str(file), recursive=True), _MOST_FILES + 1))
-    except (re.error, ValueError, OSError) as error:
-        raise UserError(f"this is no pattern of file names: {error}", key="dataset.path", value=word) from error
-    if len(names) > _MOST_FILES:
-        raise UserError(f"more than {_MOST_FILES:,} files match this pattern", key="dataset.path", value=word)
-    kinds = {name: kind_of(name) for name in names}
-    for name in sorted(kinds):
-        if kinds[name] not in (None, "a folder"):
-            raise UserError(f"{shown(name, 200)} matches: {why_not_regular(name)}", key="dataset.path", value=word)
-    matches = [Path(name) for name, kind in kinds.items() if kind is None]
-    if not matches:
-        what = "only folders match" if names else "no file matches"
-        raise UserError(f"{what} this pattern (looked in {shown(Path.cwd(), 200)})", key="dataset.path", value=word)
-    return sorted(matches, key=_natural_order)
+        raise UserError(f"{_refusal(kind)}{where}", key=KEY, value=word)
+    return [part for file in files for part in _members(file, members)]
 
 
 def _natural_order(file: Path) -> list[tuple[int, int, str]]:
@@ -86,39 +252,26 @@ def _natural_order(file: Path) -> list[tuple[int, int, str]]:
     return [(0, len(run.lstrip("0")), run.lstrip("0")) if run[0] in "0123456789" else (1, 0, run) for run in runs]
 
 
-def archived_parts(file: Path) -> list[Part] | None:
-    """The files in an archive. None if it is no archive."""
-    with open_regular(file) as stream:
-        try:
-            names = member_names(stream)
-        except read_errors() as error:
-            problem = f"the archive is damaged: {shown(str(error) or type(error).__name__, 200)}"
-            raise UserError(problem, key="dataset.path", value=str(file)) from error
-    return None if names is None else [Part(file, name) for name in names]
-
-
-def _parts(file: Path, members: Sequence[str] | None) -> list[Part]:
+def _members(file: Path, patterns: Sequence[str] | None) -> list[Part]:
+    """The file itself, or those of its members that a pattern matches."""
     parts = archived_parts(file)
     if parts is None:
-        if members:
-            raise UserError(f"{shown(file, 200)} is not a .zip or .tar archive", key="dataset.members", value=list(members))
+        if patterns:
+            problem = f"{shown(file, 200)} is not a .zip or .tar archive"
+            raise UserError(problem, key="dataset.members", value=list(patterns))
         return [Part(file)]
     names = [str(part.member) for part in parts]
     if "xl/workbook.xml" in names:
-        problem = "it is an Excel workbook; export its sheet as CSV (in Excel: save as CSV UTF-8)"
-        raise UserError(problem, key="dataset.path", value=str(file))
-    if not members:
+        raise Part(file).error("it is an Excel workbook; export its sheet as CSV (in Excel: save as CSV UTF-8)")
+    if not patterns:
         if len(names) != 1:
             choices = listed(names) or "none"
             problem = f"the archive holds {len(names)} files; choose from them with dataset.members: {choices}"
-            raise UserError(problem, key="dataset.path", value=str(file))
+            raise Part(file).error(problem)
         return parts
-    for pattern in members:
-        if not any(_matches(name, pattern) for name in names):
+    chosen = {pattern: [name for name in names if name == pattern or fnmatchcase(name, pattern)] for pattern in patterns}
+    for pattern, found in chosen.items():
+        if not found:
             problem = f"no file in {shown(file, 200)} matches; it holds {listed(names) or 'none'}"
             raise UserError(problem, key="dataset.members", value=pattern)
-    return [part for part in parts if any(_matches(str(part.member), pattern) for pattern in members)]
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return name == pattern or fnmatchcase(name, pattern)
+    return [part for part in parts if any(part.member in found for found in chosen.values())]

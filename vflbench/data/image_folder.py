@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from vflbench.data.files import check_folder, kind_of, open_regular
 from vflbench.data.labels import MOST_CLASSES, label_problem
-from vflbench.data.opening import check_folder, kind_of, open_regular
 from vflbench.data.pictures import MOST_PIXELS, Pictures, PictureSet
 from vflbench.errors import UserError, shown
 from vflbench.options import Count, Range, options

@@ -1,11 +1,12 @@
 """What can be a class: the one place that decides it, for every reader."""
 
+import math
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from itertools import islice
 
 from vflbench.data.files import listed
-from vflbench.data.numerals import is_real
 from vflbench.errors import UserError, shown
 
 MOST_CLASSES = 1000
@@ -15,7 +16,6 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
 NO_LABEL = "the row has no label"
 
 _LONGEST = 64
-_FREQUENT = 5  # rows of a class that is none by accident
 
 _YES = ("yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "sim", "positive", "pos", "+")
 _NO = ("no", "n", "false", "f", "nein", "non", "não", "nao", "negative", "neg", "-")
@@ -24,12 +24,12 @@ Positive = str | int | float | bool | list[str | int | float] | None
 """The positive value of a label, or its spellings."""
 
 
-class StrayLabelError(ValueError):
-    """A label that is most likely damage, and why."""
+_REAL = re.compile(r"[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*")
 
-    def __init__(self, label: str, problem: str):
-        super().__init__(problem)
-        self.label = label
+
+def is_real(text: str) -> bool:
+    """Whether this is a finite decimal number, such as -1.5e3; not 1_0, 0x1, inf, nan, 1e400 or digits of other scripts."""
+    return _REAL.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def label_problem(text: str) -> str | None:
@@ -55,7 +55,7 @@ def classes_of(rows_of: Mapping[str, int], positive: Positive = None) -> tuple[l
     Numbers are sorted by value, and 1 and 1.0 are one class; texts by alphabet, without the blanks around them, but of two
     that are yes and no, in several languages, yes is the second.
     rows_of: label -> its rows. positive: the label of class 1, with all others in class 0.
-    Raises UserError for too many classes, StrayLabelError for a label that seems to be damage.
+    Raises UserError for too many classes.
     """
     in_order = sorted(rows_of, key=_place)
     if positive is not None:
@@ -88,30 +88,6 @@ def _check(names: list[str], rows: list[int]) -> None:
     if len(names) > max(2, min(MOST_CLASSES, total // 2)):
         problem = f"it has {len(names):,} different values in {total:,} rows; a label is a class, not a measurement"
         raise UserError(f"{problem}, and there are at most {MOST_CLASSES:,}", key="dataset.label")
-    stray = _stray(names, rows)
-    if stray is not None:
-        others = {name: count for k, (name, count) in enumerate(zip(names, rows, strict=True)) if k != stray}
-        raise StrayLabelError(
-            names[stray],
-            f"the label {_quoted(names[stray])} occurs in no other row, beside {listed_rows(others)}; "
-            "correct or leave out the row, or name the class that counts as dataset.positive",
-        )
-
-
-def _stray(names: list[str], rows: list[int]) -> int | None:
-    """A class of one row that is most likely damage: the only text among numbers or number among texts, or all that is
-    left where two classes hold every other row.
-    """
-    numbers, texts = ([k for k, name in enumerate(names) if is_real(name) is wanted] for wanted in (True, False))
-    for few, many in ((texts, numbers), (numbers, texts)):
-        frequent = [k for k in many if rows[k] >= _FREQUENT]
-        single = [k for k in few if rows[k] == 1]
-        if len(frequent) > 1 and single:
-            return single[0]
-    by_size = sorted(range(len(names)), key=lambda k: -rows[k])
-    if len(names) > 2 and rows[by_size[1]] >= _FREQUENT and all(rows[k] == 1 for k in by_size[2:]):
-        return min(by_size[2:])
-    return None
 
 
 def listed_rows(rows_of: Mapping[str, int], most: int = 12) -> str:

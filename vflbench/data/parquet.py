@@ -1,26 +1,42 @@
 """Tables in Parquet files."""
 
-from collections.abc import Mapping
+import glob
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import torch
 
-from vflbench.data.arrow_columns import labels_of, raw_of
-from vflbench.data.column_shapes import ColumnShape
-from vflbench.data.csv_format import TypeOf, readings_of
-from vflbench.data.files import Part, listed
-from vflbench.data.labels import Positive, StrayLabelError, label_problem
-from vflbench.data.parquet_files import names_of, parquet_files, read_parquet
+from vflbench.data.arrow_columns import check_source, identifiers, labels_of, raw_of
+from vflbench.data.files import Part, damaged, find_parts, kind_of, open_regular
+from vflbench.data.labels import Positive, label_problem
 from vflbench.data.party_files import PartyFiles
 from vflbench.data.party_source import PartySource, check_labelled, join_problem, joined, of_party, refuse_label_column
-from vflbench.data.readings import MISSING_PART, Date, Mark, MissingAs, columns_of, has_indicator
+from vflbench.data.readings import (
+    MISSING_PART,
+    NUMBER,
+    ColumnShape,
+    Mark,
+    MissingAs,
+    TypeOf,
+    columns_of,
+    described,
+    has_indicator,
+    readings_of,
+)
 from vflbench.data.table import LABEL_PARTY, RawTable
+from vflbench.data.text import names_error
 from vflbench.errors import UserError, shown
 from vflbench.options import options
+
+_SUFFIXES = (".parquet", ".parq", ".pq")
 
 
 @options
@@ -49,17 +65,18 @@ class Parquet(PartyFiles):
     missing_as: MissingAs | None = None
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        path, headers = self.path or [], self._headers()
+        files = _files(self.path or [])
+        headers = {Part(file): tuple(_schema(file).names) for file in files} if len(files) > 1 else {}
         if self.id is not None and len(set(headers.values())) > 1:
             self.check_label([name for names in headers.values() for name in names])
             check_labelled(self, headers)
-            return joined(self, [self._source(part.file.name, str(part.file), names) for part, names in headers.items()])
+            return joined(self, [self._source(p.file.name, p, is_label=self.label in headers[p]) for p in headers])
         join_problem(headers, self.id)
-        table, facts = read_parquet(path, self.rows)
-        file = str(path)
+        table, facts = _read(files, self.rows)
+        part = Part(Path(facts["path"]) if isinstance(facts["path"], str) else files[0])
         self.check_named(table.column_names)
-        features, read_as = self._features(table, file, {str(self.label), str(self.id)})
-        labels, names = self._labels(table, file)
+        features, read_as = self._features(table, part, {str(self.label), str(self.id)})
+        labels, names = self._labels(table, part)
         raw = raw_of(features, features.column_names, labels, max(2, len(names)))
         rows = np.bincount(labels, minlength=len(names)).tolist()
         classes = {} if names == ["0", "1"] else {"classes_are": names}
@@ -67,90 +84,137 @@ class Parquet(PartyFiles):
 
     def read_party(self, party: str) -> PartySource:
         with of_party(party):
-            return self._source(party, self.file_of(party), None if party == LABEL_PARTY else ())
+            return self._source(party, Part(Path(self.file_of(party))), is_label=party == LABEL_PARTY)
 
-    def _headers(self) -> dict[Part, tuple[str, ...]]:
-        """The columns of each file, where several are named one by one or by a pattern."""
-        path = self.path or []
-        files = [Path(path)] if isinstance(path, str) and Path(path).is_dir() else parquet_files(path)
-        return {Part(file): names_of(file) for file in files} if len(files) > 1 else {}
-
-    def _source(self, party: str, file: str, columns: tuple[str, ...] | None) -> PartySource:
-        """One file, with its identifiers. columns: of a file that is joined; empty for a party that has no labels."""
-        is_label = columns is None or self.label in columns
-        table, facts = read_parquet(file, None)
+    def _source(self, party: str, part: Part, *, is_label: bool) -> PartySource:
+        """One file, with its identifiers."""
+        table, facts = _read(_files(str(part.file)), None)
         names = table.column_names
         self.check_label(names)
-        for key, name in {"dataset.id": str(self.id), **({"dataset.label": str(self.label)} if is_label else {})}.items():
-            if name not in names:
-                problem = f"it has no column {shown(name, 60)}, which {key} names; its columns are {listed(names, 40)}"
-                raise UserError(problem, key="dataset.path", value=file)
-        if self.party_files is not None:
-            refuse_label_column(party, file, str(self.label), names)
-        ids = _identifiers(table[str(self.id)], str(self.id), file)
-        features, read_as = self._features(table, file, {str(self.id), str(self.label)})
-        labels = self._labels(table, file) if is_label else None
+        check_source(self, part, names, is_label=is_label)
+        refuse_label_column(self, party, str(part), names)
+        column = table[str(self.id)]
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            what = f"column {shown(self.id, 60)} is of type {shown(kind, 60)}; identifiers are texts or whole numbers"
+            raise part.error(what)
+        ids = identifiers(_texts(column, str(self.id), part).to_pylist(), str(self.id), part, range(1, len(table) + 1))
+        features, read_as = self._features(table, part, {str(self.id), str(self.label)})
+        labels = self._labels(table, part) if is_label else None
         return PartySource.of(party, names, ids, features, labels, {**facts, "read_as": read_as})
 
-    def _features(self, table: pa.Table, file: str, others: set[str]) -> tuple[pa.Table, dict[str, Any]]:
+    def _features(self, table: pa.Table, part: Part, others: set[str]) -> tuple[pa.Table, dict[str, Any]]:
         """The columns that are features, of float64 or of text; and how they were read."""
         types: Mapping[str, str] = self.types or {}
         names = [name for name in table.column_names if name not in others and types.get(name) != "ignore"]
-        kinds = {name: types.get(name) or _kind(table[name].type, name, file) for name in names}
+        kinds = {name: types.get(name) or _kind(table[name].type, name, part) for name in names}
         read = [name for name in names if kinds[name] in ("categorical", "date") or pa.types.is_string(table[name].type)]
-        texts = {name: _texts(table[name], name, file) for name in read}
+        texts = {name: _texts(table[name], name, part) for name in read}
         shapes = {name: _shape(column) for name, column in texts.items() if types.get(name) != "categorical"}
         readings, doubts = readings_of(self, shapes, ())
+        readings = {name: reading for name, reading in readings.items() if reading != NUMBER}  # these were meant as texts
         columns: dict[str, pa.ChunkedArray | pa.Array] = {}
         counts = {name: table[name].null_count for name in names}  # of missing values
         for name in names:
             if name in readings:
-                made = columns_of(pc.if_else(pc.equal(texts[name], ""), None, texts[name]), readings[name])
-                columns |= {name + part: made[part] for part in made if not part or name + part not in names}
+                column = pc.if_else(pc.equal(texts[name], ""), None, texts[name]).combine_chunks().dictionary_encode()
+                made = columns_of(column, readings[name])
+                columns |= {name + end: pa.array(made[end]) for end in made if not end or name + end not in names}
+                is_missing = column.is_null()
             elif kinds[name] == "numeric":
-                columns[name] = _numbers(table[name], name, file)
+                columns[name] = _numbers(table[name], name, part)
+                is_missing = table[name].is_null(nan_is_null=True)
             else:
                 columns[name] = texts[name]
                 continue
-            is_missing = table[name].is_null(nan_is_null=True)
-            if name in readings:
-                is_missing = pc.or_(is_missing, pc.fill_null(pc.equal(texts[name], ""), True))
             counts[name] = pc.sum(is_missing).as_py()
-            indicated = has_indicator(self.missing_as, counts[name], len(table))
-            if indicated and name + MISSING_PART not in names:
+            if has_indicator(self.missing_as, counts[name], len(table)) and name + MISSING_PART not in names:
                 columns[name + MISSING_PART] = is_missing.cast(pa.float64())
-        missing = {name: count for name, count in counts.items() if count}
         ignored = [name for name in table.column_names if types.get(name) == "ignore" and name not in others]
-        return pa.table(columns) if columns else table.select([]), {
-            "columns": {name: reading.words for name, reading in readings.items()},
-            "first": {name: reading.day(0) for name, reading in readings.items() if isinstance(reading, Date)},
-            **({"missing": missing} if missing else {}),
-            **({"ignored": dict.fromkeys(ignored, "as dataset.types says")} if ignored else {}),
-            **({"doubts": doubts} if doubts else {}),
-        }
+        return pa.table(columns) if columns else table.select([]), described(readings, counts, ignored, doubts)
 
-    def _labels(self, table: pa.Table, file: str) -> tuple[np.ndarray, list[str]]:
-        column = _texts(table[self.label], str(self.label), file)
+    def _labels(self, table: pa.Table, part: Part) -> tuple[np.ndarray, list[str]]:
+        column = _texts(table[self.label], str(self.label), part)
         for text in column.unique().to_pylist():
             problem = label_problem(text or "")
             if problem:
                 row = pc.index(pc.fill_null(column, ""), text or "").as_py() + 1
-                raise UserError(f"row {row:,}: column {shown(self.label, 60)}: {problem}", key="dataset.path", value=file)
-        try:
-            return labels_of(column, self.positive)
-        except StrayLabelError as error:
-            row = pc.index(column, error.label).as_py() + 1
-            raise UserError(f"row {row:,}: {error}", key="dataset.path", value=file) from error
+                raise part.error(f"row {row:,}: column {shown(self.label, 60)}: {problem}")
+        return labels_of(column, self.positive)
+
+
+def _read(files: Sequence[Path], rows: int | None) -> tuple[pa.Table, dict[str, Any]]:
+    """All rows, or the first so many, of files with the same columns; and facts for the manifest.
+
+    Folders KEY=VALUE above the files, as parted tables are written, are columns of texts.
+    """
+    part = Part(files[0])
+    schemas = [_schema(file) for file in files]
+    for file, schema in zip(files, schemas, strict=True):
+        problem = names_error(schema.names)
+        if problem:
+            raise Part(file).error(problem.replace("the header names", "it names"))
+        if schema.names != schemas[0].names:
+            what = f"its columns are not those of {shown(files[0].name, 60)}; files of one table have the same"
+            raise Part(file).error(what)
+    with damaged(part):
+        parted = ds.HivePartitioning.discover(infer_dictionary=True)
+        several = ds.dataset(list(map(str, files)), format="parquet", partitioning=parted)
+        folders = [field for field in several.schema if field.name not in schemas[0].names]
+        schema = pa.unify_schemas([*schemas, pa.schema(folders)], promote_options="permissive")
+        several = several.replace_schema(schema)
+        table = several.to_table() if rows is None else several.head(rows)
+        table.validate(full=True)
+    if not len(table):
+        raise part.error("it holds no rows")
+    facts: dict[str, Any] = {"path": str(part.file.resolve()) if len(files) == 1 else list(map(str, files))}
+    if len(files) == 1:
+        with open_regular(files[0]) as stream:
+            facts["file_sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+    return table.replace_schema_metadata(None), facts
+
+
+def _schema(file: Path) -> pa.Schema:
+    with open_regular(file) as stream, damaged(file):
+        if stream.read(4) != b"PAR1":
+            raise Part(file).error("it is no Parquet file; a table of text is read with dataset=csv")
+        return pq.read_schema(file).remove_metadata()
+
+
+def _files(path: str | Sequence[str]) -> list[Path]:
+    """A file; the files NAME.parquet of a folder and of the folders in it, by name; those that a pattern matches; or
+    several of these. Without what is hidden or begins with _, as written aside. Raises UserError where there is none.
+    """
+    if not isinstance(path, str):
+        files = [file for word in path for file in _files(word)]
+        repeated = next((file for file in files if files.count(file) > 1), None)
+        if repeated is not None or not files:
+            problem = (
+                f"{shown(repeated, 200)} is named twice, so its rows would count double" if files else "it names no file"
+            )
+            raise UserError(problem, key="dataset.path", value=list(path))
+        return files
+    folder = Path(os.path.expanduser(path))
+    if kind_of(folder) == "nothing" and glob.has_magic(path):
+        return [part.file for part in find_parts(path)]
+    if kind_of(folder) != "a folder":
+        return [folder]
+    below = [file for file in sorted(folder.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
+    found = [file for file in below if not any(name[0] in "._" for name in file.relative_to(folder).parts)]
+    if not found:
+        problem = "the folder holds no files NAME.parquet, in it or in the folders below it"
+        raise UserError(problem, key="dataset.path", value=path)
+    return found
 
 
 def _shape(column: pa.ChunkedArray) -> ColumnShape:
     shape = ColumnShape()
     values = column.drop_null().unique()
-    shape.add_texts(values.filter(pc.not_equal(values, "")))
+    shape.add(values.filter(pc.not_equal(values, "")))
     return shape
 
 
-def _kind(kind: pa.DataType, name: str, file: str) -> str:
+def _kind(kind: pa.DataType, name: str, part: Part) -> str:
     types = pa.types
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
         return "numeric"
@@ -159,54 +223,29 @@ def _kind(kind: pa.DataType, name: str, file: str) -> str:
         return "categorical"
     if types.is_dictionary(kind) and (types.is_integer(inner) or types.is_floating(inner)):
         return "categorical"
-    raise UserError(
-        f"column {shown(name, 60)} is of type {shown(kind, 60)}, which is no number and no text; "
-        f"leave it out with dataset.types={{{shown(name, 60)}: ignore}}",
-        key="dataset.path",
-        value=file,
-    )
+    problem = f"column {shown(name, 60)} is of type {shown(kind, 60)}, which is no number and no text"
+    raise part.error(f"{problem}; leave it out with dataset.types={{{shown(name, 60)}: ignore}}")
 
 
-def _numbers(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
+def _numbers(column: pa.ChunkedArray, name: str, part: Part) -> pa.ChunkedArray:
     """float64 with null where missing."""
-    try:
-        plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        plain = plain.cast(pa.int8()) if pa.types.is_boolean(plain.type) else plain
-        values = plain.cast(pa.float64(), safe=False)
-    except pa.ArrowException as error:
-        problem = f"column {shown(name, 60)} can't be read as numbers: {shown(' '.join(str(error).split()), 200)}"
-        raise UserError(problem, key="dataset.path", value=file) from error
+    values = _cast(
+        _cast(column, pa.int8(), name, part) if pa.types.is_boolean(column.type) else column, pa.float64(), name, part
+    )
     infinite = pc.is_inf(values).combine_chunks()
     if pc.any(infinite).as_py():
-        row = pc.index(infinite, True).as_py() + 1
-        raise UserError(f"row {row:,}: column {shown(name, 60)} is infinite", key="dataset.path", value=file)
+        raise part.error(f"row {pc.index(infinite, True).as_py() + 1:,}: column {shown(name, 60)} is infinite")
     return values
 
 
-def _texts(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
+def _texts(column: pa.ChunkedArray, name: str, part: Part) -> pa.ChunkedArray:
+    return _cast(column, pa.string(), name, part)
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType, name: str, part: Part) -> pa.ChunkedArray:
     try:
         plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        return plain.cast(pa.string())
+        return plain.cast(kind, safe=not pa.types.is_floating(kind))
     except pa.ArrowException as error:
-        problem = f"column {shown(name, 60)} can't be read as texts: {shown(' '.join(str(error).split()), 200)}"
-        raise UserError(problem, key="dataset.path", value=file) from error
-
-
-def _identifiers(column: pa.ChunkedArray, name: str, file: str) -> list[str]:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        problem = f"column {shown(name, 60)} is of type {shown(kind, 60)}; identifiers are texts or whole numbers"
-        raise UserError(problem, key="dataset.path", value=file)
-    ids: list[str | None] = _texts(column, name, file).to_pylist()
-    places: dict[str, int] = {}
-    for row, text in enumerate(ids, 1):
-        if not text:
-            problem = f"row {row:,}: the row has no identifier in column {shown(name, 60)}"
-            raise UserError(problem, key="dataset.path", value=file)
-        if text in places:
-            problem = (
-                f"rows {places[text]:,} and {row:,}: column {shown(name, 60)} has the identifier {shown(text, 60)!r} twice"
-            )
-            raise UserError(problem, key="dataset.path", value=file)
-        places[text] = row
-    return list(places)
+        what = "numbers" if pa.types.is_floating(kind) else "texts"
+        raise part.error(f"column {shown(name, 60)} can't be read as {what}: {shown(str(error), 200)}") from error

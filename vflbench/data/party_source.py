@@ -154,10 +154,12 @@ def of_party(party: str) -> Iterator[None]:
         raise UserError(error.problem, key=f"{KEY}.{party}", value=error.value) from error
 
 
-def refuse_label_column(party: str, file: str, label: str, names: Sequence[str]) -> None:
-    """A non-label party's file must not hold the labels."""
-    if party != LABEL_PARTY and label in names:
-        problem = f"it has the column {shown(label, 60)}, which is the label; it belongs into the label party's file alone"
+def refuse_label_column(dataset: Any, party: str, file: str, names: Sequence[str]) -> None:
+    """Of files of parties, a non-label party's must not hold the labels."""
+    if dataset.party_files is not None and party != LABEL_PARTY and dataset.label in names:
+        problem = (
+            f"it has the column {shown(dataset.label, 60)}, which is the label; it belongs into the label party's file alone"
+        )
         raise UserError(problem, key=f"{KEY}.{party}", value=file)
 
 

@@ -13,10 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vflbench.data.blocks import read_whole
-from vflbench.data.files import Part, archived_parts, listed
+from vflbench.data.files import KEY, Part, archived_parts, check_folder, kind_of, listed, open_regular, read_whole
 from vflbench.data.labels import label_problem
-from vflbench.data.opening import KEY, check_folder, kind_of, open_regular
 from vflbench.data.pictures import Pictures, PictureSet
 from vflbench.errors import UserError, shown
 from vflbench.options import options

@@ -1,16 +1,25 @@
-"""Texts that stand for numbers: amounts with a decimal comma or separators of thousands, and dates."""
+"""Texts that stand for numbers: plain ones, ones with a decimal comma or separators of thousands, and dates."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vflbench.errors import UserError, shown
+
 Mark = Literal[".", ","]
 Order = Literal["ymd", "dmy", "mdy"]
+TypeOf = Literal["numeric", "categorical", "date", "ignore"]
+MissingAs = Literal["indicator", "zero"]
+MISSING_PART = ".missing"
+"""What is added to a column's name for the column that says whether its value is missing, 0 or 1."""
 
+_FEW_MISSING = 0.01  # of the rows: more have an indicator
+_SAMPLE = 300  # values that settle most columns of texts
+_LEAST, _NEARLY = 10, 0.8  # different values of a column, and the share that can be read, which makes the others look odd
 _END_OF_TIME = r"(?:Z|UTC|[-+]\d{2}:?\d{2})?"
 _TIME = rf"(?:[T ] *(?P<H>\d{{1,2}}):(?P<M>\d{{2}})(?::(?P<S>\d{{2}}(?:[.,]\d+)?))? *(?P<p>[AaPp][Mm])? *{_END_OF_TIME})?"
 _DATES: Mapping[str, str] = {
@@ -38,6 +47,29 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True)
+class Plain:
+    """Numbers as programs write them, such as -1.5e3 (or inf, which no table may hold); whole: integers alone, such as -12."""
+
+    whole: bool = False
+    parts: tuple[str, ...] = ("",)
+
+    @property
+    def words(self) -> str:
+        return "integers" if self.whole else "numbers"
+
+    def numbers(self, values: pa.Array) -> list[np.ndarray]:
+        try:
+            plain = values.cast(pa.int64() if self.whole else pa.float64()).cast(pa.float64(), safe=False)
+            return [plain.to_numpy(zero_copy_only=False)]
+        except pa.ArrowInvalid:
+            pattern = r"^-?\d{1,18}$" if self.whole else r"^[ \t]*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[ \t]*$"
+            return [_finite(_where(pc.match_substring_regex(values, pattern), pc.ascii_trim_whitespace(values)))]
+
+
+NUMBER, INTEGER = Plain(), Plain(whole=True)
+
+
+@dataclass(frozen=True)
 class Amount:
     """Numbers with a mark of their own before decimals, or with one before thousands: `1.234,56`, `1,234.56`, `3,5`.
 
@@ -56,8 +88,7 @@ class Amount:
         digits = rf"(?:[1-9]\d{{0,2}}(?:\{group}\d{{3}})+|\d+)(?:\{self.mark}\d*)?|\{self.mark}\d+"
         fits = pc.match_substring_regex(values, rf"^ *[-+]?(?:{digits})(?:[eE][-+]?\d+)? *$")
         plain = pc.replace_substring(pc.replace_substring(values, group, ""), self.mark, ".")
-        numbers = pc.if_else(fits, pc.utf8_trim(plain, " +"), None).cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return [np.where(np.isfinite(numbers), numbers, np.nan)]
+        return [_finite(_where(fits, pc.ascii_trim_whitespace(plain)))]
 
 
 @dataclass(frozen=True)
@@ -71,10 +102,10 @@ class Date:
     order: Order
     first: int = 0
     timed: bool = False
-    words: str = field(init=False, default="")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "words", f"{'dates and times' if self.timed else 'dates'} ({_WORDS[self.order]})")
+    @property
+    def words(self) -> str:
+        return f"{'dates and times' if self.timed else 'dates'} ({_WORDS[self.order]})"
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -82,55 +113,204 @@ class Date:
 
     def numbers(self, values: pa.Array) -> list[np.ndarray]:
         found = pc.extract_regex(values, _DATES[self.order])
-        year, month, day = (_whole(found, name) for name in "ymd")
-        hour, minute, second = _whole(found, "H"), _whole(found, "M"), _real(found, "S")
+        year, month, day, hour, minute, second = (_group(found, name) for name in "ymdHMS")
         half = pc.utf8_lower(pc.fill_null(found.field("p"), "")).to_numpy(zero_copy_only=False)
         hour = np.where((half == "pm") & (hour < 12), hour + 12, np.where((half == "am") & (hour == 12), 0, hour))
-        start = (np.where((month >= 1) & (month <= 12), (year - 1970) * 12 + month - 1, 0)).astype("M8[M]")
+        start = np.where((month >= 1) & (month <= 12), (year - 1970) * 12 + month - 1, 0).astype("M8[M]")
         length = ((start + 1).astype("M8[D]") - start.astype("M8[D]")).astype(int)
-        right = _mask(found.is_valid()) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= length)
-        right &= (hour < 24) & (minute < 60) & (second < 61)
+        right = (day >= 1) & (day <= length) & (month >= 1) & (month <= 12) & (hour < 24) & (minute < 60) & (second < 61)
         days = start.astype("M8[D]").astype(int) + day - 1
         clock = hour + minute / 60 + second / 3600
         weekday = (days + 3) % 7  # 1970-01-01 was a Thursday
         columns = [days - self.first + clock / 24, month, weekday, *([clock] if self.timed else [])]
         return [np.where(right, column, np.nan) for column in columns]
 
-    def has_times(self, values: pa.Array) -> bool:
-        return bool(pc.any(pc.match_substring(pc.fill_null(values, ""), ":")).as_py())
-
     def day(self, number: float) -> str:
         """The date of a number of days."""
         return str(np.datetime64(int(np.floor(number)) + self.first, "D"))
 
 
-def _whole(found: pa.StructArray, name: str) -> np.ndarray:
-    """(n,) int64; 0 where there is none."""
-    texts = pc.fill_null(found.field(name), "")
-    filled = pc.if_else(pc.equal(texts, ""), "0", texts)
-    return filled.cast(pa.int64()).to_numpy(zero_copy_only=False)
+def _where(fits: pa.Array, texts: pa.Array) -> pa.Array:
+    return pc.if_else(fits, texts, None).cast(pa.float64())
 
 
-def _real(found: pa.StructArray, name: str) -> np.ndarray:
+def _finite(numbers: pa.Array) -> np.ndarray:
+    values = numbers.to_numpy(zero_copy_only=False)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _group(found: pa.StructArray, name: str) -> np.ndarray:
+    """(n,) float64; 0 where there is none."""
     texts = pc.replace_substring(pc.fill_null(found.field(name), ""), ",", ".")
-    filled = pc.if_else(pc.equal(texts, ""), "0", texts)
-    return filled.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return pc.if_else(pc.equal(texts, ""), "0", texts).cast(pa.float64()).to_numpy(zero_copy_only=False)
 
 
-def _mask(values: pa.Array) -> np.ndarray:
-    mask: np.ndarray = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
-    return mask
+@dataclass
+class ColumnShape:
+    """What all values of a column so far can be read as.
+
+    rows, missing: of how many rows how many are missing. can: the readings that fit all values; of dates, each with the
+    first day. timed: whether one has a time of day. dotted: whether points stand in all dates. example: a value. differs: a
+    value that the two decimal marks read differently. doubt: why texts may be no texts.
+    """
+
+    rows: int = 0
+    missing: int = 0
+    can: dict[Reading, float] = field(
+        default_factory=lambda: dict.fromkeys(
+            (NUMBER, Amount("."), Amount(","), Date("ymd"), Date("dmy"), Date("mdy")), np.inf
+        )
+    )
+    timed: bool = False
+    dotted: bool = True
+    example: str = ""
+    differs: str = ""
+    doubt: str = ""
+
+    def add(self, column: pa.Array) -> None:
+        """More values. column: (n,) texts, null where missing."""
+        self.rows, self.missing = self.rows + len(column), self.missing + column.null_count
+        values = column.drop_null()
+        if not len(values) or not self.can:
+            return
+        self.example = self.example or values[0].as_py()
+        pointed = NUMBER not in self.can or pc.any(pc.match_substring(values, ".")).as_py()
+        if not pointed and not np.isnan(NUMBER.numbers(values)[0]).any():  # whole numbers: both decimal marks read the same
+            self.can = {reading: first for reading, first in self.can.items() if not isinstance(reading, Date)}
+            return
+        for sample in (values[:_SAMPLE], values):
+            distinct = sample.unique()
+            self._narrow(distinct)
+            if not self.can:
+                self._say_what_is_odd(distinct[:1000])
+                return
+
+    def _narrow(self, values: pa.Array) -> None:
+        for reading in list(self.can):
+            if reading == Amount(".") and NUMBER in self.can:
+                continue  # which it reads as well
+            numbers = reading.numbers(values)[0]
+            if np.isnan(numbers).any():
+                del self.can[reading]
+            elif isinstance(reading, Date):
+                self.can[reading] = min(self.can[reading], float(np.floor(numbers.min())))
+        if {Amount("."), Amount(",")} <= set(self.can) and not self.differs:
+            apart = np.flatnonzero(Amount(".").numbers(values)[0] != Amount(",").numbers(values)[0])
+            self.differs = values[int(apart[0])].as_py() if len(apart) else ""
+        if self._orders:
+            self.timed |= bool(pc.any(pc.match_substring(values, ":")).as_py())
+            self.dotted &= bool(pc.all(pc.match_substring(values, ".")).as_py())
+
+    def _say_what_is_odd(self, values: pa.Array) -> None:
+        read = [reading.numbers(values)[0] for reading in ColumnShape().can]
+        can = np.isfinite(read).any(axis=0)
+        if can.sum() < max(_LEAST, _NEARLY * len(can)):
+            return
+        if can.all():
+            self.doubt = "holds numbers or dates that are written in different ways, so it is taken for texts"
+            return
+        odd = shown(values[int(np.flatnonzero(~can)[0])].as_py(), 40)
+        self.doubt = (
+            f"holds numbers or dates, but also {odd!r}, so it is taken for texts; if that stands for a missing value, "
+            f"say dataset.missing=[NA,{odd}], and name all such words"
+        )
+
+    @property
+    def _orders(self) -> dict[Order, float]:
+        """Those of year, month and day in which all values are dates, each with its first day."""
+        orders = {reading.order: first for reading, first in self.can.items() if isinstance(reading, Date)}
+        return orders if self.rows > self.missing else {}
+
+    def date(self, day_first: bool | None) -> Date | None:
+        """How its dates are read; None if they are none, or day and month can't be told apart."""
+        orders = self._orders
+        order: Order | None = next(iter(orders)) if len(orders) == 1 else None
+        if len(orders) > 1:
+            order = "dmy" if day_first or (day_first is None and self.dotted) else "mdy" if day_first is False else None
+        return None if order is None else Date(order, int(orders[order]), self.timed)
+
+    def amount(self, mark: Mark | None) -> Plain | Amount | None:
+        """How its numbers are read; None if they are none, or may be read in two ways. mark: that of the table, if known."""
+        if self.differs and mark == "," and Amount(mark) in self.can:
+            return Amount(mark)
+        if NUMBER in self.can:
+            return NUMBER
+        marks = [reading for reading in self.can if isinstance(reading, Amount)]
+        if len(marks) == 2 and self.differs:
+            return None if mark is None else Amount(mark)
+        return marks[0] if marks else None
+
+    def doubts(self, name: str, mark: Mark | None, day_first: bool | None) -> list[str]:
+        """What to say of a column that may be read in two ways."""
+        if self.differs and mark is None and Amount(".") in self.can and Amount(",") in self.can:
+            taken = "" if NUMBER in self.can else ", so it is taken for texts"
+            return [
+                f"column {name} holds numbers such as {shown(self.differs, 40)}, whose comma or point may stand before "
+                f"decimals or thousands{taken}; say dataset.decimal='.' or dataset.decimal=','"
+            ]
+        if self._orders and self.date(day_first) is None:
+            return [
+                f"column {name} holds dates such as {shown(self.example, 40)}, whose day and month can't be told apart, so "
+                "it is taken for texts; say dataset.day_first=true or false"
+            ]
+        return [f"column {name} {self.doubt}"] if self.doubt else []
 
 
-def accepts(reading: Reading, text: str) -> bool:
-    """Whether this text can be read so."""
-    return bool(np.isfinite(reading.numbers(pa.array([text], pa.string()))[0][0]))
+class Wishes(Protocol):
+    """What the user says of the columns."""
+
+    id: str | None
+    types: dict[str, TypeOf] | None
+    decimal: Mark | None
+    day_first: bool | None
+    missing_as: MissingAs | None
 
 
-MissingAs = Literal["indicator", "zero"]
-MISSING_PART = ".missing"
-"""What is added to a column's name for the column that says whether its value is missing, 0 or 1."""
-_FEW_MISSING = 0.01  # of the rows: more have an indicator
+def readings_of(
+    wishes: Wishes, shapes: Mapping[str, ColumnShape], but: Sequence[str | None]
+) -> tuple[dict[str, Reading], list[str]]:
+    """How columns are read as numbers, and lines on those that may be read in two ways. but: other columns.
+
+    The decimal mark of a table is what its columns agree on, where one of them leaves no doubt. Raises UserError where a
+    column that the user calls a date is none.
+    """
+    marks = [[reading.mark for reading in shape.can if isinstance(reading, Amount)] for shape in shapes.values()]
+    sure = {found[0] for found in marks if len(found) == 1}
+    mark: Mark | None = wishes.decimal or (sure.pop() if len(sure) == 1 else None)
+    readings: dict[str, Reading] = {}
+    doubts: list[str] = []
+    for name, shape in shapes.items():
+        wanted = (wishes.types or {}).get(name)
+        if name in but or wanted in ("ignore", "categorical"):
+            continue
+        date = shape.date(wishes.day_first)
+        if wanted == "date" and date is None:
+            problem = (
+                f"it holds values such as {shown(shape.example, 40)!r}; dates are written 2020-12-31, 31.12.2020 or "
+                "12/31/2020; where day and month can't be told apart, say dataset.day_first=true or false"
+            )
+            raise UserError(problem, key=f"dataset.types.{shown(name, 60)}", value="date")
+        number = shape.amount(mark) or (NUMBER if wanted == "numeric" else None)
+        found: Reading | None = date if wanted == "date" else number if wanted == "numeric" else date or number
+        if found is not None:
+            readings[name] = found
+        if wanted is None:
+            doubts += shape.doubts(shown(name, 60), mark, wishes.day_first)
+    return readings, doubts
+
+
+def described(
+    readings: Mapping[str, Reading], missing: Mapping[str, int], ignored: Sequence[str], doubts: Sequence[str]
+) -> dict[str, Any]:
+    """How the columns of a table were read, for the manifest and for `vflbench prepare`. missing: values of each column."""
+    gaps = {name: count for name, count in missing.items() if count}
+    return {
+        "columns": {name: reading.words for name, reading in readings.items() if reading != NUMBER},
+        "first": {name: reading.day(0) for name, reading in readings.items() if isinstance(reading, Date)},
+        **({"missing": gaps} if gaps else {}),
+        **({"ignored": dict.fromkeys(sorted(ignored), "as dataset.types says")} if ignored else {}),
+        **({"doubts": list(doubts)} if doubts else {}),
+    }
 
 
 def has_indicator(choice: MissingAs | None, missing: int, rows: int) -> bool:
@@ -138,30 +318,10 @@ def has_indicator(choice: MissingAs | None, missing: int, rows: int) -> bool:
     return choice != "zero" and 0 < missing < rows and (choice == "indicator" or missing > _FEW_MISSING * rows)
 
 
-@dataclass(frozen=True)
-class Derive:
-    """Replaces columns of texts by the numbers that they stand for, and adds indicators of missing values.
-
-    readings: column -> how it is read. indicators: columns of numbers that have one.
-    """
-
-    readings: Mapping[str, Reading]
-    indicators: Collection[str] = ()
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        columns: dict[str, pa.ChunkedArray | pa.Array] = {}
-        for name in table.column_names:
-            made = columns_of(table[name], self.readings[name]) if name in self.readings else {"": table[name]}
-            if name in self.indicators:
-                made[MISSING_PART] = table[name].is_null().cast(pa.float64())
-            columns |= {name + part: made[part] for part in made if not part or name + part not in table.column_names}
-        return pa.table(columns)
-
-
-def columns_of(column: pa.ChunkedArray, reading: Reading) -> dict[str, pa.Array]:
-    """Part of the name -> (n,) float64 with null where missing. column: of texts, perhaps as a dictionary."""
-    array = pa.chunked_array(column.chunks, column.type).combine_chunks()
-    array = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    codes = array.indices.fill_null(len(array.dictionary)).to_numpy(zero_copy_only=False)
-    made = zip(reading.parts, reading.numbers(array.dictionary), strict=True)
-    return {part: pa.array(np.append(values, np.nan)[codes], from_pandas=True) for part, values in made}
+def columns_of(column: pa.Array, reading: Reading) -> dict[str, np.ndarray]:
+    """Part of the name -> (n,) float64 with NaN where missing or not to be read. column: texts, perhaps as a dictionary."""
+    if not pa.types.is_dictionary(column.type):
+        return dict(zip(reading.parts, reading.numbers(column), strict=True))
+    codes = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)
+    made = zip(reading.parts, reading.numbers(column.dictionary), strict=True)
+    return {part: np.append(values, np.nan)[codes] for part, values in made}

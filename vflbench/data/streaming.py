@@ -2,12 +2,8 @@
 
 import hashlib
 import json
-import os
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from vflbench.data.blocks import Block, OpenPart, open_parts, read_blocks
 from vflbench.data.cache import ArrayWriter, Request, write_schema
 from vflbench.data.encode import to_float
-from vflbench.data.labels import StrayLabelError, with_remedy
-from vflbench.data.parse import BadRow, Parsed, parse, with_columns
-from vflbench.data.stray_labels import stray_label
+from vflbench.data.files import Part, open_parts
+from vflbench.data.labels import with_remedy
 from vflbench.data.table import MISSING_INTEGER
-from vflbench.data.text import TextFormat
+from vflbench.data.text import Rows, TextFormat, parsed, texts
 from vflbench.errors import UserError, shown
 from vflbench.plain_files import open_to_write
 
-_WORKERS = min(4, os.cpu_count() or 1)
 _BAD_ROWS_SHOWN = 5
 
 
@@ -36,7 +29,7 @@ class Encoded:
     """One parsed block as numbers.
 
     numeric: (m, k) int32 or float64. names: each feature column, and whether it is numeric. Of each categorical column and,
-    last, of the label: codes, (c + 1, m) int32; values, those that occur; counts, how often each does. bad: rows left out.
+    last, of the label: codes, (c + 1, m) int32; values, those that occur; counts, how often each does.
     """
 
     rows: int
@@ -45,7 +38,6 @@ class Encoded:
     values: list[pa.Array]
     counts: list[np.ndarray]
     names: list[tuple[str, bool]]
-    bad: Sequence[BadRow]
 
 
 class Preparation:
@@ -63,16 +55,17 @@ class Preparation:
         form = self.request.form()
         blocks: list[Encoded] = []  # without what is on disk
         dtype = np.dtype(np.int32)
-        for block in self._blocks(form):
-            self.rows += block.rows
-            self.bad_count += len(block.bad)
-            self.bad_shown += map(str, block.bad[: _BAD_ROWS_SHOWN - len(self.bad_shown)])
-            if block.rows:
+        for part, rows in self._blocks(form):
+            several = f" ({shown(part, 200)})" if len(self.request.parts) > 1 else ""
+            self.bad_shown += [f"{one}{several}" for one in rows.bad[: _BAD_ROWS_SHOWN - len(self.bad_shown)]]
+            self.bad_count += len(rows.bad)
+            self.rows += len(rows.table)
+            if len(rows.table):
+                block = encoded(rows.table, form)
                 with open_to_write(self._file(len(blocks)), "wb", private=True) as file:
                     np.savez(file, numeric=block.numeric, codes=block.codes)
                 dtype = np.promote_types(dtype, block.numeric.dtype)
-                nothing = np.empty(0)
-                blocks.append(Encoded(block.rows, nothing, nothing, block.values, block.counts, block.names, ()))
+                blocks.append(replace(block, numeric=np.empty(0), codes=np.empty(0)))
         if not self.rows:
             raise self._no_rows(form)
         self._check_bad_rows()
@@ -81,54 +74,22 @@ class Preparation:
     def _file(self, block: int) -> Path:
         return self.folder / f"{block}.npz"
 
-    def _blocks(self, form: TextFormat) -> Iterator[Encoded]:
-        """All blocks as numbers, in order. A few are encoded at a time."""
-        size = sum({part.file: part.file.stat().st_size for part in self.request.parts}.values())
-        name = shown(self.request.parts[0].file.name) + (" ..." if len(self.request.parts) > 1 else "")
-        before = 0
-        current: Path | None = None
-        with (
-            ThreadPoolExecutor(_WORKERS) as pool,
-            tqdm(total=size, desc=f"preparing {name}", unit="B", unit_scale=True, disable=None, leave=False) as bar,
-        ):
-            for opened in open_parts(self.request.parts):
-                if current is not None and opened.part.file != current:
-                    before += current.stat().st_size
-                current = opened.part.file
-                complete = yield from self._part(opened, form, pool, partial(_show_position, bar, before))
-                self.hashes.append(opened.sha256() if complete else None)
-                if not complete:
-                    return
-
-    def _part(
-        self, opened: OpenPart, form: TextFormat, pool: ThreadPoolExecutor, show: Callable[[int], None]
-    ) -> Generator[Encoded, None, bool]:
-        """The blocks of one part. Returns whether the part was read to its end."""
-        waiting: deque[Future[Encoded]] = deque()
-        for columns, block in with_columns(
-            map(form.clean, read_blocks(opened, quotes=form.multiline, encoding=form.encoding)), form
-        ):
-            show(opened.position())
-            if self.request.rows is not None:  # with a limit, nothing after the last row may be parsed
-                codes = self._parse(block, form, columns, self.request.rows - self.rows)
-                yield codes
-                if self.rows >= self.request.rows:
-                    return False
-                continue
-            waiting.append(pool.submit(self._parse, block, form, columns, None))
-            if len(waiting) > _WORKERS + 1:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-        return True
-
-    def _parse(self, block: Block, form: TextFormat, columns: Sequence[str], limit: int | None) -> Encoded:
-        parsed = parse(block, form, columns, limit, first_bad=not self.request.skip)
-        if parsed.bad and not self.request.skip:
-            raise UserError(with_remedy(str(parsed.bad[0])), key="dataset.path", value=str(block.part))
-        several = len(self.request.parts) > 1
-        bad = tuple(BadRow(b.line, b.problem + (f" ({shown(block.part, 200)})" if several else "")) for b in parsed.bad)
-        return encoded(Parsed(parsed.table, bad), form.label)
+    def _blocks(self, form: TextFormat) -> Iterator[tuple[Part, Rows]]:
+        """All blocks, in order. With a limit, nothing after the last row matters."""
+        parts, most = self.request.parts, self.request.rows
+        size = None if parts[0].member else sum(part.file.stat().st_size for part in parts)
+        name = shown(parts[0].file.name) + (" ..." if len(parts) > 1 else "")
+        with tqdm(total=size, desc=f"preparing {name}", unit="B", unit_scale=True, disable=None, leave=False) as bar:
+            for part, stream, stored in open_parts(parts, bar):
+                for rows in texts(part, stream, form):
+                    yield (
+                        part,
+                        read_rows(part, rows, form, None if most is None else most - self.rows, skip=self.request.skip),
+                    )
+                    if self.rows == most:
+                        self.hashes += [None] * (len(parts) - len(self.hashes))
+                        return
+                self.hashes.append(stored.sha256())
 
     def _check_bad_rows(self) -> None:
         allowed = self.request.max_bad_fraction
@@ -155,10 +116,7 @@ class Preparation:
         columns = [unify([b.values[j] for b in blocks], [b.counts[j] for b in blocks]) for j in range(len(categorical) + 1)]
         texts, counts, ids = zip(*columns, strict=True)
         labels = dict(zip(texts[-1].to_pylist(), counts[-1].tolist(), strict=True))
-        try:
-            classes, class_of = self.request.classes(labels, self.rows)
-        except StrayLabelError as error:
-            raise stray_label(error, self.request.parts, form) from error
+        classes, class_of = self.request.classes(labels, self.rows)
         label_type = np.dtype(np.uint8 if len(classes) <= 256 else np.int32)
         writers = {
             "numeric": ArrayWriter(self.folder / "numeric", dtype, len(numeric)),
@@ -215,18 +173,29 @@ class Preparation:
         return facts
 
 
-def encoded(parsed: Parsed, label: str) -> Encoded:
-    """Encode one parsed block. Runs in a worker thread."""
-    table = parsed.table
-    names = [(n, not pa.types.is_dictionary(table.schema.field(n).type)) for n in table.column_names if n != label]
-    texts = [*(name for name, number in names if not number), label]
-    codes, values, counts = np.empty((len(texts), len(table)), np.int32), [], []
-    for j, name in enumerate(texts if len(table) else ()):
-        codes[j], occurring, count = _codes(table[name].combine_chunks())
+def read_rows(part: Part, rows: Rows, form: TextFormat, most: int | None = None, *, skip: bool) -> Rows:
+    """At most so many rows, parsed. Raises UserError at the first that is bad, unless these are skipped."""
+    read = parsed(rows, form).first(most)
+    if read.bad and not skip:
+        raise part.error(with_remedy(str(read.bad[0])))
+    return read
+
+
+def encoded(table: pa.Table, form: TextFormat) -> Encoded:
+    """One parsed block as numbers."""
+    names = [(n, not pa.types.is_dictionary(table[n].type)) for n in table.column_names if n != form.label]
+    codes, values, counts = [], [], []
+    for name in [*(name for name, number in names if not number), form.label]:
+        code, occurring, count = _codes(table[name].combine_chunks())
+        codes.append(code)
         values.append(occurring)
         counts.append(count)
-    numbers = _numeric([table[name] for name, number in names if number], len(table))
-    return Encoded(len(table), numbers, codes, values, counts, names, parsed.bad)
+    numbers = np.empty((len(table), len(names) - len(codes) + 1))
+    for j, name in enumerate(name for name, number in names if number):
+        numbers[:, j] = table[name].to_numpy()
+    if form.whole and not (np.abs(numbers) >= 2**31).any():
+        numbers = np.where(np.isnan(numbers), MISSING_INTEGER, numbers).astype(np.int32)
+    return Encoded(len(table), numbers, np.stack(codes), values, counts, names)
 
 
 def unify(pieces: Sequence[pa.Array], counts: Sequence[np.ndarray]) -> tuple[pa.Array, np.ndarray, list[np.ndarray]]:
@@ -253,20 +222,8 @@ def _codes(array: pa.DictionaryArray) -> tuple[np.ndarray, pa.Array, np.ndarray]
     occurs = counts > 0
     if occurs.all():
         return codes, values, counts
-    return (np.cumsum(occurs) - 1)[codes], values.filter(pa.array(occurs)), counts[occurs]  # of a block that was cut
-
-
-def _numeric(columns: Sequence[pa.ChunkedArray], rows: int) -> np.ndarray:
-    """(rows, k): int32 if every value fits, else float64."""
-    reals = np.empty((rows, len(columns)), dtype=np.float64)
-    is_whole = all(pa.types.is_integer(column.type) for column in columns)
-    for j, column in enumerate(columns):
-        reals[:, j] = column.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy()
-    if not is_whole or (np.abs(reals) >= 2**31).any():
-        return reals
-    return np.where(np.isnan(reals), MISSING_INTEGER, reals).astype(np.int32)
-
-
-def _show_position(bar: Any, before: int, position: int) -> None:
-    """Set a progress bar to a position in the current file. before: bytes in the files before it."""
-    bar.update(before + position - bar.n)
+    return (
+        (np.cumsum(occurs, dtype=np.int32) - 1)[codes],
+        values.filter(pa.array(occurs)),
+        counts[occurs],
+    )  # of a block that was cut

@@ -1,23 +1,30 @@
-"""Delimited text: its layout, its lines and their fields."""
+"""Delimited text, read by pyarrow in bounded memory: all values as texts first, then those of number columns as numbers."""
 
-from __future__ import annotations
-
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+import codecs
+import csv as lines
+import io
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
-from vflbench.data.blocks import Block
-from vflbench.errors import UserError
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from vflbench.data.readings import Reading
+from vflbench.data.files import Part, damaged, open_parts
+from vflbench.data.labels import label_problem
+from vflbench.data.readings import MISSING_PART, Plain, Reading, columns_of
+from vflbench.errors import shown
 
 T = TypeVar("T")
+BLOCK_BYTES = 12 << 20  # some 50,000 rows of Criteo; no row is longer
+_MOST_COLUMNS, _LONGEST_NAME = 100_000, 200
+_NOT_ENCODED = "\uffff"  # stands for bytes that the encoding of a text doesn't have
 
 
 def unchanged(value: T) -> T:
@@ -29,131 +36,279 @@ def unchanged(value: T) -> T:
 class TextFormat:
     """The layout of one kind of file.
 
-    name: what error messages call the format.
+    name: what error messages call the format. columns: all names in order; empty: not known yet.
     label: the column of labels; empty: there is none, as in the file of a party that is not the label party.
-    columns: all names in order. Each is `label`, in `integers`, in `reals`, in `ignored`, or else categorical.
-    header: whether the first line must hold these names. binary_label: labels are 0 and 1; otherwise any text.
-    missing: the words that stand for a missing value. multiline: whether quoted values may hold line ends.
-    quotes: whether values may be quoted; null: where there is a header. clean: leaves something out of each block.
-    encoding: of the bytes. readings: columns of texts that stand for numbers, and how they are read; finish makes numbers of
-    them. read_as: what a person may want to know of this. finish: derives the final columns from the parsed ones.
+    header: whether the first row must hold the names. binary_label: labels are 0 and 1; otherwise any text.
+    readings: columns of numbers, and how they are read; whole: all of these are integers. ignored: columns that are not
+    read. The others are categorical. indicators: columns of numbers beside which one says where a value is missing.
+    missing: the words that stand for a missing value. quotes: whether values may be quoted, and then hold line ends.
+    encoding: of the bytes. skip_lines, comment, trim: as options of `dataset=csv`. read_as: what a person may want to know
+    of this. finish: derives the final columns from the parsed ones.
     """
 
-    name: str
-    columns: tuple[str, ...]
-    label: str
-    delimiter: str
-    header: bool
-    integers: frozenset[str] = frozenset()
-    reals: frozenset[str] = frozenset()
+    name: str = "the table"
+    columns: tuple[str, ...] = ()
+    label: str = ""
+    delimiter: str = ","
+    header: bool = True
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    whole: bool = False
     ignored: frozenset[str] = frozenset()
+    indicators: frozenset[str] = frozenset()
     binary_label: bool = True
     missing: tuple[str, ...] = ("",)
-    multiline: bool = False
-    quotes: bool | None = None
+    quotes: bool = True
     encoding: str = "utf-8"
-    readings: Mapping[str, Reading] = field(default_factory=dict, compare=False)
-    read_as: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    clean: Callable[[Block], Block] = field(default=unchanged, compare=False)
-    finish: Callable[[pa.Table], pa.Table] = field(default=unchanged, compare=False)
+    skip_lines: int = 0
+    comment: str = ""
+    trim: bool = False
+    read_as: Mapping[str, Any] = field(default_factory=dict)
+    finish: Callable[[pa.Table], pa.Table] = unchanged
 
     @property
-    def quoted(self) -> bool:
-        """Whether values may be quoted."""
-        return self.header if self.quotes is None else self.quotes
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        return tuple(c for c in self.columns if (c != self.label or not c) and c not in self.ignored)
-
-    def arrow_type(self, column: str) -> pa.DataType:
-        import pyarrow as pa
-
-        if column in self.integers:
-            return pa.int64()
-        return pa.float64() if column in self.reals else pa.dictionary(pa.int32(), pa.string())
+    def cleaned(self) -> bool:
+        """Whether lines, or blanks in them, are left out before the text is read."""
+        return self.trim or bool(self.comment)
 
 
-def first_names(block: Block, delimiter: str) -> tuple[tuple[str, ...], Block]:
-    """The fields of the first line that is not empty, and the block after it; no fields if every line is empty.
+@dataclass(frozen=True, order=True)
+class BadRow:
+    """A row that does not fit the format, and the reason. row: from 1 on, the header and not empty lines among them."""
 
-    Raises UserError for a header that can't be split into fields.
+    row: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"row {self.row:,}: {self.problem}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a part. table: as texts, or parsed. numbers: (n,) of the rows. bad: rows among them that are left out."""
+
+    table: pa.Table
+    numbers: np.ndarray
+    bad: list[BadRow]
+
+    def first(self, rows: int | None) -> "Rows":
+        """At most so many of the rows, and what is bad before the last of them."""
+        if rows is None or rows > len(self.table):
+            return self
+        numbers = self.numbers[:rows]
+        return Rows(self.table.slice(0, rows), numbers, [one for one in self.bad if len(numbers) and one.row < numbers[-1]])
+
+
+def names_of(part: Part, form: TextFormat) -> tuple[str, ...]:
+    """The columns of a part: of its header; else those that are known, or c1, c2, ... Raises UserError for a bad header."""
+    if not form.header and form.columns:
+        return form.columns
+    names: list[str] = []
+    for _, stream, _ in open_parts([part]):
+        with damaged(part), _reader(part, stream, form, []) as reader:
+            names = reader.schema.names
+    if not form.header:
+        return tuple(f"c{number}" for number, _ in enumerate(names, 1))
+    problem = names_error(names)
+    if problem:
+        raise part.error(f"row {form.skip_lines + 1}: {problem}")
+    return tuple(names)
+
+
+def names_error(names: Sequence[str]) -> str | None:
+    """What is wrong with the names of columns, whatever the table; None if nothing is."""
+    if len(names) > _MOST_COLUMNS:
+        return f"the header names {len(names):,} columns; there are at most {_MOST_COLUMNS:,}"
+    for number, name in enumerate(names, 1):
+        if _NOT_ENCODED in name:
+            return f"the header names column {number} {_shown(name)}, which is {_not_encoded()}"
+        if not name.isprintable() or len(name) > _LONGEST_NAME:
+            what = f"at most {_LONGEST_NAME} printable characters"
+            return f"the header names column {number} {_shown(name)}; a name has {what}"
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    return f"the header names {shown(repeated[0]) or 'the empty name'} twice" if repeated else None
+
+
+def first_text(part: Part, form: TextFormat) -> str:
+    """The first megabyte of a part."""
+    for _, stream, _ in open_parts([part]):
+        with damaged(part):
+            return (
+                io.BufferedReader(_Utf8(part, stream, form.encoding)).read(1 << 20).decode(errors="replace").lstrip("\ufeff")
+            )
+    return ""
+
+
+def texts(part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
+    """The rows of a part, block by block. Columns of plain numbers are strings, others dictionaries; null where missing.
+
+    form: with all columns, in any order if there is a header. Rows with too few or too many fields are left out. Raises
+    UserError for a file that can't be read.
     """
-    start = len(block.data) - len(block.data.lstrip(b"\r\n"))
-    end = block.data.find(b"\n", start) + 1 or len(block.data)
-    line = block.data[start:end].removesuffix(b"\n").removesuffix(b"\r")
-    number = block.first_line + block.data.count(b"\n", 0, start) + 1
-    rest = Block(block.part, number, block.data[end:])
-    if not line:
-        return (), rest
-    fields = fields_of(line, delimiter, quotes=True)
-    if fields is None or b"\r" in line:
-        what = "a misplaced quote" if b"\r" not in line else "a carriage return; lines end with a line feed"
-        raise UserError(f"line {number - 1}: the header holds {what}", key="dataset.path", value=str(block.part))
-    return tuple(field.decode("utf-8", "surrogateescape") for field in fields), rest
+    number, at = form.skip_lines * (not form.cleaned) + form.header, 0
+    bad: list[BadRow] = []
+    with damaged(part), _reader(part, stream, form, bad) as reader:
+        for batch in reader:
+            table, waiting = pa.Table.from_batches([batch]), bad[at:]
+            several = np.arange(number + 1, number + 1 + len(batch) + len(waiting))
+            numbers = np.setdiff1d(several, [one.row for one in waiting], assume_unique=True)[: len(batch)]
+            number = int(numbers[-1]) if len(numbers) else number
+            before = [one for one in waiting if one.row < number]
+            at += len(before)
+            yield Rows(table, numbers, before)
+        if bad[at:]:
+            yield Rows(reader.schema.empty_table(), np.empty(0, np.int64), bad[at:])
 
 
-def numbered_lines(block: Block, delimiter: str, *, multiline: bool) -> Iterator[tuple[int, bytes, bytes]]:
-    """(number, content, content with a final carriage return) of each line that is not empty; with `multiline`, of each
-    record. A record with a misplaced quote ends with its line.
-    """
-    data, number, place = block.data, block.first_line, 0
-    record = record_pattern(delimiter) if multiline and b'"' in data else None
-    for start in _starts(data):
-        if start < place:
-            continue  # within a record of several lines
-        number += data.count(b"\n", place, start)
-        match = record.match(data, start) if record else None
-        end = match.end() if match else data.find(b"\n", start)
-        raw = data[start : len(data) if end < 0 else end].removesuffix(b"\n")
-        place = start + len(raw)
-        yield number, raw.removesuffix(b"\r"), raw
-        number += raw.count(b"\n")
+def parsed(rows: Rows, form: TextFormat) -> Rows:
+    """Rows of texts with numbers in columns of numbers, NaN where one is missing, without the rows that don't fit."""
+    columns: dict[str, pa.Array] = {}
+    problems: dict[int, str] = {}
+    for name in rows.table.column_names:
+        column = rows.table[name].combine_chunks()
+        reading = form.readings.get(name)
+        if reading is None:
+            columns[name], wrong = column, _wrong_texts(column, form, is_label=name == form.label)
+        else:
+            made = columns_of(column, reading)
+            wrong = ~np.isfinite(made[""]) & column.is_valid().to_numpy(zero_copy_only=False)
+            if name in form.indicators:
+                made[MISSING_PART] = column.is_null().cast(pa.float64()).to_numpy(zero_copy_only=False)
+            columns |= {name + end: pa.array(made[end]) for end in made if not end or name + end not in form.columns}
+        for place in np.flatnonzero(wrong).tolist():
+            problems.setdefault(place, f"column {shown(name)}: {_problem(column, place, form, name)}")
+    table, numbers = form.finish(pa.table(columns)), rows.numbers
+    if not problems:
+        return Rows(table, numbers, rows.bad)
+    bad = [BadRow(int(numbers[place]), problem) for place, problem in problems.items()]
+    good = np.ones(len(numbers), dtype=bool)
+    good[list(problems)] = False
+    return Rows(table.filter(pa.array(good)), numbers[good], sorted([*rows.bad, *bad]))
 
 
-def _starts(data: bytes) -> Iterator[int]:
-    """Where each line that is not empty starts."""
-    return (match.start() for match in re.finditer(rb"[^\n]+", data))
+def _wrong_texts(column: pa.DictionaryArray, form: TextFormat, *, is_label: bool) -> np.ndarray:
+    """(n,) bool: values that can't be a category, or a class."""
+    values = column.dictionary
+    if not is_label:
+        wrong = pc.match_substring_regex(values, f"[\0{_NOT_ENCODED}]").to_numpy(zero_copy_only=False)
+    else:
+        wrong = np.array([_label_problem(text, form) is not None for text in values.to_pylist()], dtype=bool)
+    if not is_label and not wrong.any():
+        return np.zeros(len(column), dtype=bool)
+    codes = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+    return np.append(wrong, is_label)[codes]
 
 
-def complete_records(block: Block, delimiter: str, count: int) -> Iterator[bytes]:
-    """The records of a block that are valid UTF-8 and have `count` fields."""
-    for _, line, raw in numbered_lines(block, delimiter, multiline=True):
-        with suppress(UnicodeDecodeError):
-            raw.decode("utf-8")
-            fields = fields_of(line, delimiter, quotes=True)
-            if fields is not None and len(fields) == count:
-                yield raw
+def _label_problem(text: str, form: TextFormat) -> str | None:
+    if form.binary_label:
+        return None if text in ("0", "1") else f"the label is {_shown(text)}; it must be 0 or 1"
+    return label_problem(text)
 
 
-def fields_of(line: bytes, delimiter: str, *, quotes: bool) -> list[bytes] | None:
-    """The fields of one line. With `quotes`, a field may be quoted; None if a quote is misplaced."""
-    if not (quotes and b'"' in line):
-        return line.split(delimiter.encode())
-    match = record_pattern(delimiter).match(line)
-    if match is None or match.end() != len(line):
-        return None
-    fields, place, pattern = [], 0, re.compile(_FIELD % re.escape(delimiter.encode()))
-    while place <= len(line):
-        found = pattern.match(line, place)
-        assert found is not None  # as the whole record matched
-        fields.append(found[0][1:-1].replace(b'""', b'"') if found[0][:1] == b'"' else found[0])
-        place = found.end() + 1
-    return fields
+def _problem(column: pa.Array, place: int, form: TextFormat, name: str) -> str:
+    text = column[place].as_py() or ""
+    if name == form.label and _NOT_ENCODED not in text:
+        return _label_problem(text, form) or "the row has no label"
+    if _NOT_ENCODED in text:
+        return f"{_shown(text)} is {_not_encoded(form.encoding)}"
+    if name not in form.readings:
+        return f"{_shown(text)} holds a NUL byte"
+    return f"it holds {form.readings[name].words}, and {_shown(text)} can't be read as one"
 
 
-_FIELD = rb'(?:"(?:[^"]++|"")*+"|[^"%s\r\n]*+)'
+@contextmanager
+def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Iterator[csv.CSVStreamingReader]:
+    """Of the columns of the format, or of all if these aren't known. bad: gets the rows of other lengths."""
+
+    def skip(row: csv.InvalidRow) -> str:
+        problem = f"Expected {row.expected_columns} columns, got {row.actual_columns}: {shown(row.text, 60)}"
+        if form.label and not form.header and row.actual_columns == row.expected_columns - 1:
+            problem += f"; is its {form.label} missing? Rows without a label can't be used"
+        bad.append(BadRow(row.number, problem))
+        return "skip"
+
+    names = [name for name in form.columns if name not in form.ignored]
+    plain = {name for name, reading in form.readings.items() if isinstance(reading, Plain)}
+    category = pa.dictionary(pa.int32(), pa.string())
+    text: Any = io.BufferedReader(_Utf8(part, stream, form.encoding), BLOCK_BYTES)
+    with _cleaned(text, form) if form.cleaned else text as source:
+        yield csv.open_csv(
+            pa.PythonFile(source, mode="r"),
+            read_options=csv.ReadOptions(
+                column_names=None if form.header else form.columns or None,
+                autogenerate_column_names=not form.header and not form.columns,
+                skip_rows=0 if form.cleaned else form.skip_lines,
+                block_size=BLOCK_BYTES,
+            ),
+            parse_options=csv.ParseOptions(
+                delimiter=form.delimiter,
+                quote_char='"' if form.quotes else False,
+                newlines_in_values=form.quotes,
+                invalid_row_handler=skip,
+            ),
+            convert_options=csv.ConvertOptions(
+                column_types={name: pa.string() if name in plain else category for name in names},
+                null_values=list(form.missing),
+                strings_can_be_null=True,
+                include_columns=names,
+                check_utf8=False,
+            ),
+        )
 
 
-@cache
-def record_pattern(delimiter: str) -> re.Pattern[bytes]:
-    """A record whose quotes are where RFC 4180 has them, up to its line end or with it."""
-    mark = re.escape(delimiter.encode())
-    field = _FIELD % mark
-    return re.compile(rb"%s(?:%s%s)*+(?:\r?\n|\r?\Z)" % (field, mark, field))
+class _Utf8(io.RawIOBase):
+    """A text as UTF-8. What its encoding does not have becomes a character that no text has."""
+
+    def __init__(self, part: Part, stream: Any, encoding: str):
+        self._part, self._stream, self._encoding = part, stream, encoding
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._stream.read(len(buffer))
+            if self._decoder is None:
+                self._check(data)
+                self._decoder = codecs.getincrementaldecoder(self._encoding)("vflbench")
+            self._ready = memoryview(self._decoder.decode(data, final=not data).encode("utf-8", "vflbench"))
+            if not data:
+                break
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+    def _check(self, start: bytes) -> None:
+        if start.startswith(b"PAR1"):
+            raise self._part.error("it is a Parquet file; read it with dataset=parquet")
+        if self._encoding == "utf-8" and start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise self._part.error("it is UTF-16 text; say dataset.encoding=utf-16")
+        if self._encoding == "utf-8" and b"\0" in start[:4096].partition(b"\n")[0]:
+            problem = "row 1: it is no text; a table is expected, as CSV or Parquet (export an Excel workbook as CSV)"
+            raise self._part.error(problem)
 
 
-@cache
-def records_pattern(delimiter: str) -> re.Pattern[bytes]:
-    """Nothing but such records."""
-    return re.compile(rb"(?:%s)*+" % record_pattern(delimiter).pattern)
+codecs.register_error("vflbench", lambda error: (_NOT_ENCODED, error.end))
+
+
+def _cleaned(text: Any, form: TextFormat) -> Any:
+    """The text without its first lines, comments, and blanks around values; in a file that is gone when it is closed."""
+    rows = islice(io.TextIOWrapper(text, "utf-8", newline=""), form.skip_lines, None)
+    kept = (row for row in rows if not (form.comment and row.startswith(form.comment)))
+    kept = (row.strip(" \r\n") + "\n" for row in kept) if form.trim else kept
+    clean = io.TextIOWrapper(tempfile.TemporaryFile(), "utf-8", newline="")  # noqa: SIM115 (the reader closes it)
+    read = lines.reader(kept, delimiter=form.delimiter, skipinitialspace=form.trim)
+    write = lines.writer(clean, delimiter=form.delimiter)
+    write.writerows([value.strip(" \t") for value in row] if form.trim else row for row in read)
+    clean.seek(0)
+    return clean.detach()
+
+
+def _shown(text: str) -> str:
+    text = text.replace(_NOT_ENCODED, "\ufffd")
+    return shown(repr(text) if text.isprintable() else ascii(text), 80)
+
+
+def _not_encoded(encoding: str = "utf-8") -> str:
+    return f"not valid {encoding}; for Latin-1 or Windows-1252, say dataset.encoding=cp1252"
