@@ -165,7 +165,7 @@ CAPS = {
     "vflbench": 368,
     "vflbench/attacks": 5_291,
     "vflbench/cli": 2_396,
-    "vflbench/data": 4_956,
+    "vflbench/data": 4_088,
     "vflbench/defenses": 1_579,
     "vflbench/engines": 628,
     "vflbench/hosts": 1_461,

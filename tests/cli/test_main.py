@@ -144,7 +144,7 @@ def test_a_data_set_is_prepared_once_and_train_uses_it(tmp_path):
     before = prepared.stat().st_mtime_ns
     run = command("train", *data, "epochs=1", "model.width=8", "batch_size=100", cwd=tmp_path, **cache)
     assert run.returncode == 0, run.stderr
-    assert "bad rows left out: 1 (line 601: 1 fields where labelled Criteo data" in run.stdout
+    assert "bad rows left out: 1 (row 601: Expected 40 columns, got 1" in run.stdout
     assert list((tmp_path / "cache" / "prepared").iterdir()) == [prepared]
     assert prepared.stat().st_mtime_ns == before
     (folder,) = finished_folders(tmp_path)

@@ -51,7 +51,7 @@ def test_another_table_is_rejected(tmp_path):
         ("Class\n1\n", {}, "one column"),
         ("Class,a\n1,perhaps\n", {}, "row 2: column a"),
         ("Class,a\n1,inf\n", {}, "row 2: column a"),
-        ("Class,a\n1,1,1\n", {}, "3 fields"),
+        ("Class,a\n1,1,1\n", {}, "got 3"),
         ("Class,a\n1,1\n0,0\n", {"label": "b"}, "no such column"),
         ("Class,a\n1,1\n0,0\n", {"positive": 7}, "no row has this label"),
         ("Class,a\n1,1\n0,0\n", {"columns": 5}, "between 1 and 1"),

@@ -122,7 +122,7 @@ def test_an_error_names_the_line_the_column_and_the_value(tmp_path):
         ([criteo_line(0, {13: str(2**63)}), *GOOD], ["row 1", "column I13"]),
         (BAD_UTF8, ["row 21", "column C2", "utf-8"]),
         ([line.replace("\t", ",") for line in GOOD], ["row 1", "got 1"]),
-        (b"", ["empty"]),
+        (b"", ["Empty CSV"]),
         (b"\n\n\n", ["no rows"]),
     )
     for i, (lines, expected) in enumerate(cases):

@@ -138,8 +138,8 @@ class Csv(PartyFiles, FileDataset):
             )
             doubts.append(problem)
         ignored = {name for name in names if types.get(name) == "ignore" and name not in others}
-        unread = {self.id} & set(names) - {label} if not identified else set()
-        shown_as = described(readings, {name: shape.missing for name, shape in shapes.items()}, ignored, doubts)
+        unread = {name for name in names if name == self.id != label and not identified}
+        shown_as = described(readings, {name: shape.missing for name, shape in shapes.items()}, sorted(ignored), doubts)
         return replace(
             layout,
             name=f"the table of {len(names)} columns",

@@ -48,7 +48,7 @@ class Reading(Protocol):
 
 @dataclass(frozen=True)
 class Plain:
-    """Numbers as programs write them, such as -1.5e3 (or inf, which no table may hold); whole: integers alone, such as -12."""
+    """Numbers as programs write them, such as -1.5e3 (or inf, which no table may hold); whole: integers alone."""
 
     whole: bool = False
     parts: tuple[str, ...] = ("",)

@@ -289,7 +289,7 @@ class _Utf8(io.RawIOBase):
             raise self._part.error(problem)
 
 
-codecs.register_error("vflbench", lambda error: (_NOT_ENCODED, error.end))
+codecs.register_error("vflbench", lambda error: (_NOT_ENCODED, getattr(error, "end")))  # noqa: B009 (of all its kinds)
 
 
 def _cleaned(text: Any, form: TextFormat) -> Any:
