@@ -163,7 +163,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_973,
     "vflbench": 368,
-    "vflbench/attacks": 5_291,
+    "vflbench/attacks": 4_926,
     "vflbench/cli": 2_396,
     "vflbench/data": 4_088,
     "vflbench/defenses": 1_579,

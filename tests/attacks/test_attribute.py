@@ -1,4 +1,3 @@
-import copy
 import math
 
 import pytest
@@ -15,6 +14,7 @@ from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, KnownColumn, Labels, OwnColumns
 from vflbench.messages.threat import Seat
 from vflbench.numerics.auc import auc
+from vflbench.options import restore_state, state_of
 from vflbench.run.attackers import attribute_target
 
 N, K = 1500, 100
@@ -103,7 +103,7 @@ def test_an_interrupted_attack_goes_on_from_its_state(rng):
         show(attack, parts[0], h[parts[0]], y[parts[0]], values)
         asked(attack, values)
         show(attack, parts[1], h[parts[1]], y[parts[1]], values)
-    second.restore(copy.deepcopy(first.state()))
+    restore_state(second, state_of(first))
     for attack in (whole, second):
         show(attack, parts[2], h[parts[2]], y[parts[2]], values)
     assert asked(whole, values) == asked(second, values)

@@ -4,6 +4,7 @@ from attacks.views import gradients, positives, view_of
 from vflbench.attacks.averaging import Averaging
 from vflbench.messages.facts import Gradients
 from vflbench.numerics.auc import auc
+from vflbench.options import restore_state, state_of
 
 
 def show(attack, message, ids=None):
@@ -54,8 +55,8 @@ def test_state_puts_the_sums_back(rng):
     first, second = Averaging(base="norm"), Averaging(base="norm")
     message, ids = gradients(torch.randn(6, 3, generator=rng)), torch.arange(6)
     show(first, message)
-    state = first.state()
-    second.restore(state)
+    state = state_of(first)
+    restore_state(second, state)
     show(second, message)
     assert torch.allclose(answer(second, ids)["f1"], answer(first, ids)["f1"])
-    assert torch.equal(state["counts"]["f1"], torch.ones(6, 1))  # copies, not the file's tensors
+    assert torch.equal(state["_counts"]["f1"], torch.ones(6, 1))  # copies, not the file's tensors

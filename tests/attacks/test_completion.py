@@ -5,6 +5,7 @@ from attacks.views import view_of
 from vflbench.attacks.completion import Completion
 from vflbench.messages.facts import ClassShares, Gradients, Known, OwnModel
 from vflbench.numerics.auc import auc
+from vflbench.options import restore_state, state_of
 
 WIDE = 16
 
@@ -154,8 +155,42 @@ def test_state_goes_on_where_it_was_saved(rng):
     show(first, rows, g[0])
     asked(first, rows, rows[:50], y)
     show(first, rows[:150], g[1][:150])
-    second.restore(first.state())
+    restore_state(second, state_of(first))
     for attack in (first, second):
         show(attack, rows[150:], g[1][150:])
     scores = [asked(attack, rows, rows[:50], y).layers["f1"] for attack in (first, second)]
     assert torch.equal(*scores)
+
+
+def test_means_do_not_depend_on_how_an_epoch_was_cut_into_batches_and_count_what_was_met(rng):
+    ids, messages = torch.tensor([50, -7, 12, 3, 99]), torch.randn(3, 5, 2, generator=rng)
+    joined, whole = Completion(message="gradients"), Completion(message="gradients")
+    for message in messages[:2]:
+        for part in torch.randperm(5, generator=rng).split(2):
+            show(joined, ids[part], message[part])
+        show(whole, ids, message)
+        for rows in (joined, whole):
+            rows._end_epoch()
+    for ours, theirs in zip(joined._means(ids)["f1"], whole._means(ids)["f1"], strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-5)
+    mean, units, lengths = joined._means(ids)["f1"]
+    assert torch.allclose(mean, messages[:2].mean(dim=0), atol=1e-6)
+    assert torch.allclose(units, torch.nn.functional.normalize(messages[:2], dim=2).mean(dim=0), atol=1e-6)
+    assert lengths.shape == (5, 8)
+    show(joined, ids[:2], messages[2][:2])
+    joined._end_epoch()
+    mean = joined._means(ids)["f1"][0]
+    assert torch.allclose(mean[:2], messages[:, :2].mean(dim=0), atol=1e-6)
+    assert torch.allclose(mean[2:], messages[:2, 2:].mean(dim=0), atol=1e-6)
+
+
+def test_lengths_are_those_outside_the_first_singular_directions(rng):
+    g = torch.randn(40, 6, generator=rng) * torch.tensor([100.0, 10.0, 1.0, 1.0, 1.0, 1.0])
+    joined = Completion(message="gradients")
+    show(joined, torch.arange(40), g)
+    joined._end_epoch()
+    lengths = joined._means(torch.arange(40))["f1"][2]
+    directions = torch.linalg.svd(g, full_matrices=False).Vh
+    for column, rank in enumerate((0, 1, 2, 4)):
+        outside = (g - g @ directions[:rank].T @ directions[:rank]).norm(dim=1)
+        assert torch.allclose((lengths[:, column] / 2).exp() * g.abs().max(), outside, rtol=1e-2)

@@ -1,20 +1,16 @@
 """Alignment attack: noise along a gradient leaves its odd moments, and these tell the classes apart."""
 
-from typing import Any
+from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Attack, Scores
-from vflbench.attacks.leading import LeadingProjections, asked_about
-from vflbench.attacks.mixture import can_be_split, with_positives
-from vflbench.messages.facts import ClassShares, Gradients
-from vflbench.messages.threat import Threat, View
+from vflbench.attacks.mixture import LeadingProjections
+from vflbench.numerics.two_normals import TwoNormals
 from vflbench.options import options
 
 
 @options
-class Alignment(Attack):
+class Alignment(LeadingProjections):
     """Score each row by the log odds of its class in a mixture of two normal distributions. The third moment says which of
     the two is positive.
 
@@ -33,37 +29,9 @@ class Alignment(Attack):
     Source: ours.
     """
 
-    threat = Threat(knows={Gradients, ClassShares})
-
-    def __post_init__(self) -> None:
-        self._seen = LeadingProjections()
-        self._cubes: dict[str, float] = {}  # layer -> estimate of the sum of signed a^3
-
-    def observe(self, view: View) -> None:
-        self._seen.add(view.ids, view[Gradients].layers)
-
-    def epoch(self, view: View) -> Scores | None:
-        ids, projections = self._seen.take()
-        asked = asked_about(ids, view.ids)
-        if not bool(asked.any()):
-            return None
-        prior = view[ClassShares].positive
-        return Scores(ids[asked], {layer: self._odds(layer, z, prior)[asked] for layer, z in projections.items()})
-
-    def _odds(self, layer: str, z: Tensor, prior: float) -> Tensor:
-        if not can_be_split(z, prior):
-            return torch.zeros_like(z)
-        self._cubes[layer] = self._cubes.get(layer, 0.0) + sum_of_signed_cubes(z)
-        is_above = (self._cubes[layer] >= 0) == (prior <= 0.5)
-        odds = with_positives(z, prior, is_above).log_ratio(z[None])[0]
-        return odds if is_above else -odds
-
-    def state(self) -> dict[str, Any]:
-        return {"seen": self._seen.state(), "cubes": dict(self._cubes)}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._seen.restore(state["seen"])
-        self._cubes = dict(state["cubes"])
+    def evidence(self, z: Tensor, prior: float, ends: Mapping[bool, TwoNormals]) -> float:
+        """The sum of signed a^3, as it is where positives are the rarer class."""
+        return sum_of_signed_cubes(z) * (1 if prior <= 0.5 else -1)
 
 
 def sum_of_signed_cubes(z: Tensor) -> float:

@@ -1,9 +1,7 @@
 """Attribute inference: a column of another party from its embeddings, and from a few rows of which it is known."""
 
 import math
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -53,14 +51,7 @@ class Attribute(Attack):
         self.follows = self.rows
         self._met: list[tuple[Tensor, dict[str, Tensor]]] = []  # of this epoch: ids, and embeddings
         self._kept: dict[str, Tensor] = {}
-
-    @cached_property
-    def _ids(self) -> Tensor:
-        return torch.empty(0, dtype=torch.int64)
-
-    @cached_property
-    def _times(self) -> Tensor:
-        return torch.empty(0, 1)
+        self._ids, self._times = torch.empty(0, dtype=torch.int64), torch.empty(0, 1)
 
     @property
     def threat(self) -> Threat:
@@ -114,12 +105,3 @@ class Attribute(Attack):
                 total = empty.index_copy(0, old, self._kept[mean]) if mean in self._kept else empty
                 kept[mean] = total.index_add(0, new, values)
         self._ids, self._times, self._kept, self._met = both, times, kept, []
-
-    def state(self) -> dict[str, Any]:
-        met = [[ids, dict(held)] for ids, held in self._met]
-        return {"ids": self._ids, "times": self._times, "kept": dict(self._kept), "met": met}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._ids, self._times = state["ids"].clone(), state["times"].clone()
-        self._kept = {name: kept.clone() for name, kept in state["kept"].items()}
-        self._met = [(ids.clone(), {name: h.clone() for name, h in held.items()}) for ids, held in state["met"]]

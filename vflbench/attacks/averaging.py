@@ -1,7 +1,6 @@
 """Averaging attack: noise that is drawn afresh in each epoch averages out."""
 
-from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,18 +41,17 @@ class Averaging(Attack):
 
     def __post_init__(self) -> None:
         self.follows = self.rows
-        self._base = Norm() if self.base == "norm" else _HINTED[self.base](k=self.k)
         self._counts: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
-
-    @cached_property
-    def _ids(self) -> Tensor:
-        """Sorted."""
-        return torch.empty(0, dtype=torch.int64)
+        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
 
     @property
     def threat(self) -> Threat:
-        return self._base.threat
+        return self._scorer.threat
+
+    @property
+    def _scorer(self) -> Attack:
+        return Norm() if self.base == "norm" else _HINTED[self.base](k=self.k)
 
     def observe(self, view: View) -> None:
         self._make_room(view.ids)
@@ -68,7 +66,7 @@ class Averaging(Attack):
     def epoch(self, view: View) -> Answers:
         places = torch.searchsorted(self._ids, view.ids.cpu())
         means = {layer: total[places] / self._counts[layer][places].clamp_min(1) for layer, total in self._sums.items()}
-        return self._base.batch(view.passed_on(self.threat, Gradients(means)))  # on the CPU, wherever training runs
+        return self._scorer.batch(view.passed_on(self.threat, Gradients(means)))  # on the CPU, wherever training runs
 
     def _make_room(self, ids: Tensor) -> None:
         """Insert rows that are new."""
@@ -80,12 +78,3 @@ class Averaging(Attack):
             for layer, old in values.items():
                 values[layer] = torch.zeros(len(both), old.shape[1]).index_copy_(0, kept, old)
         self._ids = both
-
-    def state(self) -> dict[str, Any]:
-        return {"ids": self._ids, "sums": dict(self._sums), "counts": dict(self._counts)}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._ids = state["ids"].clone()
-        for current, saved in ((self._sums, state["sums"]), (self._counts, state["counts"])):
-            current.clear()
-            current.update({layer: values.clone() for layer, values in saved.items()})

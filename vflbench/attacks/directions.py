@@ -1,18 +1,18 @@
 """Directions attack: the directions in which the rows of the run vary, and the one that the gradients point out."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
+from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
-from vflbench.attacks.logit_directions import LogitDirections
 from vflbench.attacks.spectral import point_to_positives
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.eigen import leading_components
-from vflbench.numerics.logit_direction import without_loudness
+from vflbench.numerics.logit_direction import gradient_moments, logit_direction, without_loudness
 from vflbench.options import Rank, options
 
 
@@ -50,7 +50,7 @@ class Directions(Attack):
     components: Rank = 8
 
     def __post_init__(self) -> None:
-        self._rising = LogitDirections()
+        self._moments: dict[str, list[Tensor]] = {}
 
     @property
     def threat(self) -> Threat:
@@ -59,7 +59,7 @@ class Directions(Attack):
     def observe(self, view: View) -> None:
         """Add its gradients to what those of other batches say."""
         if self.component == "auto":
-            self._rising.add(view[Gradients].layers)
+            add_moments(self._moments, view[Gradients].layers)
 
     def epoch(self, view: View) -> Scores:
         prior, scores, candidates = view[ClassShares].positive, {}, {}
@@ -70,15 +70,19 @@ class Directions(Attack):
             candidates[layer] = centred @ vectors[:, : min(self.components, h.shape[1])].to(h)
             if self.component != "auto":
                 scores[layer] = point_to_positives(centred @ vectors[:, self.component - 1].to(h), prior)
-            elif (u := self._rising.of(layer, prior)) is not None:
+            elif layer in self._moments:
+                u = logit_direction(*self._moments[layer], prior)
                 u = without_loudness(u.to(vectors), spreads[:2], vectors[:, :2]) if self.whiten else u
                 scores[layer] = centred @ u.to(h)
                 candidates[layer] = torch.cat([scores[layer][:, None], candidates[layer]], dim=1)
-        self._rising.clear()
+        self._moments = {}
         return Scores(view.ids, scores, Kind.EMBEDDING, candidates)
 
-    def state(self) -> dict[str, Any]:
-        return self._rising.state()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._rising.restore(state)
+def add_moments(kept: dict[str, list[Tensor]], layers: Mapping[str, Tensor]) -> None:
+    """Add the moments of one batch of gradients (`numerics.logit_direction`) to those of others: of each layer a (d, d) and
+    a (d,) tensor, on the CPU. layers: layer -> (n, d).
+    """
+    for layer, g in layers.items():
+        moments = [moment.cpu() for moment in gradient_moments(g)]
+        kept[layer] = [a + b for a, b in zip(kept[layer], moments, strict=True)] if layer in kept else moments

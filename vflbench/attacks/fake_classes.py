@@ -1,7 +1,6 @@
 """Attack on fake classes: gradients of one fake class point one way, and embeddings tell whose fake class it is."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -79,20 +78,6 @@ class FakeClasses(Attack):
             scores[layer] = by_class(torch.cat(found), means, centres, positive)[rows]
         self.__post_init__()
         return Scores(view.ids[met.to(view.ids.device)], scores)
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "ids": list(self._ids),
-            "clusters": dict(self._clusters),
-            "means": dict(self._means),
-            "centres": dict(self._centres),
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._ids = [ids.clone() for ids in state["ids"]]
-        for name in ("clusters", "means", "centres"):
-            kept = {layer: [values.clone() for values in batches] for layer, batches in state[name].items()}
-            setattr(self, f"_{name}", kept)
 
 
 def by_class(cluster: Tensor, means: Tensor, centres: Tensor, positive: float) -> Tensor:

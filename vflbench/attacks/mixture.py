@@ -1,31 +1,107 @@
 """Mixture attack: two classes with known shares, along the direction in which the messages of an epoch vary most."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
-from vflbench.attacks.leading import LeadingProjections, asked_about
-from vflbench.messages.facts import ClassShares
+from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
+from vflbench.numerics.eigen import top_eigenvectors
 from vflbench.numerics.two_normals import TwoNormals, fit_two_normals
 from vflbench.options import options
 
+_MEMORY = 0.5  # weight of the last batch's directions beside this one's
 _ROWS = 20_000  # spread evenly, to which the two distributions are fitted
 _ITERATIONS = 60
 
 
+class LeadingProjections(Attack):
+    """Rows of the audited batches of an epoch, projected on the leading direction of their batch, layer by layer, and then
+    split into two normal distributions with the classes' shares.
+
+        z_i = <x_i, v> / rms_j |x_j|,   v: top eigenvector of S,   S <- X^T X / sum_j |x_j|^2 + S / 2
+
+    S joins a batch with those before it, each with half the weight of the next: noise that is drawn afresh averages out,
+    and a direction that turns as the network learns is followed. The sign of v is the one that turned less from the last
+    batch, so that z keeps its meaning through the run; which sign it has is unknown. Memory: one number a row and layer, and
+    S, (d, d).
+    """
+
+    threat = Threat(knows={Gradients, ClassShares})
+
+    def __post_init__(self) -> None:
+        self._ids: list[Tensor] = []
+        self._projections: dict[str, list[Tensor]] = {}
+        self._scatters: dict[str, Tensor] = {}
+        self._directions: dict[str, Tensor] = {}
+        self._evidence: dict[str, float] = {}  # layer -> for positives at the upper end, from all epochs so far
+
+    def messages(self, view: View) -> Mapping[str, Tensor]:
+        """Layer -> x (n, d)."""
+        return view[Gradients].layers
+
+    def evidence(self, z: Tensor, prior: float, ends: Mapping[bool, TwoNormals]) -> float:
+        """For positives at the upper end of z (n,). ends: the likeliest mixture with them there, and at the lower end."""
+        raise NotImplementedError
+
+    def observe(self, view: View) -> None:
+        self._ids.append(view.ids.cpu())
+        for layer, x in self.messages(view).items():
+            self._projections.setdefault(layer, []).append(self._project(layer, x).cpu())
+
+    def _project(self, layer: str, x: Tensor) -> Tensor:
+        """(n,) float64; zeros where the layer has none."""
+        scaled = x.double() / x.abs().max().double().clamp_min(torch.finfo(torch.float64).tiny)
+        length = scaled.square().sum(dim=1).mean().sqrt()
+        if not float(length) > 0:
+            return scaled.sum(dim=1)
+        scaled = scaled / length
+        scatter = scaled.T @ scaled / len(scaled)
+        if layer in self._scatters:
+            scatter += _MEMORY * self._scatters[layer].to(scatter)
+        direction = top_eigenvectors(scatter[None])[0]
+        if layer in self._directions and float(direction @ self._directions[layer].to(direction)) < 0:
+            direction = -direction
+        self._scatters[layer], self._directions[layer] = scatter, direction
+        return scaled @ direction
+
+    def epoch(self, view: View) -> Scores | None:
+        """The log odds of the rows of this epoch that the view asks about, each where it was met last."""
+        ids, projections = torch.cat([view.ids[:0].cpu(), *self._ids]), self._projections
+        self._ids, self._projections = [], {}
+        order = ids.sort(stable=True).indices
+        is_last = torch.ones_like(ids, dtype=torch.bool)
+        is_last[order[:-1]] = ids[order[1:]] != ids[order[:-1]]
+        asked, prior = is_last & torch.isin(ids, view.ids.cpu()), view[ClassShares].positive
+        scores = {layer: self._odds(layer, torch.cat(parts), prior)[asked] for layer, parts in projections.items()}
+        return Scores(ids[asked], scores) if bool(asked.any()) else None
+
+    def _odds(self, layer: str, z: Tensor, prior: float) -> Tensor:
+        """(n,) log odds of positives. z: (n,) float64; prior: the share of positives."""
+        if len(z) < 2 or not 0 < prior < 1:
+            return torch.zeros_like(z)
+        looked_at = z[torch.linspace(0, len(z) - 1, min(len(z), _ROWS)).long()][None]
+        shares = {True: prior, False: 1 - prior}  # of the upper distribution
+        ends = {above: fit_two_normals(looked_at, share, _ITERATIONS) for above, share in shares.items()}
+        self._evidence[layer] = self._evidence.get(layer, 0.0) + self.evidence(z, prior, ends)
+        above = self._evidence[layer] >= 0
+        odds = ends[above].log_ratio(z[None])[0]
+        return odds if above else -odds
+
+
 @options
-class Mixture(Attack):
+class Mixture(LeadingProjections):
     """Score each row by the log odds of its class in a mixture of two normal distributions with the classes' shares.
 
         s_i = log p N(z_i; m1, v1) - log (1 - p) N(z_i; m0, v0),   z_i = <x_i, v>, v: the leading direction of its batch
 
     p: the share of positives. Means and variances are the most likely ones (expectation-maximisation with p fixed), for all
-    audited rows of an epoch at once (`attacks.leading`). It starts once from positives at each end of z. The log likelihood
-    of the two results, added up over all epochs so far, says at which end they are. For p = 1/2 both are equal, and the end
-    is a guess.
+    audited rows of an epoch at once (`LeadingProjections`). It starts once from positives at each end of z. The log
+    likelihood of the two results, added up over all epochs so far, says at which end they are. For p = 1/2 both are equal,
+    and the end is a guess.
 
     It is the adaptive attack on isotropic noise (gaussian): this noise averages out of v, and only its part along v remains
     in z. Under max_norm, `alignment` finds the end of the positives more reliably.
@@ -38,59 +114,14 @@ class Mixture(Attack):
 
     message: Literal["gradients", "embeddings"] = "gradients"
 
-    def __post_init__(self) -> None:
-        self._seen = LeadingProjections()
-        self._evidence: dict[str, float] = {}  # layer -> log likelihood of positives at the upper end less at the lower one
-
     @property
     def threat(self) -> Threat:
         return message_threat(self.message, ClassShares)
 
-    def observe(self, view: View) -> None:
+    def messages(self, view: View) -> Mapping[str, Tensor]:
         layers = view[MESSAGE_FACTS[self.message]].layers
-        if self.message == "embeddings":
-            layers = {layer: x - x.mean(dim=0) for layer, x in layers.items()}
-        self._seen.add(view.ids, layers)
+        return {layer: x - x.mean(dim=0) for layer, x in layers.items()} if self.message == "embeddings" else layers
 
-    def epoch(self, view: View) -> Scores | None:
-        ids, places = self.places(view)
-        return Scores(ids, {layer: odds for layer, (_, odds) in places.items()}) if len(ids) else None
-
-    def places(self, view: View) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
-        """ids (n,) of the rows of this epoch that the view asks about; layer -> z and the log odds of positives, (n,) each.
-
-        Both rise towards positives: z is -z where these are at the lower end.
-        """
-        ids, projections = self._seen.take()
-        asked = asked_about(ids, view.ids)
-        prior = view[ClassShares].positive
-        places = {layer: self._place(layer, z, prior) for layer, z in projections.items()}
-        return ids[asked], {layer: (z[asked], odds[asked]) for layer, (z, odds) in places.items()}
-
-    def _place(self, layer: str, z: Tensor, prior: float) -> tuple[Tensor, Tensor]:
-        if not can_be_split(z, prior):
-            return z, torch.zeros_like(z)
-        ends = {is_above: with_positives(z, prior, is_above) for is_above in (True, False)}
-        gain = float(ends[True].gain - ends[False].gain)
-        self._evidence[layer] = self._evidence.get(layer, 0.0) + len(z) * gain
-        is_above = self._evidence[layer] >= 0
-        sign = 1 if is_above else -1
-        return sign * z, sign * ends[is_above].log_ratio(z[None])[0]
-
-    def state(self) -> dict[str, Any]:
-        return {"seen": self._seen.state(), "evidence": dict(self._evidence)}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._seen.restore(state["seen"])
-        self._evidence = dict(state["evidence"])
-
-
-def can_be_split(z: Tensor, prior: float) -> bool:
-    """Whether there can be two classes. z: (n,); prior: the share of positives."""
-    return len(z) > 1 and 0 < prior < 1
-
-
-def with_positives(z: Tensor, prior: float, is_above: bool) -> TwoNormals:
-    """The likeliest mixture with positives at the upper end of z, or at the lower one. z: (n,) float64."""
-    looked_at = z[torch.linspace(0, len(z) - 1, min(len(z), _ROWS)).long()]
-    return fit_two_normals(looked_at[None], prior if is_above else 1 - prior, _ITERATIONS)
+    def evidence(self, z: Tensor, prior: float, ends: Mapping[bool, TwoNormals]) -> float:
+        """Log likelihood, in nats."""
+        return len(z) * float(ends[True].gain - ends[False].gain)

@@ -1,8 +1,6 @@
 """Posterior attack: the noise that makes residuals likeliest, and the odds of the label under it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -74,27 +72,12 @@ class Posterior(Attack):
     def __post_init__(self) -> None:
         self.follows = self.rows
         self._met: list[tuple[Tensor, Tensor]] = []  # ids, and gradients at the cut, of this epoch
-        self._passed: list[Residuals] = []  # of epochs since the last answer
+        self._passed: list[list[Any]] = []  # `Residuals` of epochs since the last answer
         self._layer, self._epoch = "", 0
-
-    @cached_property
-    def _direction(self) -> Tensor:
-        return torch.empty(0, dtype=torch.float64)
-
-    @cached_property
-    def _evidence(self) -> Tensor:
-        """Log likelihood, in nats."""
-        return torch.zeros(len(_HYPOTHESES), dtype=torch.float64)
-
-    @cached_property
-    def _ids(self) -> Tensor:
-        """Sorted; rows that any ratio is about."""
-        return torch.empty(0, dtype=torch.int64)
-
-    @cached_property
-    def _ratios(self) -> Tensor:
-        """Added up over the epochs."""
-        return torch.empty(len(_HYPOTHESES), 0, dtype=torch.float64)
+        self._direction = torch.empty(0, dtype=torch.float64)
+        self._evidence = torch.zeros(len(_HYPOTHESES), dtype=torch.float64)  # log likelihood, in nats
+        self._ids = torch.empty(0, dtype=torch.int64)  # sorted; rows that any ratio is about
+        self._ratios = torch.empty(len(_HYPOTHESES), 0, dtype=torch.float64)  # added up over the epochs
 
     def observe(self, view: View) -> None:
         layers = [layer for layer in view[Gradients].layers if layer != WIDE]
@@ -109,7 +92,8 @@ class Posterior(Attack):
 
     def epoch(self, view: View) -> Answers:
         self._end_epoch()
-        passed, self._passed, prior = self._passed[::-1], [], view[ClassShares].positive
+        passed, prior = [Residuals(*one) for one in self._passed[::-1]], view[ClassShares].positive
+        self._passed = []
         if not passed or len(passed[0].ids) < _LEAST_ROWS or not 0 < prior < 1:
             return None
         asked = view.ids.cpu()[torch.isin(view.ids.cpu(), torch.cat([one.ids for one in passed] + [self._ids]))]
@@ -147,7 +131,7 @@ class Posterior(Attack):
         z = g @ u
         z = z / z.square().mean().sqrt().clamp_min(1e-300)
         first = torch.cat([torch.ones(1, dtype=torch.bool), ids[1:] != ids[:-1]])
-        self._passed.append(Residuals(ids[first], z[order][first], u, most))
+        self._passed.append([ids[first], z[order][first], u, most])
 
     def _learn(self, which: int, residuals: Residuals, ids: Tensor, t: Tensor, prior: float) -> NoisyResiduals:
         """Fit a hypothesis to the rows with these sorted ids, and add its evidence and what it reads of them.
@@ -170,18 +154,3 @@ class Posterior(Attack):
         self._evidence[which] += likelihood.sum()
         self._ratios[which, torch.searchsorted(self._ids, ids[is_met])] += ratio
         return model
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "met": [list(pair) for pair in self._met],
-            "passed": [[one.ids, one.z, one.direction, one.most] for one in self._passed],
-            "layer": self._layer,
-            "epoch": self._epoch,
-            "joined": [self._direction, self._evidence, self._ids, self._ratios],
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._met = [(ids.clone(), g.clone()) for ids, g in state["met"]]
-        self._passed = [Residuals(ids.clone(), z.clone(), u.clone(), most) for ids, z, u, most in state["passed"]]
-        self._layer, self._epoch = state["layer"], state["epoch"]
-        self._direction, self._evidence, self._ids, self._ratios = (values.clone() for values in state["joined"])

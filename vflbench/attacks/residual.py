@@ -1,17 +1,15 @@
 """Residual attack: the label is what the model predicts, less the residual that the gradient carries."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
-from vflbench.attacks.logit_directions import LogitDirections
+from vflbench.attacks.directions import add_moments
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.eigen import top_eigenvectors
+from vflbench.numerics.logit_direction import logit_direction
 from vflbench.options import options
 
 
@@ -37,13 +35,13 @@ class Residual(Attack):
     threat = Threat(knows={OwnModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
-        self._rising = LogitDirections()
+        self._moments: dict[str, list[Tensor]] = {}
         self._ids: list[Tensor] = []
         self._along: dict[str, list[tuple[Tensor, Tensor]]] = {}  # layer -> (v, c) of each batch
 
     def observe(self, view: View) -> None:
         layers = view[Gradients].layers
-        self._rising.add(layers)
+        add_moments(self._moments, layers)
         self._ids.append(view.ids.cpu())
         for layer, g in layers.items():
             v, c = _along_top(g)
@@ -57,27 +55,14 @@ class Residual(Attack):
         met = ids[places] == view.ids.cpu()
         rows, prior, scores = order[places[met]], view[ClassShares].positive, {}
         for layer, h in view[OwnModel].embed(view.ids[met.to(view.ids.device)]).items():
-            u = self._rising.of(layer, prior)
-            if u is None or not len(h):
+            if layer not in self._moments or not len(h):
                 continue
+            u = logit_direction(*self._moments[layer], prior)
             logit = rising_projection(h.double().cpu(), u)
             residual = torch.cat([c if float(v @ u) >= 0 else -c for v, c in self._along[layer]])[rows]
             scores[layer] = _standard(logit) - _standard(residual)
-        self._forget()
+        self.__post_init__()
         return Scores(view.ids[met.to(view.ids.device)], scores)
-
-    def _forget(self) -> None:
-        self._rising.clear()
-        self._ids, self._along = [], {}
-
-    def state(self) -> dict[str, Any]:
-        along = {layer: [list(pair) for pair in pairs] for layer, pairs in self._along.items()}
-        return {"rising": self._rising.state(), "ids": list(self._ids), "along": along}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._rising.restore(state["rising"])
-        self._ids = [ids.clone() for ids in state["ids"]]
-        self._along = {layer: [(v.clone(), c.clone()) for v, c in pairs] for layer, pairs in state["along"].items()}
 
 
 def _along_top(g: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,5 @@
 """Residual-sum attack: what the residuals of all epochs tell about a row, added up, and what its embedding says."""
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -51,19 +47,8 @@ class ResidualSum(Attack):
         self._met: list[list[Tensor]] = []  # of this epoch, by round: ids (b,), gradients (b, d), embeddings (b, d)
         self._epochs, self._epoch = 0, 0  # that are over; under way
         self._layer = ""
-
-    @cached_property
-    def _ids(self) -> Tensor:
-        """Sorted."""
-        return torch.empty(0, dtype=torch.int64)
-
-    @cached_property
-    def _sums(self) -> Tensor:
-        return torch.empty(0, dtype=torch.float64)
-
-    @cached_property
-    def _direction(self) -> Tensor:
-        return torch.empty(0, dtype=torch.float64)
+        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
+        self._sums = self._direction = torch.empty(0, dtype=torch.float64)
 
     def observe(self, view: View) -> None:
         layers = [layer for layer in view[Gradients].layers if layer != WIDE and layer in view[Embeddings].layers]
@@ -105,20 +90,6 @@ class ResidualSum(Attack):
         sums[torch.searchsorted(both, self._ids)] = self._sums
         sums.index_add_(0, torch.searchsorted(both, ids), in_usual_units(g @ u, (h - h.mean(dim=0)) @ u))
         self._ids, self._sums = both, sums
-
-    def state(self) -> dict[str, Any]:
-        joined = [self._ids, self._sums, self._direction]
-        return {
-            "met": [list(met) for met in self._met],
-            "joined": joined,
-            "epochs": [self._epochs, self._epoch],
-            "layer": self._layer,
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._met = [[values.clone() for values in met] for met in state["met"]]
-        self._ids, self._sums, self._direction = (values.clone() for values in state["joined"])
-        (self._epochs, self._epoch), self._layer = state["epochs"], state["layer"]
 
 
 def in_usual_units(z: Tensor, t: Tensor) -> Tensor:

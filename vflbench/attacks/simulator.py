@@ -1,24 +1,36 @@
 """Simulator attack: features decoded by a network that learned from a bottom model of the attacker's own."""
 
+from __future__ import annotations
+
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.simulator_alignment import Memory, aligned, cells, class_means
-from vflbench.attacks.simulator_networks import Coding, Convolutional, Dense, Learner, Mimic, PlainBottom, joined, train
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.facts import Embeddings, Labels, OwnColumns, OwnTop
-from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures
+from vflbench.messages.peer_facts import Architecture, Auxiliary, PeerArchitectures
 from vflbench.messages.threat import Seat, Threat, View
-from vflbench.numerics.unpaired import Grid
+from vflbench.models.layers import convolution, linear
+from vflbench.numerics.optim import AdamSteps
+from vflbench.numerics.pixels import area_of
+from vflbench.numerics.unpaired import Grid, by_matching, by_moments
 from vflbench.options import Rate, Rows, Steps, Weight, Width, options
 
-_Saved = dict[str, Any]
+_LEAK = 0.2  # of the ReLUs of decoders and judges
+_ROUNDS_OF_MATCHING, _ROUNDS_OF_MOMENTS = 9, 3
+_ROWS_OF_A_CLASS = 8  # on average, from which on rows are aligned
+
+ByParty = Mapping[str, Tensor]
+"""Party -> (n, d) embeddings, or columns as vectors."""
 
 
 @options
@@ -75,10 +87,10 @@ class Simulator(Attack):
     memory: Rows = 4000
 
     def __post_init__(self) -> None:
-        self._memory = Memory(self.memory)
+        self._memory: list[tuple[ByParty, Tensor]] = []  # the batches received last: embeddings and classes
         self._mimics: dict[str, Mimic] = {}
         self._grids: dict[str, Grid] = {}
-        self._saved: _Saved = {}
+        self._saved: dict[str, Any] = {}
 
     @property
     def threat(self) -> Threat:
@@ -89,21 +101,57 @@ class Simulator(Attack):
     def aligns(self) -> bool:
         return self.adversarial if self.align == "auto" else self.align
 
-    def batch(self, view: View) -> RebuiltRows:
-        received, classes, n = view[Embeddings].received, view[Labels].classes, self.rows
-        h = {party: joined(layers, layers) for party, layers in received.items()}
-        vectors = {party: mimic.decode(h[party][:n], classes[:n]) for party, mimic in self._mimics.items()}
+    def observe(self, view: View) -> None:
+        """Take steps with this batch."""
+        received, classes = view[Embeddings].received, view[Labels].classes
+        columns, labels = self._auxiliary(view)
+        if not self._mimics:
+            self._begin(received, columns, view)
         if self.aligns:
-            vectors = self._aligned({party: values[:n] for party, values in h.items()}, classes[:n], view)
+            self._memory.append(({party: joined(layers) for party, layers in received.items()}, classes))
+            while sum(len(of_batch) for _, of_batch in self._memory[1:]) >= self.memory:
+                self._memory.pop(0)
+        for _ in range(self.steps):
+            drawn = torch.randint(len(labels), (len(classes),), generator=view.rng, device=labels.device)
+            rows = {party: one.rows(drawn) for party, one in columns.items()}
+            logits = partial(view[OwnTop].logits, columns=rows.get(view.party, _no_columns(len(drawn))))
+            with torch.enable_grad():
+                weights = (self.embedding_weight, self.row_weight) if self.adversarial else None
+                train(self._mimics, received, classes, rows, labels[drawn], logits, weights)
+
+    def batch(self, view: View) -> RebuiltRows:
+        received, n = view[Embeddings].received, self.rows
+        classes, h = view[Labels].classes[:n], {party: joined(layers)[:n] for party, layers in received.items()}
+        if self.aligns:
+            vectors = self._aligned(h, classes, view)
+        else:
+            vectors = {party: mimic.decode(h[party], classes) for party, mimic in self._mimics.items()}
         features = {party: self._mimics[party].coding.columns(values) for party, values in vectors.items()}
         return RebuiltRows(view.ids[:n], next(iter(next(iter(received.values())))), features)
 
-    def _aligned(self, h: Mapping[str, Tensor], classes: Tensor, view: View) -> dict[str, Tensor]:
+    def _aligned(self, h: ByParty, classes: Tensor, view: View) -> ByParty:
+        """Columns as vectors by a map that is fitted to embeddings and auxiliary rows that are not paired; at too few of
+        them, the mean of the row's class.
+
+        Where every party's embedding has cells, by moments of the newer half (`numerics.unpaired.by_moments`), else by
+        matching all parties together (`numerics.unpaired.by_matching`).
+        """
         columns, labels = self._auxiliary(view)
         rows = {party: mimic.coding.vectors(columns[party]) for party, mimic in self._mimics.items()}
-        start = {party: mimic.decode(self._memory.of(party), self._memory.classes) for party, mimic in self._mimics.items()}
-        decode = aligned(self._memory, rows, labels, self._grids, [start], view.rng)
-        return class_means(rows, labels, classes) if decode is None else decode(h)
+        met = torch.cat([of_batch for _, of_batch in self._memory])
+        if len(met) < _ROWS_OF_A_CLASS * len(labels.unique()):
+            return class_means(rows, labels, classes)
+        seen = {party: torch.cat([of_batch[party] for of_batch, _ in self._memory]) for party in rows}
+        if self._grids.keys() == rows.keys():
+            newer = slice(-max(1, min(len(met), self.memory // 2)), None)
+            parts = [seen[party][newer] for party in rows], [self._grids[party] for party in rows], met[newer]
+            maps = by_moments(*parts, list(rows.values()), labels, view.rng, rounds=_ROUNDS_OF_MOMENTS)
+            return {party: fit(h[party]) for party, fit in zip(rows, maps, strict=True)}
+        start = joined({party: mimic.decode(seen[party], met) for party, mimic in self._mimics.items()})
+        parts = joined(seen), met, joined(rows), labels, view.rng
+        fit = by_matching(*parts, rounds=_ROUNDS_OF_MATCHING, starts=[start])
+        widths = [values.shape[1] for values in rows.values()]
+        return dict(zip(rows, fit(joined(h, rows)).split(widths, dim=1), strict=True))
 
     def _auxiliary(self, view: View) -> tuple[dict[str, OwnColumns], Tensor]:
         """Columns by party, and classes (m,)."""
@@ -111,85 +159,300 @@ class Simulator(Attack):
         columns = {p: OwnColumns(rows.numeric[:m], rows.categorical[:m]) for p, rows in fact.columns.items()}
         return columns, fact.labels[:m]
 
-    def observe(self, view: View) -> None:
-        """Take steps with this batch."""
-        received, classes = dict(view[Embeddings].received), view[Labels].classes
-        columns, labels = self._auxiliary(view)
-        if not self._mimics:
-            self._begin(received, columns, view)
-        if self.aligns:
-            self._memory.add({party: joined(layers, layers) for party, layers in received.items()}, classes)
-        top = view[OwnTop]
-        for _ in range(self.steps):
-            drawn = torch.randint(len(labels), (len(classes),), generator=view.rng, device=labels.device)
-            rows = {party: one.rows(drawn) for party, one in columns.items()}
-            own = rows.get(view.party, _no_columns(len(drawn)))
-
-            def logits(embeddings: Mapping[str, Layers], own: OwnColumns = own) -> Tensor:
-                return top.logits(embeddings, own)
-
-            with torch.enable_grad():
-                weights = (self.embedding_weight, self.row_weight)
-                train(self._mimics, received, classes, rows, labels[drawn], logits, weights)
-
     def _begin(self, received: Mapping[str, Layers], columns: Mapping[str, OwnColumns], view: View) -> None:
         """Make the networks; after a resume with the weights that they had."""
         drawn = view.rng if not self._saved else torch.Generator(view.rng.device)
         first = {party: {layer: h[:1] for layer, h in layers.items()} for party, layers in received.items()}
-        own = (
-            columns[view.party].rows(torch.zeros(1, dtype=torch.int64, device=view.ids.device))
-            if view.party in columns
-            else _no_columns(1)
-        )
+        index = torch.zeros(1, dtype=torch.int64, device=view.ids.device)
+        own = columns[view.party].rows(index) if view.party in columns else _no_columns(1)
         outputs = view[OwnTop].logits(first, own).shape[1]
         for party, layers in received.items():
             self._mimics[party] = self._mimic(party, layers, columns[party], max(outputs, 2), view, drawn)
         for party, states in self._saved.items():
             for name, learner in self._mimics[party].learners.items():
-                learner.restore(states[name])
+                learner.network.load_state_dict(states[name]["network"])
+                learner.optimizer.load_state_dict(states[name]["optimizer"])
         self._saved = {}
 
     def _mimic(self, party: str, sent: Layers, columns: OwnColumns, classes: int, view: View, rng: torch.Generator) -> Mimic:
         coding = Coding(columns.numeric.shape[1], tuple(int(ids.max()) + 1 for ids in columns.categorical.T))
-        inputs, width = sum(h.shape[1] for h in sent.values()), self.width
+        inputs, width, known = sum(h.shape[1] for h in sent.values()), self.width, classes if self.adversarial else 0
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
         draws = torch.Generator().manual_seed(seed)  # weights are drawn on the CPU
+        grid = None
         if self.knows_architecture:
             architecture = view[PeerArchitectures].peers[party]
             bottom = architecture.build(rng)
             grid = cells(architecture, bottom, inputs)
-            if grid is not None:
-                self._grids[party] = grid
         else:
-            bottom, grid = PlainBottom(coding, sent, width, draws), None
-        known = classes if self.adversarial else 0
+            bottom = PlainBottom(coding, sent, width, draws)
         if grid is None:
             decoder: Dense | Convolutional = Dense(inputs, coding.width, known, width, draws)
         else:
+            self._grids[party] = grid
             decoder = Convolutional(grid, known, max(1, width // 4), draws)
-        judges = [Dense(size, 1, classes, width, draws) if self.adversarial else None for size in (inputs, coding.width)]
-        w1, w2, lr, device = self.embedding_weight, self.row_weight, self.lr, view.ids.device
-        rates = (lr, lr / 2, w1 * lr, w2 * lr / 2)
-        of_bottom, of_decoder = (
-            Learner(one.to(device), rate) for one, rate in zip((bottom, decoder), rates[:2], strict=True)
-        )
-        of_judges = [
-            None if one is None else Learner(one.to(device), rate) for one, rate in zip(judges, rates[2:], strict=True)
-        ]
-        return Mimic(coding, of_bottom, of_decoder, *of_judges)
+        judges = [Dense(size, 1, classes, width, draws) for size in (inputs, coding.width)]
+        w1, w2, lr = self.embedding_weight, self.row_weight, self.lr
+        made = zip((bottom, decoder, *judges), (lr, lr / 2, w1 * lr, w2 * lr / 2), strict=True)
+        return Mimic(coding, *(Learner(network.to(view.ids.device), rate) for network, rate in made))
 
     def state(self) -> dict[str, Any]:
         networks = {
-            party: {name: learner.state() for name, learner in mimic.learners.items()}
+            party: {
+                name: {"network": learner.network.state_dict(), "optimizer": learner.optimizer.state_dict()}
+                for name, learner in mimic.learners.items()
+            }
             for party, mimic in self._mimics.items()
         }
-        return {"memory": self._memory.state(), "networks": networks or self._saved}
+        return {"memory": self._memory, "networks": networks or self._saved}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The networks are made when the next batch comes, which says how large they are."""
-        self._memory.restore(state["memory"])
-        self._mimics, self._grids, self._saved = {}, {}, copy.deepcopy(dict(state["networks"]))
+        state = copy.deepcopy(dict(state))
+        self._memory, self._mimics, self._grids, self._saved = state["memory"], {}, {}, state["networks"]
 
 
 def _no_columns(rows: int) -> OwnColumns:
     return OwnColumns(torch.empty(rows, 0), torch.empty(rows, 0, dtype=torch.int32))
+
+
+@dataclass(frozen=True)
+class Coding:
+    """Columns as vectors: numeric ones, then one coordinate for each id of each categorical column.
+
+    numeric: how many. cardinalities: of the categorical columns.
+    """
+
+    numeric: int
+    cardinalities: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return self.numeric + sum(self.cardinalities)
+
+    def vectors(self, columns: OwnColumns) -> Tensor:
+        """(n, width)."""
+        one_hot = [
+            F.one_hot(ids.long(), size).to(columns.numeric.dtype)
+            for ids, size in zip(columns.categorical.T, self.cardinalities, strict=True)
+        ]
+        return torch.cat([columns.numeric, *one_hot], dim=1)
+
+    def columns(self, vectors: Tensor) -> OwnColumns:
+        """The nearest columns: numbers are clipped to [0, 1], of each categorical column the largest coordinate counts."""
+        numeric, *scores = vectors.split([self.numeric, *self.cardinalities], dim=1)
+        ids = [part.argmax(dim=1) for part in scores]
+        empty = torch.empty(len(vectors), 0, device=vectors.device)
+        return OwnColumns(numeric.clamp(0, 1), (torch.stack(ids, dim=1) if ids else empty).int())
+
+    def decoded(self, outputs: Tensor) -> Tensor:
+        """Vectors from a network's outputs: sigmoids of numeric columns, softmax of categorical ones."""
+        numeric, *logits = outputs.split([self.numeric, *self.cardinalities], dim=1)
+        return torch.cat([torch.sigmoid(numeric), *(part.softmax(dim=1) for part in logits)], dim=1)
+
+    def loss(self, outputs: Tensor, columns: OwnColumns) -> Tensor:
+        """Mean squared error of numeric columns plus the mean cross-entropy of each categorical one."""
+        numeric, *logits = outputs.split([self.numeric, *self.cardinalities], dim=1)
+        entropies = [F.cross_entropy(part, ids.long()) for part, ids in zip(logits, columns.categorical.T, strict=True)]
+        squares = [(torch.sigmoid(numeric) - columns.numeric).square().mean()] if self.numeric else []
+        return torch.stack([*squares, *entropies]).sum()
+
+
+class PlainBottom(nn.Module):
+    """Two dense ReLU layers over the columns as vectors, then one dense layer for each layer that is sent."""
+
+    def __init__(self, coding: Coding, sent: Layers, width: int, rng: torch.Generator):
+        super().__init__()
+        self.coding = coding
+        self.inner = nn.ModuleList([linear(coding.width, width, rng, math.sqrt(2)), linear(width, width, rng, math.sqrt(2))])
+        self.outputs = nn.ModuleDict({layer: linear(width, h.shape[1], rng, math.sqrt(2)) for layer, h in sent.items()})
+        self.positive = {layer: bool((h >= 0).all()) for layer, h in sent.items()}
+
+    def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
+        x = self.coding.vectors(OwnColumns(numeric, categorical))
+        for layer in self.inner:
+            x = F.relu(layer(x))
+        values = {name: layer(x) for name, layer in self.outputs.items()}
+        return {name: F.relu(h) if self.positive[name] else h for name, h in values.items()}
+
+
+class Dense(nn.Module):
+    """(inputs, class) -> two leaky ReLU layers -> outputs. classes: 0 to leave the class out."""
+
+    def __init__(self, inputs: int, outputs: int, classes: int, width: int, rng: torch.Generator):
+        super().__init__()
+        self.classes = classes
+        sizes = [inputs + classes, width, width]
+        self.inner = nn.ModuleList([linear(a, b, rng, math.sqrt(2)) for a, b in pairwise(sizes)])
+        self.last = linear(width, outputs, rng)
+
+    def forward(self, x: Tensor, classes: Tensor) -> Tensor:
+        if self.classes:
+            x = torch.cat([x, F.one_hot(classes, self.classes).to(x.dtype)], dim=1)
+        for layer in self.inner:
+            x = F.leaky_relu(layer(x), _LEAK)
+        outputs: Tensor = self.last(x)
+        return outputs
+
+
+class Convolutional(nn.Module):
+    """(cells of an embedding, a plane of each class) -> 3 x 3 convolutions with ReLU, enlarged to pixels -> pixels."""
+
+    def __init__(self, grid: Grid, classes: int, width: int, rng: torch.Generator):
+        super().__init__()
+        self.grid, self.classes = grid, classes
+        self.first = convolution(grid.channels + classes, width, 1, rng, math.sqrt(2))
+        self.inner = convolution(width, width, 1, rng, math.sqrt(2))
+        self.last = convolution(width, grid.pixel_channels * math.prod(grid.steps), 1, rng)
+
+    def forward(self, h: Tensor, classes: Tensor) -> Tensor:
+        grid = self.grid
+        x = h.reshape(-1, grid.channels, grid.height, grid.width)
+        if self.classes:
+            planes = F.one_hot(classes, self.classes).to(x.dtype)[:, :, None, None]
+            x = torch.cat([x, planes.expand(-1, -1, grid.height, grid.width)], dim=1)
+        x = F.relu(self.inner(F.relu(self.first(x))))
+        return grid.columns(self.last(x).flatten(2).transpose(1, 2))
+
+
+class Learner:
+    """A network and its Adam. Nothing in it draws while it learns: it is in evaluation mode."""
+
+    def __init__(self, network: Any, rate: float):
+        self.network = network.requires_grad_(True).eval()
+        self.optimizer = AdamSteps(network.parameters(), lr=rate)
+
+
+@dataclass
+class Mimic:
+    """What the attacker trains about one party.
+
+    bottom: the simulator of its network. decoder: embeddings -> columns. judge: tells received embeddings from simulated
+    ones. judge_of_rows: tells auxiliary rows from decoded ones.
+    """
+
+    coding: Coding
+    bottom: Learner
+    decoder: Learner
+    judge: Learner
+    judge_of_rows: Learner
+
+    @property
+    def learners(self) -> dict[str, Learner]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Learner)}
+
+    @torch.no_grad()
+    def decode(self, h: Tensor, classes: Tensor) -> Tensor:
+        """(n, width) vectors of columns from embeddings (n, d)."""
+        return self.coding.decoded(self.decoder.network(h, classes))
+
+
+def joined(parts: Mapping[str, Tensor], order: Mapping[str, Tensor] | None = None) -> Tensor:
+    """(n, d) all parts side by side, in the order of these or of another mapping."""
+    return torch.cat([parts[name] for name in order or parts], dim=1)
+
+
+def train(
+    mimics: Mapping[str, Mimic],
+    received: Mapping[str, Layers],
+    classes: Tensor,
+    rows: Mapping[str, OwnColumns],
+    classes_of_rows: Tensor,
+    logits: Callable[[Mapping[str, Layers]], Tensor],
+    weights: tuple[float, float] | None,
+) -> None:
+    """One step of every network: the simulators and their judges together, then the decoders and theirs.
+
+    received: of the batch. rows: auxiliary ones. logits: of the true top for embeddings. weights: of both deceptions; None
+    where nothing is judged.
+    """
+    simulated: dict[str, Layers] = {}
+    for party, mimic in mimics.items():
+        layers = mimic.bottom.network(rows[party].numeric, rows[party].categorical)
+        simulated[party] = {layer: layers[layer] for layer in received[party]}
+    entropy = classification(logits(simulated), classes_of_rows)
+    steps: list[tuple[Learner, Tensor]] = []
+    for party, mimic in mimics.items():
+        loss = entropy
+        if weights is not None:
+            verdict = mimic.judge.network(joined(simulated[party]), classes_of_rows)
+            real = mimic.judge.network(joined(received[party]), classes)
+            loss = entropy + weights[0] * _taken_for(verdict, 1.0)
+            steps.append((mimic.judge, _taken_for(real, 1.0) + _taken_for(verdict, 0.0)))
+        steps.append((mimic.bottom, loss))
+    _step_together(steps)
+    steps = []
+    for party, mimic in mimics.items():
+        with torch.no_grad():
+            fake = joined(mimic.bottom.network(rows[party].numeric, rows[party].categorical), received[party])
+        loss = mimic.coding.loss(mimic.decoder.network(fake, classes_of_rows), rows[party])
+        if weights is not None:
+            decoded = mimic.coding.decoded(mimic.decoder.network(joined(received[party]), classes))
+            verdict = mimic.judge_of_rows.network(decoded, classes)
+            real = mimic.judge_of_rows.network(mimic.coding.vectors(rows[party]), classes_of_rows)
+            loss = loss + weights[1] * _taken_for(verdict, 1.0)
+            steps.append((mimic.judge_of_rows, _taken_for(real, 1.0) + _taken_for(verdict, 0.0)))
+        steps.append((mimic.decoder, loss))
+    _step_together(steps)
+
+
+def classification(logits: Tensor, classes: Tensor) -> Tensor:
+    """Mean cross-entropy. logits: (n, 1) for two classes, (n, K) for more."""
+    if logits.shape[1] == 1:
+        return F.binary_cross_entropy_with_logits(logits[:, 0], classes.to(logits.dtype))
+    return F.cross_entropy(logits, classes)
+
+
+def _taken_for(verdict: Tensor, real: float) -> Tensor:
+    return F.binary_cross_entropy_with_logits(verdict, torch.full_like(verdict, real))
+
+
+def _step_together(steps: Sequence[tuple[Learner, Tensor]]) -> None:
+    """All gradients are taken before any network moves; a loss moves the weights of its own network alone."""
+    gradients = [
+        torch.autograd.grad(loss, list(learner.network.parameters()), retain_graph=True, allow_unused=True)
+        for learner, loss in steps
+    ]
+    for (learner, _), own in zip(steps, gradients, strict=True):
+        for parameter, g in zip(learner.network.parameters(), own, strict=True):
+            parameter.grad = g
+        learner.optimizer.step()
+
+
+def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | None:
+    """The cells of an embedding of this width, if a convolution over the pixels of a rectangle puts it out; else None."""
+    area = None if architecture.cardinalities else area_of(architecture.numeric)
+    if area is None:
+        return None
+    shapes: list[torch.Size | None] = []
+
+    def note(module: nn.Module, _: Any, output: Tensor) -> None:
+        shapes.append(output.shape[1:] if isinstance(module, nn.Conv2d) else None)
+
+    layers = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    device = next(network.parameters()).device
+    no_ids = torch.zeros(1, 0, dtype=torch.int32, device=device)
+    with torch.no_grad():
+        network(torch.zeros(1, len(architecture.numeric), device=device), no_ids)
+    for hook in hooks:
+        hook.remove()
+    if not shapes or shapes[-1] is None or len(shapes[-1]) != 3 or shapes[-1].numel() != width:
+        return None
+    channels, height, across = shapes[-1]
+    if height > area.height or across > area.width:
+        return None
+    grid = Grid(channels, height, across, area.channels, area.height, area.width)
+    return grid if grid.fits else None
+
+
+def class_means(rows: ByParty, classes_of_rows: Tensor, classes: Tensor) -> dict[str, Tensor]:
+    """The mean auxiliary row of each row's class; of a class that no auxiliary row has, the mean of all."""
+    means: dict[str, Tensor] = {}
+    for party, vectors in rows.items():
+        by_class = {
+            k: vectors[classes_of_rows == k].mean(dim=0) if bool((classes_of_rows == k).any()) else vectors.mean(dim=0)
+            for k in classes.unique().tolist()
+        }
+        means[party] = torch.stack([by_class[k] for k in classes.tolist()])
+    return means

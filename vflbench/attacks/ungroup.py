@@ -1,7 +1,5 @@
 """Ungroup attack: labels of single rows from gradients that are means over groups of rows, joined over the epochs."""
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
@@ -51,10 +49,7 @@ class Ungroup(Attack):
         self._groups: list[Tensor] = []  # (n,), counted on over the epochs
         self._sums: list[Tensor] = []  # (groups,)
         self._layer, self._epoch = "", 0
-
-    @cached_property
-    def _direction(self) -> Tensor:
-        return torch.empty(0, dtype=torch.float64)
+        self._direction = torch.empty(0, dtype=torch.float64)
 
     def observe(self, view: View) -> None:
         layers = [layer for layer in view[Gradients].layers if layer != WIDE]

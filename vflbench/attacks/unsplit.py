@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.inversion_fit import total_variation
+from vflbench.attacks.model_inversion import total_variation
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.peer_facts import Architecture, PeerArchitectures

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.completion import completed
-from vflbench.attacks.logit_directions import LogitDirections
+from vflbench.attacks.directions import add_moments
 from vflbench.data.rows import TrainTest
 from vflbench.errors import UserError
 from vflbench.generators import Generators
@@ -18,7 +18,7 @@ from vflbench.messages.facts import Gradients, OwnColumns, OwnModel
 from vflbench.numerics.auc import auc
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.numerics.eigen import leading_components
-from vflbench.numerics.logit_direction import without_loudness
+from vflbench.numerics.logit_direction import logit_direction, without_loudness
 from vflbench.run.experiment import Experiment
 from vflbench.run.settings import set_threads
 from vflbench.run.setup import seat
@@ -78,19 +78,19 @@ def trained(experiment: Experiment, data: TrainTest, generators: Generators) -> 
     with tempfile.TemporaryDirectory() as folder:
         session = seat(experiment, data, generators, size, epochs, Path(folder)).session
     party, (cut, *_) = next(iter(session.cut_layers().items()))
-    rising = LogitDirections()
+    moments: dict[str, list[Tensor]] = {}
     for epoch in range(epochs):
         watch = frozenset({Gradients}) if epoch + 1 == epochs else frozenset()
         for step, ids in enumerate(session.batches(data.train, size, generators["batches"], epoch)):
             facts = session.round(ids, epoch=epoch, step=step, watch=watch).facts
             if watch:
-                rising.add(cast(Gradients, facts[party][Gradients]).layers)
+                add_moments(moments, cast(Gradients, facts[party][Gradients]).layers)
     new, sample = data.test.sample(_ROWS), data.train.sample(_ROWS)
     ids, labels = torch.cat([new.ids, sample.ids]), torch.cat([new.labels, sample.labels])
     known = session.facts(ids, frozenset({OwnModel, OwnColumns}))[party]
     h, columns = cast(OwnModel, known[OwnModel]).embed(ids)[cut], cast(OwnColumns, known[OwnColumns])
     share = float(sample.labels.double().mean())
-    u = cast(Tensor, rising.of(cut, share))
+    u = logit_direction(*moments[cut], share)
     centred = h.double() - h.double().mean(dim=0)
     spreads, vectors = leading_components(centred, 2)
     scores: dict[int | str, Tensor] = {
