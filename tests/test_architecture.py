@@ -162,14 +162,14 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 # Room -> the most code lines it may have, as `python scripts/size.py` counts them. They only go down.
 CAPS = {
     "scripts": 1_973,
-    "vflbench": 368,
+    "vflbench": 367,
     "vflbench/attacks": 4_926,
     "vflbench/cli": 2_396,
     "vflbench/data": 4_088,
     "vflbench/defenses": 1_579,
     "vflbench/engines": 628,
     "vflbench/hosts": 1_461,
-    "vflbench/messages": 2_241,
+    "vflbench/messages": 2_190,
     "vflbench/metrics": 1_407,
     "vflbench/models": 1_157,
     "vflbench/numerics": 1_761,

@@ -15,7 +15,6 @@ from vflbench.defenses.base import NonLabelDefense as NonLabelDefense
 from vflbench.defenses.base import ParticipantDefense as ParticipantDefense
 from vflbench.defenses.base import WithheldError as WithheldError
 from vflbench.errors import UserError as UserError
-from vflbench.messages.batch_writer import write_batch as write_batch
 from vflbench.messages.fact import Fact as Fact
 from vflbench.messages.fact import Round as Round
 from vflbench.messages.facts import BatchHints as BatchHints
@@ -41,6 +40,8 @@ from vflbench.messages.peer_facts import PeerArchitectures as PeerArchitectures
 from vflbench.messages.peer_facts import PeerModels as PeerModels
 from vflbench.messages.peer_facts import Queries as Queries
 from vflbench.messages.recorder import Recording as Recording
+from vflbench.messages.recorder import flush_labels as flush_labels
+from vflbench.messages.recorder import write_batch as write_batch
 from vflbench.messages.recordings import RecordedMessages as RecordedMessages
 from vflbench.messages.threat import Seat as Seat
 from vflbench.messages.threat import Threat as Threat

@@ -10,7 +10,7 @@ import vflbench
 from pages.docstrings import Docstring, read_docstring
 
 SECTIONS = {
-    "Functions": ("train", "audit", "load", "write_batch"),
+    "Functions": ("train", "audit", "load", "write_batch", "flush_labels"),
     "Recorded messages": ("Recording", "RecordedMessages", "Round", "Message", "Kind", "AuditResult"),
     "Attacks": (
         *("Attack", "Threat", "Seat", "View", "Scores", "ClassCounts", "ColumnScores", "RebuiltRows", "RebuiltBatch"),

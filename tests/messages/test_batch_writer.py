@@ -1,6 +1,8 @@
 """write_batch: NumPy arrays become the files that docs/reference/messages.md describes."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -99,7 +101,7 @@ REFUSED = {
     "nothing": ({"embeddings": None}, "a batch has embeddings, gradients or summed_gradients"),
     "rows": ({"embeddings": {"cut": H[:2]}}, r"cut=\(2, 2\): it must have a row for each of the 3 ids"),
     "widths": ({"gradients": {"cut": H[:, :1]}}, "its embedding has 2 columns, and its gradient 1"),
-    "integers": ({"embeddings": {"cut": H.astype(int)}}, "cut=int64: values are float32, float16"),
+    "integers": ({"embeddings": {"cut": H.astype(int)}}, "cut=torch.int64: values are float32, float16"),
     "objects": ({"embeddings": {"cut": np.array([object()] * 3)}}, "cut=object: values are"),
     "long doubles": ({"embeddings": {"cut": H.astype(np.longdouble)}}, "values are float32"),
     "NaN": ({"embeddings": {"cut": H * np.nan}}, "NaN or infinite values can't be recorded"),
@@ -128,3 +130,25 @@ def test_another_width_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"layer=cut: it has 1 columns here, and 2 in manifest.json"):
         write_batch(tmp_path, party="media", ids=range(3), embeddings={"cut": H[:, :1]})
     assert len(list((tmp_path / "messages").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_labels_are_written_as_they_grow_and_at_the_end(tmp_path):
+    """labels.parquet is written a few dozen times for hundreds of batches, and no label is lost by an exception."""
+    script = (
+        "import sys, numpy as np, vflbench.messages.recorder as recorder\n"
+        "h, write, count = np.ones((10, 2), 'f4'), recorder.write_rows, []\n"
+        "recorder.write_rows = lambda *given: (count.append(1), write(*given))\n"
+        "for n in range(300):\n"
+        "    ids = np.arange(10 * n, 10 * n + 10)\n"
+        "    recorder.write_batch(sys.argv[1], party='a', ids=ids, embeddings={'cut': h}, y=ids % 2)\n"
+        "assert len(count) < 60, len(count)\n"
+        "recorder.flush_labels() if sys.argv[2] == 'flush' else 1 / 0\n"
+        "import os; os._exit(0)\n"
+    )
+    for how, code in (("flush", 0), ("raise", 1)):
+        done = subprocess.run([sys.executable, "-c", script, str(tmp_path / how), how], capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        table = pq.read_table(tmp_path / how / "labels.parquet").to_pydict()
+        assert table["label"] == [row % 2 for row in table["id"]] == [row % 2 for row in range(3000)]
+        assert len(list((tmp_path / how / "messages").iterdir())) == 300

@@ -596,7 +596,7 @@ REFUSED = {
     "nothing": ({"h": torch.ones(0, 2), "ids": []}, "at least one row"),
     "no columns": ({"h": torch.ones(2, 0), "ids": [1, 2]}, "must have a row"),
     "a scalar": ({"h": torch.tensor(1.0), "ids": [1]}, "must have a row"),
-    "integers": ({"h": torch.ones(2, 2).long(), "ids": [1, 2]}, "embeddings are float32"),
+    "integers": ({"h": torch.ones(2, 2).long(), "ids": [1, 2]}, "values are float32"),
     "a tuple": ({"h": (torch.ones(2, 2),), "ids": [1, 2]}, "watch each tensor of a dict or tuple"),
     "a layer's name": ({"h": torch.ones(2, 2), "ids": [1, 2], "layer": "a\nb"}, "none of them control"),
 }
