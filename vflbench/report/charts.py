@@ -482,7 +482,7 @@ def epochs(section: Section) -> Iterator[Figure]:
         drawn, said = _few(section, section.leak_column)
         utility, leaks = utility.assign(label=utility.split + f" {score}"), leaks.assign(label=leaks.attack)
         utility, leaks = utility[utility.split.isin(["test", "train"])], leaks[leaks.attack.isin(drawn)]
-        title, note = "Leak per epoch", f"Each attack at the layer and party where it is largest. {said}".strip()
+        title, note = "Leak per epoch", f"Leaks at the layer and party where they are largest. {said}".strip()
     else:
         utility, leaks = (
             utility[utility.split == "test"],
@@ -494,7 +494,7 @@ def epochs(section: Section) -> Iterator[Figure]:
         (
             "utility",
             "The model per epoch",
-            f"test {score}",
+            score if len(section.runs) == 1 else f"test {score}",
             _largest(utility, ["label", "x", "hollow"], "value", metric),
             (),
         ),
