@@ -428,22 +428,22 @@ def number_of_readings(leak: Leak) -> int:
 
 def reading(leak: Leak, confidence: float = CONFIDENCE, readings: int = 1) -> Reading:
     """What one leak reads, with the t-interval of this confidence over its batches."""
-    place = (leak.attack, leak.message, leak.party, leak.layer)
     figures = _of_classes(leak, confidence) if leak.of_classes else {"AUC": _of_auc(leak, confidence)}
-    name, interval = max(figures.items(), key=lambda item: strength(item[0], item[1].mean))
-    return Reading(*place, name, interval.mean, interval.low, interval.high, readings)
+    name, it = max(figures.items(), key=lambda item: strength(item[0], item[1].mean))
+    return Reading(leak.attack, leak.message, leak.party, leak.layer, name, it.mean, it.low, it.high, readings)
 
 
 def _of_auc(leak: Leak, confidence: float) -> Interval:
     """max(two_sided, net); the low ends of both are low ends of the larger truth."""
+    if "auc" not in leak.estimates:  # no batch has rows of both classes
+        return UNDEFINED
     folded = two_sided(cut(leak.estimates["auc"][0].interval(confidence)))
     if leak.candidates:  # its mean needs the variances of the batches, its ends don't
         ends = net_of_candidates(leak.estimates["candidates"], 0.0, confidence)
         net = Interval(leak.net.mean, min(ends.low, leak.net.mean), ends.high)
     else:
         net = net_of_square(leak.estimates["square"][0], leak.estimates["oriented"][0], confidence)
-    ends_of = [_largest((getattr(folded, end), getattr(net, end))) for end in ("mean", "low", "high")]
-    return Interval(*ends_of)
+    return Interval(*(_largest((getattr(folded, end), getattr(net, end))) for end in ("mean", "low", "high")))
 
 
 def _of_classes(leak: Leak, confidence: float) -> dict[str, Interval]:
