@@ -151,12 +151,12 @@ def two_steps(scaled: np.ndarray, labels: np.ndarray, q: float, rows: int, slack
     if any(gram.inconsistency() for gram in grams):
         return TotalSums(refusal="no sums of two binary batches have this map")
     separated = _separated_labels(labels, first, alphas, q, rows, slack)
-    beta_sum, equations = None, ()
+    equations: tuple[tuple[int, int, np.ndarray], ...] = ()
     if separated is not None:
-        beta_sum, equations = separated[0], ((1, 0, separated[0]), (0, -1, separated[1]))
+        equations = ((1, 0, separated[0]), (0, -1, separated[1]))
     elif b * error < 1 / 4:
         equations = ((b, a, np.rint(b * labels).astype(np.int64)),)
-    return TotalSums(first, beta_sum, assumption, alphas, equations)
+    return TotalSums(first, separated[0] if separated else None, assumption, alphas, equations)
 
 
 _TIGHTENINGS = 20  # of the bounds by each other; further ones change little

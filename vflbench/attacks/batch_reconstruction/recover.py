@@ -1,7 +1,7 @@
 """alpha and beta of one batch in integers, by least squares: from what the rounds determine, or the reason why not."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import t as student
@@ -583,8 +583,8 @@ def selective_sums(
     determined = np.isin(np.arange(d), kept)
     linear[:, ~determined], linear_error[:, ~determined] = np.nan, np.nan
     worst = max((fits[i] for i in kept.tolist()), key=lambda fit: fit.condition)
-    sums = {"linear": linear, "constant": constant, "linear_error": linear_error, "constant_error": constant_error}
-    whole = replace(worst, rounds=n, **sums, determined=determined)
+    sums: dict[str, Any] = {"linear": linear, "constant": constant, "determined": determined}
+    whole = replace(worst, rounds=n, **sums, linear_error=linear_error, constant_error=constant_error)
     return round_sums(unrounded_sums(whole, rows, schema), whole, updates, schema)
 
 

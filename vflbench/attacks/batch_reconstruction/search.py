@@ -56,7 +56,7 @@ def certain(shares: np.ndarray, complete: bool) -> float:
     return float(((shares == 0) | (shares == 1)).mean()) if complete else 0.0
 
 
-def _values(grams: Sequence[Gram]) -> list[tuple]:
+def _values(grams: Sequence[Gram]) -> list[tuple[Any, ...]]:
     """What can be compared."""
     return [(gram.rows, gram.alpha.tobytes(), gram.beta is None or gram.beta.tobytes()) for gram in grams]
 
