@@ -286,7 +286,7 @@ def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> li
     such figure (`exact` is False).
     """
     return [
-        {"party": party, "layer": layer, "defense": name, "width": sent.width, **vars(release), **_of_all(release, epochs)}
+        {"party": party, "layer": layer, "defense": name, "width": sent.width, **_of_all(release, epochs)}
         for (party, layer), sent in claims.items()
         for name, release in sent.releases
     ]
@@ -299,8 +299,8 @@ def _of_all(release: EmbeddingRelease, epochs: int) -> dict[str, Any]:
     if release.exact_after is not None:
         after["epsilon_exact"] = release.exact_after(1, release.delta)
         after["epsilon_exact_all"] = release.exact_after(messages, total)
-    finite = {name: value if math.isfinite(value) else None for name, value in after.items()}
-    return {"messages": messages, "delta_all": total, "exact": release.exact_after is not None, **finite}
+    known = vars(release) | after | {"messages": messages, "delta_all": total, "exact": release.exact_after is not None}
+    return {name: None if value == math.inf else value for name, value in known.items() if not callable(value)}
 
 
 def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:
