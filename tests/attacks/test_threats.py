@@ -104,6 +104,6 @@ def test_attacks_read_all_that_they_declare(rng, monkeypatch):
         if threat.seat is Seat.LABEL:
             continue
         read.clear()
-        for answer in (attack.batch, attack.epoch):
+        for answer in (attack.observe, attack.batch, attack.epoch):
             answer(view_of(threat, *facts))
         assert read == threat.knows, attack

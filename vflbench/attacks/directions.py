@@ -50,7 +50,7 @@ class Directions(Attack):
     components: Rank = 8
 
     def __post_init__(self) -> None:
-        self._moments: dict[str, list[Tensor]] = {}
+        self._moments: dict[str, tuple[Tensor, Tensor]] = {}
 
     @property
     def threat(self) -> Threat:
@@ -79,10 +79,10 @@ class Directions(Attack):
         return Scores(view.ids, scores, Kind.EMBEDDING, candidates)
 
 
-def add_moments(kept: dict[str, list[Tensor]], layers: Mapping[str, Tensor]) -> None:
+def add_moments(kept: dict[str, tuple[Tensor, Tensor]], layers: Mapping[str, Tensor]) -> None:
     """Add the moments of one batch of gradients (`numerics.logit_direction`) to those of others: of each layer a (d, d) and
     a (d,) tensor, on the CPU. layers: layer -> (n, d).
     """
     for layer, g in layers.items():
-        moments = [moment.cpu() for moment in gradient_moments(g)]
-        kept[layer] = [a + b for a, b in zip(kept[layer], moments, strict=True)] if layer in kept else moments
+        second, third = (moment.cpu() for moment in gradient_moments(g))
+        kept[layer] = (kept[layer][0] + second, kept[layer][1] + third) if layer in kept else (second, third)

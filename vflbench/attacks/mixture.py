@@ -115,7 +115,7 @@ class Mixture(LeadingProjections):
     message: Literal["gradients", "embeddings"] = "gradients"
 
     @property
-    def threat(self) -> Threat:
+    def threat(self) -> Threat:  # type: ignore[override]
         return message_threat(self.message, ClassShares)
 
     def messages(self, view: View) -> Mapping[str, Tensor]:

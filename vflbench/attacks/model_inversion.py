@@ -226,9 +226,12 @@ class ModelInversion(Attack):
                 return fit.distance(held[rows], rows, ids=candidates)
 
             ids = improve_ids(ids, fit.tables, vectors, partial(fit.slope, held), distance, self.candidates)[0]
+
+            def refitted(x: Tensor, rows: Tensor, ids: Tensor = ids) -> Tensor:
+                return fit.distance(x, rows, ids=ids[rows])
+
             if numeric.shape[1]:
-                now = ids
-                numeric = self._descend(lambda x, rows, now=now: fit.distance(x, rows, ids=now[rows]), fit, numeric)[0]
+                numeric = self._descend(refitted, fit, numeric)[0]
         return OwnColumns(numeric, ids.int())
 
     def _relax(self, fit: Fit, rng: torch.Generator) -> tuple[Tensor, Tensor]:

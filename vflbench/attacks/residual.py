@@ -35,7 +35,7 @@ class Residual(Attack):
     threat = Threat(knows={OwnModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
-        self._moments: dict[str, list[Tensor]] = {}
+        self._moments: dict[str, tuple[Tensor, Tensor]] = {}
         self._ids: list[Tensor] = []
         self._along: dict[str, list[tuple[Tensor, Tensor]]] = {}  # layer -> (v, c) of each batch
 

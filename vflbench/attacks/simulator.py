@@ -144,14 +144,13 @@ class Simulator(Attack):
         seen = {party: torch.cat([of_batch[party] for of_batch, _ in self._memory]) for party in rows}
         if self._grids.keys() == rows.keys():
             newer = slice(-max(1, min(len(met), self.memory // 2)), None)
-            parts = [seen[party][newer] for party in rows], [self._grids[party] for party in rows], met[newer]
-            maps = by_moments(*parts, list(rows.values()), labels, view.rng, rounds=_ROUNDS_OF_MOMENTS)
+            arrived = [seen[party][newer] for party in rows], [self._grids[party] for party in rows], met[newer]
+            maps = by_moments(*arrived, list(rows.values()), labels, view.rng, rounds=_ROUNDS_OF_MOMENTS)
             return {party: fit(h[party]) for party, fit in zip(rows, maps, strict=True)}
         start = joined({party: mimic.decode(seen[party], met) for party, mimic in self._mimics.items()})
-        parts = joined(seen), met, joined(rows), labels, view.rng
-        fit = by_matching(*parts, rounds=_ROUNDS_OF_MATCHING, starts=[start])
-        widths = [values.shape[1] for values in rows.values()]
-        return dict(zip(rows, fit(joined(h, rows)).split(widths, dim=1), strict=True))
+        fit = by_matching(joined(seen), met, joined(rows), labels, view.rng, rounds=_ROUNDS_OF_MATCHING, starts=[start])
+        parts = fit(joined(h, rows)).split([values.shape[1] for values in rows.values()], dim=1)
+        return dict(zip(rows, parts, strict=True))
 
     def _auxiliary(self, view: View) -> tuple[dict[str, OwnColumns], Tensor]:
         """Columns by party, and classes (m,)."""

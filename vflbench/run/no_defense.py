@@ -78,7 +78,7 @@ def trained(experiment: Experiment, data: TrainTest, generators: Generators) -> 
     with tempfile.TemporaryDirectory() as folder:
         session = seat(experiment, data, generators, size, epochs, Path(folder)).session
     party, (cut, *_) = next(iter(session.cut_layers().items()))
-    moments: dict[str, list[Tensor]] = {}
+    moments: dict[str, tuple[Tensor, Tensor]] = {}
     for epoch in range(epochs):
         watch = frozenset({Gradients}) if epoch + 1 == epochs else frozenset()
         for step, ids in enumerate(session.batches(data.train, size, generators["batches"], epoch)):
