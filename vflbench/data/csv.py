@@ -160,7 +160,8 @@ class Csv(PartyFiles, FileDataset):
         check_source(self, part, names, is_label=is_label)
         refuse_label_column(self, party, file, names)
         form = self._format(layout, [part], names, own_label, identified=True)
-        tables, numbers, bad, facts = [], [], [], {"path": str(part.file.resolve())}
+        tables, numbers, bad = [], [], []
+        facts: dict[str, Any] = {"path": str(part.file.resolve()), "read_as": form.read_as}
         for _, stream, stored in open_parts([part]):
             for block in texts(part, stream, form):
                 rows = read_rows(part, block, form, skip=self.bad_rows == "skip")
@@ -175,8 +176,7 @@ class Csv(PartyFiles, FileDataset):
         ids = identifiers(table[identifier].to_pylist(), identifier, part, np.concatenate(numbers))
         features = [name for name in table.column_names if name not in (identifier, own_label)]
         labels = labels_of(table[own_label], self.positive) if own_label else None
-        facts = {**facts, **bad_facts, "read_as": form.read_as}
-        return PartySource.of(party, names, ids, table.select(features), labels, facts, notes)
+        return PartySource.of(party, names, ids, table.select(features), labels, facts | bad_facts, notes)
 
     def _left_out_rows(self, party: str, bad: Sequence[BadRow], rows: int) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Facts and a line on bad rows, beside so many good ones. Raises UserError where they are too many."""

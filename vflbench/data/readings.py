@@ -203,7 +203,7 @@ class ColumnShape:
 
     def _say_what_is_odd(self, values: pa.Array) -> None:
         read = [reading.numbers(values)[0] for reading in ColumnShape().can]
-        can = np.isfinite(read).any(axis=0)
+        can: np.ndarray = np.any(np.isfinite(read), axis=0)
         if can.sum() < max(_LEAST, _NEARLY * len(can)):
             return
         if can.all():

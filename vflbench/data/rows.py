@@ -7,7 +7,7 @@ another party's can be reached.
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -159,7 +159,7 @@ class AlignedRows:
         if any(ids is table.ids for ids in self._held):
             return
         self._held[:] = [table.ids, *self._held[: _HELD - 1]]
-        find = _places(table.ids)
+        find = lru_cache(maxsize=1)(partial(_all_found, _places(table.ids)))  # all parties ask for the ids of a batch
         for party, rows in self.parties.items():
             rows.put(find, table.features[party])
         self.labels.put(find, table.labels)
@@ -181,27 +181,27 @@ class _Lookup(Generic[T]):
 
     def __init__(self, read: Callable[[Tensor], T]):
         self._read: Callable[[Tensor], T] = read
-        self._held: list[tuple[Callable[[Tensor], Tensor], T]] = []
+        self._held: list[tuple[Callable[[Tensor], Tensor | None], T]] = []
         self.relabel: Callable[[Tensor, T], T] | None = None
 
-    def put(self, find: Callable[[Tensor], Tensor], values: T) -> None:
-        """Hold a table. find: as of `_places`."""
+    def put(self, find: Callable[[Tensor], Tensor | None], values: T) -> None:
+        """Hold a table. find: ids (n,) -> where each stands in it, (n,); None unless it has all of them."""
         self._held.insert(0, (find, values))
         del self._held[_HELD:]
 
     def __call__(self, ids: Tensor) -> T:
-        taken = self._find(ids)
-        if taken is None:
+        for find, values in self._held:  # a table that has all of these rows, or the file
+            if (places := find(ids)) is not None:
+                taken = values.index_select(0, places) if isinstance(values, Tensor) else values.rows(places)
+                break
+        else:
             taken = self._read(ids)
         return taken if self.relabel is None else self.relabel(ids, taken)
 
-    def _find(self, ids: Tensor) -> T | None:
-        """The values in a table that has all of these rows."""
-        for find, values in self._held:
-            places = find(ids)
-            if bool((places >= 0).all()):
-                return values.index_select(0, places) if isinstance(values, Tensor) else values.rows(places)
-        return None
+
+def _all_found(find: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor | None:
+    places = find(ids)
+    return places if bool((places >= 0).all()) else None
 
 
 def _places(held: Tensor) -> Callable[[Tensor], Tensor]:
