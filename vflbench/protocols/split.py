@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, pairwise
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -420,8 +419,7 @@ class Split(SplitParties):
     staleness: Annotated[int, Range(0, 1)] = 0
 
     def start(self, seating: Seating) -> SplitSession:
-        session = super().start(seating)
-        if isinstance(session, PipelinedSession):
+        if isinstance(session := super().start(seating), PipelinedSession):
             session.refuse_unfit()
         return session
 
@@ -444,8 +442,10 @@ class Foreseen:
         return len(self.rounds)
 
     def __iter__(self) -> Iterator[Tensor]:
-        for ids, coming in pairwise(chain(self.rounds, [None])):
-            self.coming = coming
+        rounds = iter(self.rounds)
+        self.coming = next(rounds, None)
+        while (ids := self.coming) is not None:
+            self.coming = next(rounds, None)
             yield ids
 
 

@@ -172,7 +172,7 @@ class Space:
 
     def state(self) -> dict[str, Any]:
         networks = {"pilot": self.pilot, "decoder": self.decoder, "critic": self.critic}
-        saved = {**networks, "learner": self._learner, "judge": self._judge}
+        saved: dict[str, Any] = {**networks, "learner": self._learner, "judge": self._judge}
         return {name: one.state_dict() for name, one in saved.items()} | {"scale": self.scale}
 
     def restore(self, state: dict[str, Any]) -> None:
