@@ -280,7 +280,7 @@ def figure_text(one: Reading) -> str:
 def attack(run: Run, worst: Reading) -> str:
     """`norm on gradients at layer f4, AUC 0.912 (the worst of all: 0.89 to 0.93); at the cut, f5, 0.907; needs no label`.
 
-    The interval holds for the worst of all readings, whichever it is (`metrics.verdict.worst`), not for this attack alone.
+    The interval holds for the worst of all readings, whichever it is (`metrics.leak.worst`), not for this attack alone.
     """
     ends = between(worst.low, worst.high)
     ends = f"{_WORST_OF_ALL} {ends}" if ends else "one batch, no interval"

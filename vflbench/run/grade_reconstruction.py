@@ -163,7 +163,7 @@ class PictureBench:
     Two recognisers, each trained on half of the pool of training rows. A row is judged by the one that has not seen it.
     Beside the figures of `compare_pictures`, an answer gets `recognised`, the share whose class is recognised;
     `feature_distance`, how far apart a recogniser sees the rebuilt and the true picture; and `identified`, the share of
-    pictures that are nearer by that distance to their own true picture than to others of the class (`metrics.line_up`).
+    pictures that are nearer by that distance to their own true picture than to others of the class (`metrics.inversion`).
     """
 
     def __init__(self, truth: Pictures, of_pool: Pictures, judges: Judges, rng: torch.Generator):

@@ -52,7 +52,7 @@ def promised(
 
     tested: for each party, layer and epoch the figures by which the assumption was tested. assumption_holds: None where
     nothing was tested, or where there is nothing to assume. exceeded: visible leaks that are surely above the ceiling, the
-    strongest first, with the low end of their simultaneous interval (`metrics.verdict.above`).
+    strongest first, with the low end of their simultaneous interval (`metrics.leak.above`).
     """
     made: dict[str, Promise | None] = {}
     counted = at_levels(leaks, levels, *LEVELS)
