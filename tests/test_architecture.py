@@ -165,18 +165,18 @@ CAPS = {
     "vflbench": 367,
     "vflbench/attacks": 4_926,
     "vflbench/cli": 2_396,
-    "vflbench/data": 4_088,
+    "vflbench/data": 4_147,
     "vflbench/defenses": 1_579,
     "vflbench/engines": 628,
     "vflbench/hosts": 1_461,
-    "vflbench/messages": 2_190,
+    "vflbench/messages": 2_243,
     "vflbench/metrics": 1_407,
     "vflbench/models": 1_157,
     "vflbench/numerics": 1_761,
     "vflbench/protocols": 1_788,
     "vflbench/report": 2_793,
     "vflbench/results": 1_297,
-    "vflbench/run": 3_467,
+    "vflbench/run": 3_469,
 }
 
 

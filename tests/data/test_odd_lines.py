@@ -2,6 +2,8 @@
 
 import re
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from raw_files import load, write
@@ -9,6 +11,7 @@ from raw_files import load, write
 from vflbench.data.binary import Binary
 from vflbench.data.csv import Csv
 from vflbench.data.labels import classes_of
+from vflbench.data.readings import Plain
 from vflbench.errors import UserError
 from vflbench.run.summary import introduce
 
@@ -162,3 +165,36 @@ def test_what_is_a_class():
     assert classes_of({"a": 9, "b": 9, "c": 1}, positive="a") == (["not a", "a"], {"a": 1, "b": 0, "c": 0})
     with pytest.raises(UserError, match="not a measurement"):
         classes_of({str(k): 5 for k in range(1001)})
+
+
+PLAIN = ["a,b,y,c", *(f"{i},w{i % 3},{i % 2},v{i % 5}" for i in range(100))]
+
+
+@pytest.mark.parametrize("options", [{}, {"trim": True}, {"comment": "#"}], ids=str)
+@pytest.mark.parametrize("line", ['7,w,0,"v', '7,"w,0,v', '"7,w,0,v', '7,"w"x,0,v'])
+def test_a_quote_that_is_not_closed_costs_its_line_and_no_other(tmp_path, line, options):
+    """The library reads on to the next quote, or to the end of the file: rows would be lost without a word."""
+    path = write(tmp_path / "x.csv", [*PLAIN[:21], line, *PLAIN[21:61], line, *PLAIN[61:]])
+    assert "a quote is opened and not closed" in problem_of(Csv(path=path, label="y", **options))
+    table, facts = Csv(path=path, label="y", bad_rows="skip", max_bad_fraction=0.5, **options).read(None)
+    assert len(table.labels) == 100
+    assert facts["bad_rows"]["count"] == 2
+    assert facts["bad_rows"]["first"][0].startswith("row 22: a quote is opened and not closed: ")
+
+
+def test_a_quoted_value_may_hold_line_ends_delimiters_and_quotes(tmp_path):
+    path = write(tmp_path / "x.csv", [*PLAIN, '100,"one\ntwo, ""three""\n",0,v1', '101,"",1,"v2"', '102,5"x,1,v2'])
+    assert len(Csv(path=path, label="y").read(None)[0].labels) == 103
+
+
+def test_a_mark_of_bytes_stands_before_a_comment(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("\ufeff#x,y,0\n" + "\n".join(f"{i},w{i % 3},{i % 2}" for i in range(30)), encoding="utf-8")
+    table, _ = Csv(path=str(path), label="y", comment="#", header=False, columns=["a", "b", "y"]).read(None)
+    assert len(table.labels) == 30
+
+
+@pytest.mark.parametrize("others", [[], ["x"]], ids=["alone", "beside a bad one"])
+def test_whether_an_integer_is_accepted_rests_on_no_other_row(others):
+    values = pa.array(["1", "1" + "0" * 18, "0x10", "-3", *others])
+    assert np.isnan(Plain(whole=True).numbers(values)[0]).tolist() == [False, False, True, False, *(True for _ in others)]

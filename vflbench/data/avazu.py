@@ -23,6 +23,7 @@ FORMAT = TextFormat(
         *("device_type", "device_conn_type", "C14", "C15", "C16", "C17", "C18", "C19", "C20", "C21"),
     ),
     label="click",
+    multiline=False,
     ignored=frozenset({"id"}),  # unique in each row; its 20 digits fit neither a float nor 64 signed bits
 )
 

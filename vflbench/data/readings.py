@@ -59,10 +59,12 @@ class Plain:
 
     def numbers(self, values: pa.Array) -> list[np.ndarray]:
         try:
+            if self.whole and pc.any(pc.match_substring(values, "x", ignore_case=True)).as_py():
+                raise pa.ArrowInvalid("the library reads 0x10 as an integer")
             plain = values.cast(pa.int64() if self.whole else pa.float64()).cast(pa.float64(), safe=False)
             return [plain.to_numpy(zero_copy_only=False)]
         except pa.ArrowInvalid:
-            pattern = r"^-?\d{1,18}$" if self.whole else r"^[ \t]*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[ \t]*$"
+            pattern = r"^-?\d{1,19}$" if self.whole else r"^[ \t]*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[ \t]*$"
             return [_finite(_where(pc.match_substring_regex(values, pattern), pc.ascii_trim_whitespace(values)))]
 
 

@@ -3,12 +3,13 @@
 import codecs
 import csv as lines
 import io
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ T = TypeVar("T")
 BLOCK_BYTES = 12 << 20  # some 50,000 rows of Criteo; no row is longer
 _MOST_COLUMNS, _LONGEST_NAME = 100_000, 200
 _NOT_ENCODED = "\uffff"  # stands for bytes that the encoding of a text doesn't have
+_UNCLOSED = "\ufffe"  # stands for a line in which a quote is opened and not closed
 
 
 def unchanged(value: T) -> T:
@@ -41,7 +43,7 @@ class TextFormat:
     header: whether the first row must hold the names. binary_label: labels are 0 and 1; otherwise any text.
     readings: columns of numbers, and how they are read; whole: all of these are integers. ignored: columns that are not
     read. The others are categorical. indicators: columns of numbers beside which one says where a value is missing.
-    missing: the words that stand for a missing value. quotes: whether values may be quoted, and then hold line ends.
+    missing: words that stand for a missing value. quotes: whether values may be quoted; multiline: and then hold line ends.
     encoding: of the bytes. skip_lines, comment, trim: as options of `dataset=csv`. read_as: what a person may want to know
     of this. finish: derives the final columns from the parsed ones.
     """
@@ -58,6 +60,7 @@ class TextFormat:
     binary_label: bool = True
     missing: tuple[str, ...] = ("",)
     quotes: bool = True
+    multiline: bool = True
     encoding: str = "utf-8"
     skip_lines: int = 0
     comment: str = ""
@@ -173,7 +176,9 @@ def parsed(rows: Rows, form: TextFormat) -> Rows:
             wrong = ~np.isfinite(made[""]) & column.is_valid().to_numpy(zero_copy_only=False)
             if name in form.indicators:
                 made[MISSING_PART] = column.is_null().cast(pa.float64()).to_numpy(zero_copy_only=False)
-            columns |= {name + end: pa.array(made[end]) for end in made if not end or name + end not in form.columns}
+            columns |= {
+                name + end: pa.array(made[end]) for end in made if not end or name + end not in rows.table.column_names
+            }
         for place in np.flatnonzero(wrong).tolist():
             problems.setdefault(place, f"column {shown(name)}: {_problem(column, place, form, name)}")
     table, numbers = form.finish(pa.table(columns)), rows.numbers
@@ -221,6 +226,8 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
 
     def skip(row: csv.InvalidRow) -> str:
         problem = f"Expected {row.expected_columns} columns, got {row.actual_columns}: {shown(row.text, 60)}"
+        if row.text and row.text.startswith(_UNCLOSED):
+            problem = f"a quote is opened and not closed: {shown(row.text.strip(_UNCLOSED + form.delimiter), 60)}"
         if form.label and not form.header and row.actual_columns == row.expected_columns - 1:
             problem += f"; is its {form.label} missing? Rows without a label can't be used"
         bad.append(BadRow(row.number, problem))
@@ -230,7 +237,8 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
     plain = {name for name, reading in form.readings.items() if isinstance(reading, Plain)}
     category = pa.dictionary(pa.int32(), pa.string())
     text: Any = io.BufferedReader(_Utf8(part, stream, form.encoding), BLOCK_BYTES)
-    with _cleaned(text, form) if form.cleaned else text as source:
+    strict = io.BufferedReader(_Records(part, text, form), BLOCK_BYTES) if form.quotes and not form.cleaned else text
+    with _cleaned(part, text, form) if form.cleaned else strict as source:
         yield csv.open_csv(
             pa.PythonFile(source, mode="r"),
             read_options=csv.ReadOptions(
@@ -242,7 +250,7 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
             parse_options=csv.ParseOptions(
                 delimiter=form.delimiter,
                 quote_char='"' if form.quotes else False,
-                newlines_in_values=form.quotes,
+                newlines_in_values=form.quotes and form.multiline,
                 invalid_row_handler=skip,
             ),
             convert_options=csv.ConvertOptions(
@@ -255,29 +263,89 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
         )
 
 
-class _Utf8(io.RawIOBase):
-    """A text as UTF-8. What its encoding does not have becomes a character that no text has."""
+class _Pieces(io.RawIOBase):
+    """A text that comes in pieces."""
 
-    def __init__(self, part: Part, stream: Any, encoding: str):
-        self._part, self._stream, self._encoding = part, stream, encoding
-        self._decoder: codecs.IncrementalDecoder | None = None
-        self._ready = memoryview(b"")
+    _ready = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            data = self._stream.read(len(buffer))
-            if self._decoder is None:
-                self._check(data)
-                self._decoder = codecs.getincrementaldecoder(self._encoding)("vflbench")
-            self._ready = memoryview(self._decoder.decode(data, final=not data).encode("utf-8", "vflbench"))
-            if not data:
+            piece, is_last = self.piece(len(buffer))
+            self._ready = memoryview(piece)
+            if is_last:
                 break
         size = min(len(buffer), len(self._ready))
         buffer[:size], self._ready = self._ready[:size], self._ready[size:]
         return size
+
+    def piece(self, size: int) -> tuple[bytes, bool]:
+        """What follows, made of about so many bytes, and whether nothing is left to read."""
+        raise NotImplementedError
+
+
+class _Records(_Pieces):
+    """A text with a field too many, and a mark, in place of each line in which a quoted value is not closed, or goes on
+    after its quote: pyarrow would take the lines that follow for a part of the value.
+    """
+
+    def __init__(self, part: Part, source: Any, form: TextFormat):
+        self._part, self._source, self._form = part, source, form
+        mark = re.escape(form.delimiter.encode())
+        blank = rb"[%s]*+" % b" \t".replace(form.delimiter.encode(), b"") if form.trim else b""
+        quoted = rb'"(?:[^"]++|"")*+' if form.multiline and not form.trim else rb'"(?:[^"\r\n]++|"")*+'
+        value = rb'%s(?:%s"%s|[^"%s\r\n][^%s\r\n]*+)?+' % (blank, quoted, blank, mark, mark)
+        self._whole = re.compile(rb"(?:%s(?:%s%s)*+(?:\r\n?|\n))*+" % (value, mark, value))
+        self._begun = re.compile(
+            rb'(?:%s%s)*+%s(?:%s"?+%s|[^"%s\r\n][^%s\r\n]*+)?+\Z' % (value, mark, blank, quoted, blank, mark, mark)
+        )
+        self._rest, self._first = b"", form.header or not form.columns
+
+    def piece(self, size: int) -> tuple[bytes, bool]:
+        data = self._source.read(size)
+        return self.checked(data, is_last=not data), not data
+
+    def checked(self, data: bytes, *, is_last: bool) -> bytes:
+        """The whole records of what came so far. Raises UserError for such a line among the first, which names columns."""
+        text, done, at = self._rest + data, [], 0
+        if is_last and text:
+            text += b"\n"
+        while at < len(text):
+            end = self._whole.match(text, at).end() if b'"' in text else text.rfind(b"\n") + 1  # type: ignore[union-attr]
+            done.append(text[at:end])
+            at, self._first = end, self._first and not end
+            if at == len(text) or b'"' not in text:
+                break
+            line = re.compile(rb"\r\n?|\n").search(text, at)
+            if not is_last and (line is None or (self._begun.match(text, at) and len(text) - at < BLOCK_BYTES)):
+                break
+            if self._first:
+                raise self._part.error(f"row {self._form.skip_lines + 1}: a quote is opened and not closed")
+            end = line.start() if line else len(text)
+            shown_as = text[at:end].replace(self._form.delimiter.encode(), b" ").replace(b'"', b"'")
+            done.append(
+                _UNCLOSED.encode() + shown_as + self._form.delimiter.encode() * max(1, len(self._form.columns)) + b"\n"
+            )
+            at = line.end() if line else len(text)
+        self._rest = text[at:]
+        return b"".join(done)
+
+
+class _Utf8(_Pieces):
+    """A text as UTF-8. What its encoding does not have becomes a character that no text has."""
+
+    def __init__(self, part: Part, stream: Any, encoding: str):
+        self._part, self._stream, self._encoding = part, stream, encoding
+        self._decoder: codecs.IncrementalDecoder | None = None
+
+    def piece(self, size: int) -> tuple[bytes, bool]:
+        data = self._stream.read(size)
+        if self._decoder is None:
+            self._check(data)
+            self._decoder = codecs.getincrementaldecoder(self._encoding)("vflbench")
+        return self._decoder.decode(data, final=not data).encode("utf-8", "vflbench"), not data
 
     def _check(self, start: bytes) -> None:
         if start.startswith(b"PAR1"):
@@ -292,13 +360,17 @@ class _Utf8(io.RawIOBase):
 codecs.register_error("vflbench", lambda error: (_NOT_ENCODED, getattr(error, "end")))  # noqa: B009 (of all its kinds)
 
 
-def _cleaned(text: Any, form: TextFormat) -> Any:
+def _cleaned(part: Part, text: Any, form: TextFormat) -> Any:
     """The text without its first lines, comments, and blanks around values; in a file that is gone when it is closed."""
-    rows = islice(io.TextIOWrapper(text, "utf-8", newline=""), form.skip_lines, None)
+    rows = islice(io.TextIOWrapper(text, "utf-8-sig", newline=""), form.skip_lines, None)
     kept = (row for row in rows if not (form.comment and row.startswith(form.comment)))
     kept = (row.strip(" \r\n") + "\n" for row in kept) if form.trim else kept
+    records = _Records(part, None, form)
+    strict = (records.checked(row.encode(), is_last=not row).decode() for row in chain(kept, [""])) if form.quotes else kept
     clean = io.TextIOWrapper(tempfile.TemporaryFile(), "utf-8", newline="")  # noqa: SIM115 (the reader closes it)
-    read = lines.reader(kept, delimiter=form.delimiter, skipinitialspace=form.trim)
+    lines.field_size_limit(BLOCK_BYTES)
+    ended = (row for several in strict for row in several.splitlines(keepends=True))
+    read = lines.reader(ended, delimiter=form.delimiter, skipinitialspace=form.trim)
     write = lines.writer(clean, delimiter=form.delimiter)
     write.writerows([value.strip(" \t") for value in row] if form.trim else row for row in read)
     clean.seek(0)

@@ -6,12 +6,14 @@ import atexit
 import copy
 import os
 import sys
+import threading
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -691,28 +693,83 @@ def _in_backward() -> bool:
 
 @dataclass
 class _Unwritten:
-    """Labels of a folder that wait to be written. written: how many its labels.parquet has."""
+    """Labels of a folder that wait to be written. waiting: id -> label. ids, labels: of labels.parquet, (n,), by id, as it
+    was when it had this identity.
+    """
 
     place: RecordingFolder
-    labels: CollectedLabels
-    written: int = 0
+    classes: int
+    waiting: dict[int, int] = field(default_factory=dict)
+    ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    labels: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    identity: tuple[int, int] | None = None
+
+    def refuse_others(self, ids: np.ndarray, labels: np.ndarray) -> None:
+        """Raises UserError for a row that has another label already."""
+        path = self.place.folder / LABELS
+        if (identity := _identity(path)) != self.identity:
+            there = read_labels(path, self.classes) if identity else None
+            self.ids, self.labels = (np.asarray(there.ids), np.asarray(there.labels)) if there else (ids[:0], labels[:0])
+            order = self.ids.argsort()
+            self.ids, self.labels, self.identity = self.ids[order], self.labels[order], identity
+        at = np.searchsorted(self.ids, ids)
+        written = {int(self.ids[i]): int(self.labels[i]) for i in np.unique(at) if i < len(self.ids)}
+        for row, label in zip(ids.tolist(), labels.tolist(), strict=True):
+            before = self.waiting.get(row, written.get(row, label))
+            if before != label:
+                raise UserError(f"it has the labels {before} and {label}; a row has one label", key="id", value=row)
+
+    def add(self, ids: np.ndarray, labels: np.ndarray) -> None:
+        written = ids[np.isin(ids, self.ids)].tolist() if len(self.ids) else []
+        self.waiting |= {
+            row: label for row, label in zip(ids.tolist(), labels.tolist(), strict=True) if row not in set(written)
+        }
+        if _WAITING * len(self.waiting) >= len(self.ids):
+            self.flush()
 
     def flush(self) -> None:
-        if self.labels.rows:
-            self.written = self.place.write_labels(self.labels)
-            self.labels = CollectedLabels(self.labels.classes)
+        if self.waiting:
+            collected = CollectedLabels(self.classes)
+            collected.add(list(self.waiting), list(self.waiting.values()))
+            self.place.write_labels(collected)
+            self.waiting = {}
 
 
 _UNWRITTEN: dict[Path, _Unwritten] = {}
+_ONE_AT_A_TIME = threading.RLock()
 
 
-@atexit.register
 def flush_labels() -> None:
-    """Write the labels that `write_batch` was given and that wait: before somebody reads labels.parquet while this process
-    goes on.
+    """Write the labels that `write_batch` was given and that wait: before another process reads labels.parquet while this
+    one goes on. Raises UserError where one can't be written, or a row has another label by now; all others are written.
     """
-    for waiting in _UNWRITTEN.values():
-        waiting.flush()
+    problems = []
+    with _ONE_AT_A_TIME:
+        for waiting in _UNWRITTEN.values():
+            try:
+                waiting.flush()
+            except UserError as error:
+                problems.append(error)
+    if problems:
+        raise problems[0]
+
+
+def _flush_at_the_end() -> None:
+    try:
+        flush_labels()
+    except UserError as error:
+        print(f"vflbench: labels of a recording were not written: {error}", file=sys.stderr)
+
+
+def _forget() -> None:
+    """In a process that was forked: what waits is its parent's, which writes it."""
+    global _ONE_AT_A_TIME
+    _ONE_AT_A_TIME = threading.RLock()
+    _UNWRITTEN.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def write_batch(
@@ -747,7 +804,7 @@ def write_batch(
     UserError, as does what the format doesn't take.
 
     y: (n,) classes from 0, where this process may know them: labels.parquet is written when an eighth as many rows wait as
-    it has, by `flush_labels`, and when the process ends; who kills the process loses what waits.
+    it has, by `flush_labels`, by `vflbench.audit`, and when the process ends; who kills the process loses what waits.
     """
     place = RecordingFolder(folder, party)
     for key, number in {"epoch": epoch, "step": step}.items():
@@ -779,6 +836,16 @@ def write_batch(
     collected = CollectedLabels(classes)
     if y is not None:
         collected.add(made, np.asarray(y))
+    with _ONE_AT_A_TIME:
+        if not (place.folder / MANIFEST).exists():  # a new recording, perhaps in the place of one that was deleted
+            _UNWRITTEN.pop(place.folder.resolve(), None)
+        if collected.rows:
+            whole = place.folder.resolve()  # the process may go to another folder
+            if whole not in _UNWRITTEN:
+                Finalize(None, _flush_at_the_end, exitpriority=10)  # at the end of a worker of multiprocessing as well
+            waiting = _UNWRITTEN.setdefault(whole, _Unwritten(RecordingFolder(whole, party), classes))
+            of_rows = [part.numpy() for part in collected.merged()]
+            waiting.refuse_others(*of_rows)
     said = {"producer": "vflbench.write_batch", "classes": classes, "labels": labels, "claims": claims, "model": model}
     said |= {
         "class_shares": None if class_shares is None else [float(share) for share in class_shares],
@@ -789,8 +856,6 @@ def write_batch(
     )
     place.write(made, tensors, epoch=int(epoch), step=step)
     if collected.rows:
-        waiting = _UNWRITTEN.setdefault(place.folder.resolve(), _Unwritten(place, CollectedLabels(classes)))
-        waiting.labels.add(made, np.asarray(y))
-        if _WAITING * waiting.labels.rows >= waiting.written:
-            waiting.flush()
+        with _ONE_AT_A_TIME:
+            waiting.add(*of_rows)
     return path

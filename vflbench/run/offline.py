@@ -22,6 +22,7 @@ from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
+from vflbench.messages.recorder import flush_labels
 from vflbench.messages.recording_format import LABELS, MOST_CLASSES, RUN, Figures, checked, read_json, write_json
 from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.tables import SCORES, ScoredRows, ScoreWriter, named_labels, ordered, read_scores
@@ -128,6 +129,7 @@ def audit(
     that needs what the recording doesn't have is skipped, with the reason; one that gives no finite scores is unscored, and
     the others have the numbers of an audit without it. Raises UserError for a recording that can't be read.
     """
+    flush_labels()
     source = RecordedSource(recording, None if labels is None else Path(labels))
     promised = source.recording.manifest.claims.label_dp
 
