@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What takes long to import, or much memory, and a run of ours does without.
 HEAVY = (
     *("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes", "sympy", "mpmath"),
-    *("scipy.stats", "scipy.optimize", "scipy.linalg", "scipy.sparse", "scipy.spatial", "numpy.f2py"),
+    *("scipy.stats", "scipy.optimize", "scipy.linalg", "scipy.sparse", "scipy.spatial"),
     *(
         "altair",
         "vl_convert",

@@ -185,7 +185,7 @@ def test_a_run_whose_ceiling_is_exceeded_says_so_in_red_and_in_its_manifest(tmp_
     summary = run_in(tmp_path / "run", defenses={"marvell": Marvell()}, attacks=attacks)
     assert summary["verdict"]["levels"]["messages only"]["attack"] == "remainder"
     assert summary["guarantees"]["marvell"]["assumption_holds"] is False
-    assert read_manifest(tmp_path / "run").exceeded["marvell"][0].attack == "remainder"
+    assert read_manifest(tmp_path / "run").exceeded["marvell"][0]["attack"] == "remainder"
     lines = final_table(tmp_path / "run").splitlines()
     assert any(line.startswith("ALARM    remainder, without labels, reads AUC ") for line in lines)
     assert any(line.startswith("defense  marvell falls to remainder (AUC ") for line in lines)
