@@ -108,7 +108,7 @@ def test_an_error_is_one_line_and_names_the_cause(tmp_path):
         (["x,x,y", "1,2,0", "1,2,1"], {"label": "y"}, ["names x twice"]),
         (["x,y"], {"label": "y"}, ["no rows"]),
         (b"", {"label": "y"}, ["Empty CSV file"]),
-        (["x,y", '"a', 'b",0', "c,1", "d"], {"label": "y"}, ["row 4: a quote is opened and not closed"]),
+        (["x,y", '"a', 'b",0', "c,1", "d"], {"label": "y"}, ["row 4: Expected 2 columns, got 1"]),
         (["x,y", "a,0", "b,1", '"c,0', "d,1"], {"label": "y"}, ["row 4: a quote is opened and not closed"]),
         (["x,y", "inf,0", "1,1", "2,0", "3,1"], {"label": "y"}, ["row 2", "column x: it holds numbers", "'inf'"]),
     )

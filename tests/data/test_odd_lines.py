@@ -198,3 +198,13 @@ def test_a_mark_of_bytes_stands_before_a_comment(tmp_path):
 def test_whether_an_integer_is_accepted_rests_on_no_other_row(others):
     values = pa.array(["1", "1" + "0" * 18, "0x10", "-3", *others])
     assert np.isnan(Plain(whole=True).numbers(values)[0]).tolist() == [False, False, True, False, *(True for _ in others)]
+
+
+def test_rows_have_their_numbers_however_many_threads_the_library_has(tmp_path):
+    count = pa.cpu_count()
+    pa.set_cpu_count(2)  # as on a usual machine; tests have one
+    try:
+        path = write(tmp_path / "x.csv", [*PLAIN, "1,2", *PLAIN[1:]])
+        assert "row 102: Expected 4 columns, got 2" in problem_of(Csv(path=path, label="y"))
+    finally:
+        pa.set_cpu_count(count)

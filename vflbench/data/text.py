@@ -246,6 +246,7 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
                 autogenerate_column_names=not form.header and not form.columns,
                 skip_rows=0 if form.cleaned else form.skip_lines,
                 block_size=BLOCK_BYTES,
+                use_threads=False,  # else no row that is wrong has a number
             ),
             parse_options=csv.ParseOptions(
                 delimiter=form.delimiter,
