@@ -247,13 +247,13 @@ def test_value_and_gradient_keep_their_digits_whatever_the_rows(n, rng, monkeypa
             if math.isnan(exact):  # both rows are the same
                 assert value == 0
                 continue
-            assert value == pytest.approx(exact, rel=max(of_value, 1e-7 if kind == "near copies" else 1e-10)), (
-                f"{kind}, {dtype}"
-            )
+            # One float32 row far from all others: its distances round away what the others differ by.
+            coarse = {"near copies": 1e-7, "one outlier": 1e-4 if dtype == torch.float32 else 0}.get(kind, 1e-10)
+            assert value == pytest.approx(exact, rel=max(of_value, coarse, 1e-10)), f"{kind}, {dtype}"
             if kind == "the largest numbers" and dtype == torch.float32:
                 continue  # the derivative is among the smallest numbers, of few digits
             # Distances come from products in float64; rows nearer than 1e-7 of their length count as equal.
-            most = {"two tight clusters": 1e-4, "tighter": 1e-4, "near copies": 0.1, "half of them all but zero": 1.0}.get(
+            most = {"two tight clusters": 1e-4, "tighter": 1e-4, "near copies": 0.1, "half of them all but zero": 1.0, "one outlier": 1e-4}.get(
                 kind, of_gradient
             )
             assert (gradient - expected).norm() <= most * (expected.norm() + floor), f"{kind}, {dtype}"
