@@ -242,8 +242,11 @@ def account(
         delta=DELTA,
         epsilon_at_delta=None if ledger.is_empty else ledger.epsilon_at(DELTA),
         releases=[
-            *(schema.Release(defense=name, **vars(it), times=count) for name, it, count in ledger.entries),
-            *(schema.Release(defense=name, **vars(it) | {"mu": mu}) for name, it, mu in ledger.gaussian),
+            *(
+                schema.Release(defense=name, mechanism=it.mechanism, epsilon=it.epsilon, times=count)
+                for name, it, count in ledger.entries
+            ),
+            *(schema.Release(defense=name, mechanism=it.mechanism, mu=mu) for name, it, mu in ledger.gaussian),
         ],
         canaries=len(canaries),
         confidence=CONFIDENCE,
