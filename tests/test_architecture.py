@@ -172,7 +172,7 @@ CAPS = {
     "vflbench/messages": 2_243,
     "vflbench/metrics": 1_407,
     "vflbench/models": 1_157,
-    "vflbench/numerics": 1_770,
+    "vflbench/numerics": 1_803,
     "vflbench/protocols": 1_788,
     "vflbench/report": 2_793,
     "vflbench/results": 1_297,

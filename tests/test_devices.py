@@ -29,7 +29,7 @@ READS = {
     "alibi": 2,
     "batch_average": 1,
     "binomial": 3,
-    "dcor": 8,
+    "dcor": 9,
     "gaussian": 1,
     "label_dp": 1,
     "marvell": 6,

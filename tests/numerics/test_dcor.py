@@ -204,8 +204,8 @@ def test_no_tensor_is_larger_than_a_block_or_x(rng, monkeypatch):
             value = distance_correlation(leaf, y)
         with LargestTensor() as backward:
             value.backward()
-        assert 0 < backward.largest <= 200 * 10
-        assert 0 < forward.largest <= 200 * 10
+        assert 0 < backward.largest <= 200 * 8
+        assert 0 < forward.largest <= 200 * 8
 
 
 def adversarial(n, rng):
@@ -247,16 +247,10 @@ def test_value_and_gradient_keep_their_digits_whatever_the_rows(n, rng, monkeypa
             if math.isnan(exact):  # both rows are the same
                 assert value == 0
                 continue
-            # One float32 row far from all others: its distances round away what the others differ by.
-            coarse = {"near copies": 1e-7, "one outlier": 1e-4 if dtype == torch.float32 else 0}.get(kind, 1e-10)
-            assert value == pytest.approx(exact, rel=max(of_value, coarse, 1e-10)), f"{kind}, {dtype}"
+            assert value == pytest.approx(exact, rel=of_value), f"{kind}, {dtype}"
             if kind == "the largest numbers" and dtype == torch.float32:
                 continue  # the derivative is among the smallest numbers, of few digits
-            # Distances come from products in float64; rows nearer than 1e-7 of their length count as equal.
-            most = {"two tight clusters": 1e-4, "tighter": 1e-4, "near copies": 0.1, "half of them all but zero": 1.0, "one outlier": 1e-4}.get(
-                kind, of_gradient
-            )
-            assert (gradient - expected).norm() <= most * (expected.norm() + floor), f"{kind}, {dtype}"
+            assert (gradient - expected).norm() <= of_gradient * (expected.norm() + floor), f"{kind}, {dtype}"
 
 
 def test_the_smallest_numbers_count_where_they_are_not_flushed():
@@ -278,13 +272,18 @@ def test_what_is_not_finite_has_no_value(rng):
         assert math.isnan(distance_correlation(x, spoiled).item())
 
 
-def test_distances_that_are_kept_or_computed_again_give_the_same(rng, monkeypatch):
-    x, y = torch.randn(100, 8, generator=rng), torch.arange(100) % 2
-    value, gradient = value_and_gradient(lambda t: distance_correlation(t, y), x)
-    monkeypatch.setattr(module, "_KEPT_ROWS", 0)
-    again, other = value_and_gradient(lambda t: distance_correlation(t, y), x)
-    assert again == value
-    assert torch.allclose(other, gradient, rtol=1e-5, atol=1e-5 * float(gradient.abs().max()))
+def test_distances_that_are_kept_or_computed_again_give_the_same_bits(rng, monkeypatch):
+    monkeypatch.setattr(module, "_BLOCK", 64)
+    n = 100
+    ys = torch.arange(n) % 2, torch.randn(n, 2, generator=rng), Table(torch.rand(n, 2), torch.randint(3, (n, 2)))
+    for kind, x in adversarial(n, rng).items():
+        for y in ys if kind in ("plain", "near copies") else ys[:1]:
+            monkeypatch.setattr(module, "_KEPT_ROWS", 8192)
+            value, gradient = value_and_gradient(lambda t, y=y: distance_correlation(t, y), x)
+            monkeypatch.setattr(module, "_KEPT_ROWS", 0)
+            again, other = value_and_gradient(lambda t, y=y: distance_correlation(t, y), x)
+            assert again == value, kind
+            assert torch.equal(other, gradient), kind
 
 
 def test_bfloat16_and_autocast_compute_in_float32(rng):

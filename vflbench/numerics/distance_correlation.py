@@ -19,7 +19,8 @@ The gradient is, with s_i = beta (a../2 - a_i.),
     d/dx_i [ alpha/2 sum aB + beta/4 sum A^2 ] = sum_j W_ij (x_i - x_j)
 
 Distances come from products of matrices, |x|^2 + |y|^2 - 2 x.y: in float32, and in float64 for a block in which two rows are
-so near that float32 loses their distance; rows nearer than 1e-7 of their length count as equal. One block of each mirrored
+so near that float32 loses their distance, or for all where one row is so far from the mean that float32 leaves too few
+digits for the others. Pairs for which float64 is too coarse as well are subtracted one by one. One block of each mirrored
 pair is computed; for many rows, for the value and again for the gradient.
 
 Y may be rows of a table (`Table`): b_ij^2 = |y_i - y_j|^2 + number of categorical columns in which i and j differ, which is
@@ -40,8 +41,12 @@ from torch import Tensor
 from vflbench.numerics.system import in_full_precision
 
 _BLOCK = 1024
+_BLOCK_ELSEWHERE = 8192  # on devices that wait whenever they are asked for a number
 _KEPT_ROWS = 8192  # of no more, the distances are kept for the gradient, in up to 144 MiB
 _NEAR = 1e-3  # squared distance, over the largest squared norms of a block, below which float32 loses too many digits
+_VERY_NEAR = 1e-6  # ... below which rows of float32 are subtracted one from another; of float64 it is `_NEAR`
+_STRAY = 64  # squared distance of a row from the mean, over the mean one
+_NUMBERS = 2**20  # at a time, of differences of single pairs
 _FEW_COLUMNS = 16  # so many are subtracted pair by pair
 
 
@@ -60,7 +65,8 @@ def distance_correlation(x: Tensor, y: Tensor | Table, statistic: Literal["squar
     from each other; (n,) or (n, k) floating values have Euclidean distances; a `Table` has both. Coinciding points add
     nothing to the gradient. If x or y is constant, the value and the gradient are 0; if one is not finite, the value is nan.
 
-    Memory: a few times x and a few blocks of 1024^2. Raises ValueError for other shapes.
+    Memory: a few times x and a few blocks of 1024^2. Relative accuracy of the value and of the norm of the gradient: about
+    1e-6 in float32 and 1e-12 in float64. Raises ValueError for other shapes.
     """
     shapes = [tuple(part.shape) for part in ((y.numeric, y.categorical) if isinstance(y, Table) else (y,))]
     allowed = (2,) if isinstance(y, Table) or (y.dim() == 2 and y.is_floating_point()) else (1,)
@@ -78,24 +84,26 @@ class _DistanceCorrelation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor | Table) -> Tensor:
         n, result = len(x), torch.zeros((), dtype=torch.float64, device=x.device)
-        ctx.covariance, unit = 0.0, float((x.amax(dim=0).double() - x.amin(dim=0).double()).amax())
         centred, of_y = _classes(y) if isinstance(y, Tensor) and not y.is_floating_point() else _rows(y)
-        if not (math.isfinite(unit) and math.isfinite(of_y)):
+        spread, of_y = torch.stack([(x.amax(dim=0).double() - x.amin(dim=0).double()).amax(), of_y]).tolist()
+        ctx.covariance = 0.0
+        if not (math.isfinite(spread) and math.isfinite(of_y)):
             return result.fill_(math.nan)
-        if unit == 0 or of_y == 0:
+        if spread == 0 or of_y == 0:
             return result
-        points = _Points(x.detach(), unit)  # dCor does not depend on the unit
+        points = _Points(x.detach(), 2.0 ** math.frexp(spread)[1])  # dCor does not depend on the unit
         products, sums = (
             torch.zeros(2, dtype=torch.float64, device=x.device),
             torch.zeros(n, dtype=torch.float64, device=x.device),
         )
-        for rows, columns in _blocks(n):
-            e, weight = points.distances(rows, columns, 0.0).sub_(points.typical), 1 if rows == columns else 2
+        for rows, columns in _blocks(n, x.device):
+            a, weight = points.distances(rows, columns, 0.0)[0], 1 if rows == columns else 2
+            e = a - points.typical
             b, ones = centred(rows, columns, 1.0, torch.zeros_like(sums, dtype=e.dtype)), torch.ones_like(e[0])
             parts = b.mul_(e).sum(dim=1), torch.linalg.vector_norm(e, dim=1).square()
             products += weight * torch.stack(parts).sum(dim=1, dtype=torch.float64)
-            if ctx.needs_input_grad[0] and n <= _KEPT_ROWS and e.dtype == torch.float32:  # has no equal rows
-                points.kept[rows.start, columns.start] = e
+            if ctx.needs_input_grad[0] and n <= _KEPT_ROWS and a.dtype == torch.float32:  # has no equal rows
+                points.kept[rows.start, columns.start] = a
             sums[rows] += e @ ones
             if rows != columns:
                 sums[columns] += ones[: len(e)] @ e if len(e) <= len(ones) else e.sum(dim=0)
@@ -116,56 +124,92 @@ class _DistanceCorrelation(torch.autograd.Function):
         points, n = ctx.points, len(ctx.means)
         # d value = value (d covariance / covariance - d variance / (2 variance))
         alpha, beta = 2 / (n**2 * ctx.covariance), -2 / (n**2 * ctx.variance)
-        gradient, shift = torch.zeros_like(points.right[torch.float64]), beta * (ctx.means.mean() / 2 - ctx.means)
+        gradient, weights = torch.zeros_like(points.exact), torch.zeros_like(ctx.means)
+        shift = beta * (ctx.means.mean() / 2 - ctx.means)
         with in_full_precision():
-            for rows, columns in _blocks(n):
-                a = points.distances(rows, columns, math.inf)
-                w, of = ctx.centred(rows, columns, alpha, shift.to(a.dtype)).div_(a), points.right[a.dtype]
-                gradient[rows] += w @ of[columns]
+            for rows, columns in _blocks(n, gradient.device):
+                a, near = points.distances(rows, columns, math.inf)
+                w, x = ctx.centred(rows, columns, alpha, shift.to(a.dtype)).div_(a).add_(beta), points.rows(a.dtype)[0]
+                for i, j, differences in points.differences(rows, columns, near):
+                    terms = differences.mul_(w[i, j, None])
+                    w[i, j] = 0
+                    gradient[rows].index_add_(0, i, terms)
+                    if rows != columns:
+                        gradient[columns].index_add_(0, j, terms, alpha=-1)
+                weights[rows] += w.sum(dim=1)
+                gradient[rows] -= w @ x[columns]
                 if rows != columns:
-                    gradient[columns] += w.T @ of[rows]
-            gradient = points.exact * gradient[:, -2:-1] + gradient[:, :-2] / 2
-            gradient.add_(points.exact, alpha=n * beta)  # of W's constant part, as the mean of x is 0
+                    weights[columns] += w.sum(dim=0)
+                    gradient[columns] -= w.T @ x[rows]
+            gradient.addcmul_(points.exact, weights[:, None])
             return (gradient * (upstream * ctx.value) / points.unit).to(points.dtype), None
+
+
+_Pairs = tuple[Tensor, Tensor]
+"""Places in the rows and in the columns of a block."""
 
 
 class _Points:
     """The rows of x (n, d), less their mean, and their distances, in units of `unit`. typical: the root mean square."""
 
     def __init__(self, x: Tensor, unit: float):
-        self.unit, self.dtype = unit, x.dtype
-        self.kept: dict[tuple[int, int], Tensor] = {}  # first row and column -> a block of distances, less `typical`
+        self.unit, self.dtype, self._x = unit, x.dtype, x
+        self.kept: dict[tuple[int, int], Tensor] = {}  # first row and column -> a block of distances
+        self._groups: Tensor | None = None
         self.exact = (x.double() - x.mean(dim=0, dtype=torch.float64)) / unit
-        of = {x.dtype: self.exact.to(x.dtype), torch.float64: self.exact}
-        self._squares = {dtype: rows.square().sum(dim=1, keepdim=True) for dtype, rows in of.items()}
-        ones = torch.ones(len(x), 1, dtype=x.dtype, device=x.device)
-        self._left = {dtype: torch.cat([x, self._squares[dtype], ones.to(x)], dim=1) for dtype, x in of.items()}
-        self.right = {dtype: torch.cat([-2 * x, ones.to(x), self._squares[dtype]], dim=1) for dtype, x in of.items()}
-        self.typical = math.sqrt(2 * float(self._squares[torch.float64].sum()) / max(1, len(x) - 1))
+        lengths = self.exact.square().sum(dim=1)
+        total, longest = torch.stack([lengths.sum(), lengths.amax()]).tolist()
+        self.typical = math.sqrt(2 * total / max(1, len(x) - 1))
+        self._dtypes = [x.dtype, torch.float64] if longest * len(x) <= _STRAY * total else [torch.float64]
+        self._rows = dict[torch.dtype, tuple[Tensor, Tensor]]()
 
-    def distances(self, rows: slice, columns: slice, of_equal: float) -> Tensor:
-        """a_ij (rows, columns). of_equal: what stands there between equal rows."""
-        if (e := self.kept.pop((rows.start, columns.start), None)) is not None:
-            return e.add_(self.typical).fill_diagonal_(of_equal) if rows == columns else e.add_(self.typical)
-        for dtype, lengths in self._squares.items():
-            squares = self._left[dtype][rows] @ self.right[dtype][columns].T
+    def rows(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The rows (n, d), and their squared lengths (n, 1)."""
+        if dtype not in self._rows:
+            x = self.exact.to(dtype)
+            self._rows[dtype] = x, x.square().sum(dim=1, keepdim=True)
+        return self._rows[dtype]
+
+    def distances(self, rows: slice, columns: slice, of_equal: float) -> tuple[Tensor, _Pairs | None]:
+        """a_ij (rows, columns), and the pairs that are so near that their terms of the gradient don't come from products.
+        of_equal: what stands between equal rows.
+        """
+        if (a := self.kept.pop((rows.start, columns.start), None)) is not None:
+            return (a.fill_diagonal_(of_equal) if rows == columns else a), None
+        for dtype in self._dtypes:
+            x, lengths = self.rows(dtype)
+            squares = torch.addmm(lengths[rows] + lengths[columns].T, x[rows], x[columns].T, alpha=-2)
             if rows == columns:
                 squares.fill_diagonal_(math.inf)
-            if dtype == torch.float64 or squares.amin() >= _NEAR * (lengths[rows].amax() + lengths[columns].amax()):
-                break
-        if dtype == torch.float64:
-            squares.masked_fill_(squares <= 1e-14 * (lengths[rows] + lengths[columns].T), of_equal)
-        a = squares.sqrt_()
-        return a.fill_diagonal_(of_equal) if rows == columns else a
+            limit = _NEAR * (lengths[rows].amax() + lengths[columns].amax())
+            if dtype == self._dtypes[0] and squares.amin() >= limit:  # the second type is there for near rows alone
+                a = squares.sqrt_()
+                return (a.fill_diagonal_(of_equal) if rows == columns else a), None
+        if self._groups is None:
+            self._groups = self._x.unique(dim=0, return_inverse=True)[1]
+        equal = self._groups[rows, None] == self._groups[columns]
+        limit = (_NEAR if self.dtype == torch.float64 else _VERY_NEAR) * (lengths[rows] + lengths[columns].T)
+        i, j = ((squares < limit) & ~equal).nonzero(as_tuple=True)
+        near = i, j
+        for i, j, differences in self.differences(rows, columns, near):
+            squares[i, j] = differences.square_().sum(dim=1)
+        return squares.sqrt_().masked_fill_(equal, of_equal), near
+
+    def differences(self, rows: slice, columns: slice, pairs: _Pairs | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Pairs of a block, some at a time, and their x_i - x_j (m, d)."""
+        size = max(1, _NUMBERS // self._x.shape[1])
+        for i, j in zip(*(places.split(size) for places in pairs or ()), strict=True) if pairs else ():
+            yield i, j, (self._x[rows][i].double() - self._x[columns][j]) / self.unit
 
 
-def _blocks(n: int) -> Iterator[tuple[slice, slice]]:
+def _blocks(n: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
     """Rows and columns of the blocks on and above the diagonal of an (n, n) matrix."""
-    cuts = [slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK)]
+    size = _BLOCK if device.type == "cpu" else _BLOCK_ELSEWHERE
+    cuts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     return ((rows, columns) for place, rows in enumerate(cuts) for columns in cuts[place:])
 
 
-_Centred = tuple[Callable[[slice, slice, float, Tensor], Tensor], float]
+_Centred = tuple[Callable[[slice, slice, float, Tensor], Tensor], Tensor]
 """Rows, columns, alpha and s (n,) -> alpha B_ij + s_i + s_j (rows, columns) of the type of s; and the mean of B^2."""
 
 
@@ -178,7 +222,7 @@ def _classes(y: Tensor) -> _Centred:
         left = torch.cat([-alpha * of_rows, shift[rows, None], one[rows]], dim=1)
         return left @ torch.cat([of_columns, one[columns], shift[columns, None]], dim=1).T
 
-    return centred, float((c.T @ c / len(y)).square().sum()) if c.shape[1] > 1 else 0.0
+    return centred, (c.T @ c / len(y)).square().sum()
 
 
 def _rows(y: Tensor | Table) -> _Centred:
@@ -195,19 +239,19 @@ def _rows(y: Tensor | Table) -> _Centred:
 
     if not isinstance(y, Table):
         values = (values - values.mean(dim=0)) / values.abs().amax().clamp_min(torch.finfo(torch.float64).tiny)
-    n, square, sums = len(values), 0.0, values.new_zeros(len(values))
-    for rows, columns in _blocks(n):
+    n, square, sums = len(values), values.new_zeros(()), values.new_zeros(len(values))
+    for rows, columns in _blocks(n, values.device):
         b = distances(rows, columns)
-        square += (1 if rows == columns else 2) * float(b.square().sum()) / n**2
+        square += (1 if rows == columns else 2) * b.square().sum() / n**2
         sums[rows] += b.sum(dim=1)
         if rows != columns:
             sums[columns] += b.sum(dim=0)
     means = sums / n
     half = means - means.mean() / 2
-    variance = square + float(means.mean() ** 2 - 2 * means.square().mean())
+    variance = square + means.mean() ** 2 - 2 * means.square().mean()
 
     def centred(rows: slice, columns: slice, alpha: float, shift: Tensor) -> Tensor:
         less = shift - alpha * half
         return (alpha * distances(rows, columns)).add_(less[rows, None]).add_(less[columns]).to(shift.dtype)
 
-    return centred, 0.0 if variance <= 1e-14 * square else variance
+    return centred, variance.masked_fill(variance <= 1e-14 * square, 0.0)
