@@ -1,9 +1,9 @@
 """Random damage to Criteo lines, and a plain reference of which lines are good. Both are independent of vflbench.
 
-Lines end with a line feed, or with a carriage return and a line feed. A byte-order mark may begin the file. An empty line
-is not a row, neither a good nor a bad one. A row is good if
+Lines end with a line feed, a carriage return, or both. A byte-order mark may begin the file. An empty line is not a row,
+neither a good nor a bad one, and has no number. A row is good if
 
-    it is at most 1 MiB long, valid UTF-8, without NUL and without a carriage return,
+    it is valid UTF-8, without NUL,
     has exactly 40 fields between tabs,
     its label is 0 or 1, spelled so, and
     its 13 integers are empty or -?[0-9]+ (ASCII digits) within 64 bits, -2^63 .. 2^63 - 1.
@@ -29,10 +29,7 @@ class Fault(NamedTuple):
 
 
 def faults(line: bytes) -> list[Fault]:
-    """All faults of a line, given without its line feed. Empty for a good row."""
-    line = line.removesuffix(b"\r")
-    if len(line) > LONGEST:
-        return [Fault("length")]
+    """All faults of a line, given without its end. Empty for a good row."""
     fields = line.split(b"\t")
     if len(fields) != len(COLUMNS):
         return [Fault("fields")]
@@ -42,19 +39,13 @@ def faults(line: bytes) -> list[Fault]:
 
 
 def is_valid(line: bytes) -> bool:
-    """Whether a line, given without its line feed, is a good row."""
+    """Whether a line, given without its end, is a good row."""
     return not faults(line)
 
 
-def is_blank(line: bytes) -> bool:
-    """Whether a line, given without its line feed, is empty."""
-    return line.removesuffix(b"\r") == b""
-
-
 def lines_of(content: bytes) -> list[tuple[int, bytes]]:
-    """(number from 1, line without its line feed) of every line of a file that is not empty."""
-    lines = content.removeprefix(_BOM).split(b"\n")
-    return [(number, line) for number, line in enumerate(lines, 1) if not is_blank(line)]
+    """(number from 1, line without its end) of every line of a file that is not empty."""
+    return list(enumerate(filter(None, re.split(rb"\r\n?|\n", content.removeprefix(_BOM))), 1))
 
 
 def mutate(line: bytes, rng: random.Random) -> bytes:
@@ -68,8 +59,6 @@ def _broken(column: str, field: bytes) -> list[str]:
     broken = []
     if b"\0" in field:
         broken.append("nul")
-    if b"\r" in field:
-        broken.append("carriage return")
     try:
         field.decode("utf-8", "strict")
     except UnicodeDecodeError:

@@ -1,6 +1,7 @@
 """What lines of data files mean, read character by character and independent of vflbench."""
 
 import math
+import re
 import unicodedata
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
@@ -31,7 +32,8 @@ def is_label(text: str) -> bool:
 def record(text: str, start: int, delimiter: str, *, multiline: bool) -> tuple[list[str] | None, int]:
     """The fields of the record that starts there, as RFC 4180 has them, and where the next one starts.
 
-    None for the fields of a line that is no record; the next one then starts on the next line.
+    A carriage return ends a line too. None for the fields of a line that is no record; the next one then starts on the next
+    line.
     """
     fields, place = [], start
     while True:
@@ -39,7 +41,7 @@ def record(text: str, start: int, delimiter: str, *, multiline: bool) -> tuple[l
         if text[place : place + 1] == '"':
             place += 1
             while True:
-                if place >= len(text) or (text[place] == "\n" and not multiline):
+                if place >= len(text) or (text[place] in "\r\n" and not multiline):
                     return None, _next_line(text, start)
                 if text[place] == '"' and text[place + 1 : place + 2] == '"':
                     field, place = field + '"', place + 2
@@ -49,15 +51,13 @@ def record(text: str, start: int, delimiter: str, *, multiline: bool) -> tuple[l
                 else:
                     field, place = field + text[place], place + 1
         else:
-            while place < len(text) and text[place] not in f'{delimiter}\r\n"':
+            while place < len(text) and text[place] not in f"{delimiter}\r\n":
                 field, place = field + text[place], place + 1
         fields.append(field)
-        if place >= len(text) or text[place:] == "\r":
+        if place >= len(text):
             return fields, len(text)
-        if text[place] == "\n":
-            return fields, place + 1
-        if text[place : place + 2] == "\r\n":
-            return fields, place + 2
+        if text[place] in "\r\n":
+            return fields, place + 1 + (text[place : place + 2] == "\r\n")
         if text[place] != delimiter:
             return None, _next_line(text, start)
         place += 1
@@ -68,7 +68,7 @@ def records(content: bytes, delimiter: str, *, multiline: bool) -> list[list[str
     text, place, found = content.decode("utf-8", "surrogateescape"), 0, []
     while place < len(text):
         fields, after = record(text, place, delimiter, multiline=multiline)
-        if text[place:after].strip("\r\n") or text[place:after].rstrip("\n").count("\r") > 1:
+        if text[place:after].strip("\r\n"):
             found.append(fields)
         place = after
     return found
@@ -98,4 +98,5 @@ def libsvm(line: str) -> tuple[int, dict[int, float]] | None:
 
 
 def _next_line(text: str, start: int) -> int:
-    return text.find("\n", start) + 1 or len(text)
+    end = re.compile(r"\r\n?|\n").search(text, start)
+    return end.end() if end else len(text)

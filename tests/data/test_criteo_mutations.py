@@ -15,9 +15,9 @@ def with_field(at: int, value: bytes) -> bytes:
     return b"\t".join(fields)
 
 
-def test_no_field_may_hold_nul_a_carriage_return_or_invalid_utf8():
+def test_no_field_may_hold_nul_or_invalid_utf8():
     for at in (0, 1, 13, 14, 39):
-        for value in (b"\0", b"a\rb", b"\xff", b"\xed\xa0\x80"):
+        for value in (b"\0", b"\xff", b"\xed\xa0\x80"):
             line = with_field(at, value)
             assert not is_valid(line), (at, value)
             assert {fault.value for fault in faults(line)} == {value}, (at, value)
@@ -41,21 +41,17 @@ def test_a_label_is_0_or_1():
         assert [fault.rule for fault in faults(with_field(0, value))] == ["label"], value
 
 
-def test_a_line_has_forty_fields_and_at_most_a_mebibyte():
+def test_a_line_has_forty_fields():
     assert is_valid(GOOD)
-    assert is_valid(GOOD + b"\r")
-    assert not is_valid(GOOD + b"\r\r")
     assert not is_valid(GOOD + b"\t")
     assert not is_valid(GOOD.replace(b"\t", b"", 1))
-    room = LONGEST - len(with_field(39, b""))
-    assert is_valid(with_field(39, b"x" * room))
-    assert is_valid(with_field(39, b"x" * room) + b"\r")
-    assert not is_valid(with_field(39, b"x" * (room + 1)))
+    assert is_valid(with_field(39, b"x" * LONGEST))
 
 
-def test_blank_lines_are_numbered_but_are_not_rows():
-    content = b"\xef\xbb\xbf" + GOOD + b"\n\n\r\n" + GOOD + b"\r\n \n" + GOOD
-    assert [(number, is_valid(line)) for number, line in lines_of(content)] == [(1, True), (4, True), (5, False), (6, True)]
+def test_blank_lines_are_no_rows_and_a_carriage_return_ends_a_line():
+    content = b"\xef\xbb\xbf" + GOOD + b"\n\n\r\n" + GOOD + b"\r\n \n" + GOOD + b"\r\r" + GOOD
+    expected = [(1, True), (2, True), (3, False), (4, True), (5, True)]
+    assert [(number, is_valid(line)) for number, line in lines_of(content)] == expected
 
 
 def test_mutations_break_every_rule_and_also_leave_good_rows():
@@ -64,6 +60,6 @@ def test_mutations_break_every_rule_and_also_leave_good_rows():
     for _ in range(3000):
         for _, line in lines_of(b"x\n" + mutate(GOOD, rng) + b"\n")[1:]:
             seen.update({fault.rule for fault in faults(line)} or {"good"})
-    rules = {"good", "length", "fields", "nul", "carriage return", "utf-8", "label", "integer"}
-    assert rules - {"length"} <= set(seen) <= rules
-    assert min(seen[rule] for rule in rules - {"length"}) >= 30
+    rules = {"good", "fields", "nul", "utf-8", "label", "integer"}
+    assert set(seen) == rules
+    assert min(seen[rule] for rule in rules) >= 30

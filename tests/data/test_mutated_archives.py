@@ -2,12 +2,15 @@
 
 import pickle
 import random
+import re
 
 import numpy as np
 import pytest
 from cifar_files import pickled, pictures
-from text_mutations import mutate_bytes
+from plain_parsers import is_label, real, records
+from text_mutations import mutate, mutate_bytes
 
+from vflbench.data.csv import Csv
 from vflbench.data.picture_files import Cifar10, Cifar100
 from vflbench.errors import UserError
 
@@ -82,9 +85,39 @@ def trimmed(line: str) -> str:
     """Without blanks beside commas and at both ends, outside quotes."""
     pieces, inside = [""], False
     for sign in line:
-        inside ^= sign == '"'
+        inside ^= sign == '"' and (inside or pieces[-1].strip(" \t").strip('"') == "")  # elsewhere it is a character
         if sign == "," and not inside:
             pieces.append("")
         else:
             pieces[-1] += sign
-    return line if inside else ",".join(piece.strip(" \t") for piece in pieces)
+    return ",".join(piece.strip(" \t") for piece in pieces)
+
+
+def test_tables_without_a_header_trimmed_and_with_comments(tmp_path):
+    rng = random.Random(19)
+    for _ in range(10):
+        lines = [b"# 1, 2", *ROWS, *(mutate(rng.choice(ROWS), b",", rng) for _ in range(1000)), b"#"]
+        content = b"\n".join(line for line in lines if b"\r " not in line and b"\r\t" not in line)
+        (tmp_path / "x").write_bytes(content)
+        options = {"header": False, "columns": ["n", "c", "y"], "missing": ["-"], "trim": True, "comment": "#"}
+        types = {"n": "numeric", "c": "categorical"}
+        skip = {"bad_rows": "skip", "max_bad_fraction": 1.0}
+        table, facts = read(Csv(path=str(tmp_path / "x"), label="y", positive="yes", types=types, **options, **skip))
+        rows, bad = [], 0
+        for raw in re.split(rb"\r\n?|\n", content):
+            text = trimmed(raw.decode("utf-8", "surrogateescape"))
+            if raw.startswith(b"#") or not text:
+                continue
+            (fields,) = records(text.encode("utf-8", "surrogateescape"), ",", multiline=False) or [None]
+            fits = fields is not None and len(fields) == 3 and is_label(fields[2]) and fields[2] != "-"
+            fits = fits and not any(c in "\0\r" or "\udc80" <= c <= "\udcff" for field in fields for c in field)
+            fits = fits and (fields[0] in ("", "-") or real(fields[0]) is not None)
+            rows += [fields] if fits else []
+            bad += not fits
+        assert facts["bad_rows"]["count"] == bad
+        assert table.labels.tolist() == [int(row[2].strip() == "yes") for row in rows]
+        expected = [np.nan if row[0] in ("", "-") else real(row[0]) for row in rows]
+        np.testing.assert_array_equal(table.numeric[:, 0].astype(float) + 0.0, expected)
+        words = ["" if row[1] in ("", "-") else row[1] for row in rows]
+        distinct = sorted(set(words), key=str.encode)
+        assert table.categorical[:, 0].tolist() == [distinct.index(word) for word in words]

@@ -4,19 +4,25 @@ import gzip
 import io
 import math
 import random
+import re
 import struct
 from collections import Counter
 
 import numpy as np
 import pytest
+from criteo_mutations import is_valid, lines_of
+from criteo_mutations import mutate as mutate_criteo
 from PIL import Image
 from plain_parsers import MISSING, WORDS, is_label, real, records
+from raw_files import avazu_line, criteo_line
 from text_mutations import mutate, mutate_bytes
 from volume import volume
 
 from vflbench.cli.command_line import with_privacy
-from vflbench.data.avazu import FORMAT
+from vflbench.data.avazu import FORMAT, Avazu
 from vflbench.data.binary import Binary
+from vflbench.data.criteo import Criteo
+from vflbench.data.csv import Csv
 from vflbench.data.image_folder import ImageFolder
 from vflbench.data.picture_files import Mnist
 from vflbench.errors import UserError
@@ -48,11 +54,44 @@ def read(dataset, rng=None):
     return table, facts
 
 
+def test_criteo(tmp_path):
+    good = [criteo_line(i % 2, {1: i}, {1: f"{i % 3:08x}"}).encode() for i in range(24)]
+    rng = random.Random(19)
+    for _ in range(volume(16)):
+        content = b"\n".join([*good, *(mutate_criteo(rng.choice(good), rng) for _ in range(1000))])
+        (tmp_path / "x").write_bytes(content)
+        table, facts = read(Criteo(path=str(tmp_path / "x"), **SKIP))
+        rows = [line.split(b"\t") for _, line in lines_of(content) if is_valid(line)]
+        assert table.labels.tolist() == [int(row[0]) for row in rows]
+        expected = [[float(value) if value else math.nan for value in row[1:14]] for row in rows]
+        numeric = table.numeric.astype(float)
+        numeric[table.numeric == np.iinfo(np.int32).min] = math.nan
+        np.testing.assert_array_equal(numeric, expected)
+        assert facts["bad_rows"]["count"] == len(lines_of(content)) - len(rows)
+
+
+def test_avazu(tmp_path):
+    good = [avazu_line(click=str(i % 2), C20=str(i % 4 - 1), device_ip=f"{i:08x}").encode() for i in range(24)]
+    rng, header = random.Random(19), ",".join(FORMAT.columns).encode()
+    for _ in range(volume(16)):
+        body = b"\n".join([*good, *(mutate(rng.choice(good), b",", rng) for _ in range(1000))])
+        (tmp_path / "x").write_bytes(header + b"\n" + body)
+        table, facts = read(Avazu(path=str(tmp_path / "x"), **SKIP))
+        lines = [line for line in re.split(rb"\r\n?|\n", body) if line]
+        rows = [fields for line in lines if (fields := avazu_fields(line)) is not None]
+        assert table.labels.tolist() == [int(row[1]) for row in rows]
+        assert facts["bad_rows"]["count"] == len(lines) - len(rows)
+        for j, name in enumerate(table.categorical_names):
+            values = [row[FORMAT.columns.index(name)] for row in rows]
+            distinct = sorted(set(values), key=str.encode)
+            assert table.categorical[:, j].tolist() == [distinct.index(value) for value in values], name
+
+
 def avazu_fields(line: bytes) -> list[str] | None:
-    (fields,) = records(line.removesuffix(b"\r"), ",", multiline=False) or [None]
+    (fields,) = records(line, ",", multiline=False) or [None]
     if fields is None or len(fields) != len(FORMAT.columns) or fields[1] not in ("0", "1"):
         return None
-    bad = any(c in value for value in fields for c in "\0\r") or any("\udc80" <= c <= "\udcff" for c in line_text(line))
+    bad = any(c == "\0" or "\udc80" <= c <= "\udcff" for value in fields[1:] for c in value)  # `id` is not looked at
     return None if bad else fields
 
 
@@ -76,6 +115,42 @@ def csv_rows(body: bytes) -> tuple[list[list[str]], int]:
     return good, bad
 
 
+def test_csv(tmp_path):
+    rng = random.Random(19)
+    for _ in range(volume(16)):
+        body = b"\n".join([*CSV, *(mutate(rng.choice(CSV), b",", rng) for _ in range(1000))])
+        (tmp_path / "x").write_bytes(b"n,c,y\n" + body)
+        table, facts = read(Csv(path=str(tmp_path / "x"), label="y", types=TYPES, positive="yes", **SKIP))
+        rows, bad = csv_rows(body)
+        assert table.labels.tolist() == [int(row[2].strip() == "yes") for row in rows]
+        np.testing.assert_array_equal(
+            table.numeric[:, 0].astype(float) + 0.0,
+            [math.nan if row[0] in MISSING else real(row[0]) for row in rows],
+        )
+        words = ["" if row[1] in MISSING else row[1] for row in rows]
+        distinct = sorted(set(words), key=str.encode)
+        assert table.categorical[:, 0].tolist() == [distinct.index(word) for word in words]
+        assert facts.get("bad_rows", {"count": 0})["count"] == bad
+
+
+def test_csv_with_one_mutated_line(tmp_path):
+    rng, accepted = random.Random(20), 0
+    for _ in range(volume(800)):
+        body = b"\n".join([*CSV, mutate(rng.choice(CSV), b",", rng)]) + b"\n"
+        (tmp_path / "x").write_bytes(b"n,c,y\n" + body)
+        table, facts = read(Csv(path=str(tmp_path / "x"), label="y", types=TYPES))
+        rows, bad = csv_rows(body)
+        counts = Counter(row[2].strip() for row in rows)
+        if table is None:
+            assert bad, (body, facts)
+            assert "row " in facts, facts
+            continue
+        accepted += 1
+        assert not bad
+        assert facts["class_rows"] == dict(counts)
+    assert volume(80) < accepted < volume(720)
+
+
 SVM = [f"{1 if i % 2 else -1} 1:{i % 3} 4:{i / 8} 7:1".encode() for i in range(12)]
 
 
@@ -93,26 +168,39 @@ def test_libsvm(tmp_path):
 BITS = [f"{'yes' if i % 2 else 'no'},{i % 2},{'y' if i % 3 else 'n'},{i / 4}".encode() for i in range(12)]
 
 
+def test_binary_csv(tmp_path):
+    rng, accepted = random.Random(19), 0
+    for _ in range(volume(6_000)):
+        body = b"\n".join([*BITS, mutate(rng.choice(BITS), b",", rng)]) + rng.choice((b"", b"\n"))
+        (tmp_path / "x").write_bytes(b"class,a,b,c\n" + body)
+        table, facts = read(Binary(path=str(tmp_path / "x")))
+        expected = bit_rows(body)
+        if table is None:
+            assert expected is None, (facts, body)
+            continue
+        accepted += 1
+        assert expected is not None, body
+        labels, x = expected
+        assert sorted(facts["classes_are"]) == sorted(set(labels))
+        assert [facts["classes_are"][k] for k in table.labels] == labels
+        np.testing.assert_array_equal(table.numeric, x)
+    assert volume(600) < accepted < volume(5_700)
+
+
 def bit_rows(body: bytes) -> tuple[list[str], np.ndarray] | None:
     labels, x = [], []
-    for line in body.split(b"\n"):
-        line = line.removesuffix(b"\r")
-        if not line:
-            continue
+    for line in filter(None, re.split(rb"\r\n?|\n", body)):
         text = line_text(line)
         (fields,) = records(line, ",", multiline=False) or [None]
-        if any(c in text for c in "\0\r\ufeff") or any("\udc80" <= c <= "\udcff" for c in text) or len(line) > 1 << 20:
+        if any(c in text for c in "\0\ufeff") or any("\udc80" <= c <= "\udcff" for c in text):
             return None
-        if fields is None or len(fields) != 4 or not is_label(fields[0].strip()):
+        if fields is None or len(fields) != 4 or not is_label(fields[0]):
             return None
         values = [WORDS.get(cell.strip(" \t").lower(), real(cell)) for cell in fields[1:]]
         if None in values:
             return None
         labels.append(fields[0].strip())
         x.append(values)
-    counts = Counter(labels)
-    if len(counts) > 2 and all(count == 1 for _, count in counts.most_common()[2:]):
-        return None
     return labels, np.array(x, float)
 
 

@@ -1,7 +1,6 @@
 """Delimited text, read by pyarrow in bounded memory: all values as texts first, then those of number columns as numbers."""
 
 import codecs
-import csv as lines
 import io
 import re
 import tempfile
@@ -295,13 +294,11 @@ class _Records(_Pieces):
     def __init__(self, part: Part, source: Any, form: TextFormat):
         self._part, self._source, self._form = part, source, form
         mark = re.escape(form.delimiter.encode())
-        blank = rb"[%s]*+" % b" \t".replace(form.delimiter.encode(), b"") if form.trim else b""
         quoted = rb'"(?:[^"]++|"")*+' if form.multiline and not form.trim else rb'"(?:[^"\r\n]++|"")*+'
-        value = rb'%s(?:%s"%s|[^"%s\r\n][^%s\r\n]*+)?+' % (blank, quoted, blank, mark, mark)
+        plain = rb'[^"%s\r\n][^%s\r\n]*+' % (mark, mark)
+        value = rb'(?:%s"|%s)?+' % (quoted, plain)
         self._whole = re.compile(rb"(?:%s(?:%s%s)*+(?:\r\n?|\n))*+" % (value, mark, value))
-        self._begun = re.compile(
-            rb'(?:%s%s)*+%s(?:%s"?+%s|[^"%s\r\n][^%s\r\n]*+)?+\Z' % (value, mark, blank, quoted, blank, mark, mark)
-        )
+        self._begun = re.compile(rb'(?:%s%s)*+(?:%s"?+|%s)?+\Z' % (value, mark, quoted, plain))
         self._rest, self._first = b"", form.header or not form.columns
 
     def piece(self, size: int) -> tuple[bytes, bool]:
@@ -364,18 +361,24 @@ codecs.register_error("vflbench", lambda error: (_NOT_ENCODED, getattr(error, "e
 def _cleaned(part: Part, text: Any, form: TextFormat) -> Any:
     """The text without its first lines, comments, and blanks around values; in a file that is gone when it is closed."""
     rows = islice(io.TextIOWrapper(text, "utf-8-sig", newline=""), form.skip_lines, None)
-    kept = (row for row in rows if not (form.comment and row.startswith(form.comment)))
-    kept = (row.strip(" \r\n") + "\n" for row in kept) if form.trim else kept
-    records = _Records(part, None, form)
-    strict = (records.checked(row.encode(), is_last=not row).decode() for row in chain(kept, [""])) if form.quotes else kept
-    clean = io.TextIOWrapper(tempfile.TemporaryFile(), "utf-8", newline="")  # noqa: SIM115 (the reader closes it)
-    lines.field_size_limit(BLOCK_BYTES)
-    ended = (row for several in strict for row in several.splitlines(keepends=True))
-    read = lines.reader(ended, delimiter=form.delimiter, skipinitialspace=form.trim)
-    write = lines.writer(clean, delimiter=form.delimiter)
-    write.writerows([value.strip(" \t") for value in row] if form.trim else row for row in read)
+    kept: Iterator[str] = (row for row in rows if not (form.comment and row.startswith(form.comment)))
+    kept = map(_trimmer(form.delimiter), kept) if form.trim else kept
+    records, clean = _Records(part, None, form), tempfile.TemporaryFile()  # noqa: SIM115 (the reader closes it)
+    for row in chain(kept, [""]):
+        clean.write(records.checked(row.encode(), is_last=not row) if form.quotes else row.encode())
     clean.seek(0)
-    return clean.detach()
+    return clean
+
+
+def _trimmer(delimiter: str) -> Callable[[str], str]:
+    """A line -> the line without blanks around values, outside quotes; where the delimiter is a blank, several are one."""
+    if delimiter == " ":
+        value = re.compile(r'"(?:[^"]|"")*+"[^ \t]*|[^ \t]+')
+        return lambda row: " ".join(value.findall(row.strip(" \t\r\n"))) + "\n"
+    blanks, mark = " " if delimiter == "\t" else r"[ \t]", re.escape(delimiter)
+    quoted = rf'"(?:[^"]|"")*+"(?={blanks}*(?:{mark}|$))'
+    field = re.compile(rf"{blanks}*+({quoted}|[^{mark}]*?){blanks}*({mark}|$)")
+    return lambda row: field.sub(r"\1\2", row.rstrip("\r\n")) + "\n"
 
 
 def _shown(text: str) -> str:
