@@ -165,7 +165,7 @@ CAPS = {
     "vflbench": 367,
     "vflbench/attacks": 4_926,
     "vflbench/cli": 2_396,
-    "vflbench/data": 4_154,
+    "vflbench/data": 4_155,
     "vflbench/defenses": 1_579,
     "vflbench/engines": 628,
     "vflbench/hosts": 1_461,

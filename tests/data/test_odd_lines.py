@@ -95,8 +95,9 @@ def test_other_line_ends_and_encodings_are_named(tmp_path, lines):
     text = "\n".join(lines) + "\n"
     if lines is not SVM:
         assert len(read(write(tmp_path / "cr", text.replace("\n", "\r").encode())).read(None)[0]) == 12
-    for name in ("utf-16", "utf-16-be", "utf-32") if lines is not SVM else ():
-        assert re.search("UTF-16|no text", problem_of(read(write(tmp_path / name, text.encode(name)))))
+    for name in ("utf-16", "utf-16-be", "utf-16-le", "utf-32"):
+        content = text.encode(name) if name != "utf-16-le" else "\ufeff".encode(name) + text.encode(name)
+        assert "UTF-16 or UTF-32" in problem_of(read(write(tmp_path / name, content)))
     assert re.search("ufeff|xbf", problem_of(read(write(tmp_path / "marks", b"\xef\xbb\xbf" * 2 + text.encode()))))
     mixed = text.replace("\n", "\r\n", 3).removesuffix("\n")
     assert len(read(write(tmp_path / "mixed", b"\xef\xbb\xbf" + mixed.encode())).read(None)[0]) == 12

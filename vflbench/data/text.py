@@ -348,11 +348,12 @@ class _Utf8(_Pieces):
     def _check(self, start: bytes) -> None:
         if start.startswith(b"PAR1"):
             raise self._part.error("it is a Parquet file; read it with dataset=parquet")
-        if self._encoding == "utf-8" and start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise self._part.error("it is UTF-16 text; say dataset.encoding=utf-16")
-        if self._encoding == "utf-8" and b"\0" in start[:4096].partition(b"\n")[0]:
-            problem = "row 1: it is no text; a table is expected, as CSV or Parquet (export an Excel workbook as CSV)"
-            raise self._part.error(problem)
+        marked = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        if self._encoding == "utf-8" and (marked or b"\0" in start[:4096].partition(b"\n")[0]):
+            problem = "it is UTF-16 or UTF-32 text; save it as UTF-8 (or, of CSV, say dataset.encoding), or it is no text"
+            raise self._part.error(
+                f"row 1: {problem}; a table is expected, as CSV or Parquet (export an Excel workbook as CSV)"
+            )
 
 
 codecs.register_error("vflbench", lambda error: (_NOT_ENCODED, getattr(error, "end")))  # noqa: B009 (of all its kinds)
