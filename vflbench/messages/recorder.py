@@ -187,6 +187,12 @@ class RecordingFolder:
         """The files of this party, by name."""
         return sorted(path for path in (self.folder / MESSAGES).glob(f"{self.party}-*") if _party_of(path) == self.party)
 
+    def has_files(self) -> bool:
+        if not (self.folder / MESSAGES).exists():
+            return False
+        with os.scandir(self.folder / MESSAGES) as entries:
+            return any(_party_of(Path(entry.name)) == self.party for entry in entries)
+
     def open(self, *, overwrite: bool, go_on: bool) -> None:
         """Raises UserError where messages of this party are there already, unless they are to be replaced or continued."""
         if overwrite and go_on:
@@ -712,20 +718,27 @@ class _Unwritten:
             self.ids, self.labels = (np.asarray(there.ids), np.asarray(there.labels)) if there else (ids[:0], labels[:0])
             order = self.ids.argsort()
             self.ids, self.labels, self.identity = self.ids[order], self.labels[order], identity
-        at = np.searchsorted(self.ids, ids)
-        written = {int(self.ids[i]): int(self.labels[i]) for i in np.unique(at) if i < len(self.ids)}
-        for row, label in zip(ids.tolist(), labels.tolist(), strict=True):
-            before = self.waiting.get(row, written.get(row, label))
-            if before != label:
-                raise UserError(f"it has the labels {before} and {label}; a row has one label", key="id", value=row)
+        at, written = self._places(ids)
+        before = np.where(written, self.labels[at], labels) if len(self.ids) else labels
+        if self.waiting:
+            rows = zip(ids.tolist(), before.tolist(), strict=True)
+            before = np.array([self.waiting.get(row, label) for row, label in rows])
+        if len(differ := np.flatnonzero(before != labels)):
+            problem = f"it has the labels {before[differ[0]]} and {labels[differ[0]]}; a row has one label"
+            raise UserError(problem, key="id", value=int(ids[differ[0]]))
 
     def add(self, ids: np.ndarray, labels: np.ndarray) -> None:
-        written = ids[np.isin(ids, self.ids)].tolist() if len(self.ids) else []
-        self.waiting |= {
-            row: label for row, label in zip(ids.tolist(), labels.tolist(), strict=True) if row not in set(written)
-        }
+        new = ~self._places(ids)[1]
+        self.waiting.update(zip(ids[new].tolist(), labels[new].tolist(), strict=True))
         if _WAITING * len(self.waiting) >= len(self.ids):
             self.flush()
+
+    def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) where each stands in labels.parquet, and whether it does."""
+        at = np.searchsorted(self.ids, ids)
+        inside = at < len(self.ids)
+        at[~inside] = 0
+        return at, inside & (self.ids[at] == ids if len(self.ids) else False)
 
     def flush(self) -> None:
         if self.waiting:
@@ -772,6 +785,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
+def _of_batch(
+    rows: int, embeddings: Mapping[str, Any], gradients: Mapping[str, Any], summed: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """`KIND/NAME` -> tensor, and layer -> width. Raises UserError where there is none, or one has not the rows or width."""
+    tensors = {f"embedding/{layer}": _values(layer, h, rows) for layer, h in embeddings.items()}
+    tensors |= {f"gradient/{layer}": _values(layer, g, rows) for layer, g in gradients.items()}
+    layers: dict[str, int] = {}
+    for name, values in tensors.items():
+        layer, width = name.partition("/")[2], values.shape[1]
+        if (before := layers.setdefault(layer, width)) != width:
+            raise UserError(f"its embedding has {before} columns, and its gradient {width}", key="layer", value=layer)
+    for name, g in summed.items():
+        tensors[f"summed_gradient/{name}"] = _values(name, _tensor(name, g)[None], 1).reshape(np.shape(g))
+    if not tensors:
+        raise UserError("a batch has embeddings, gradients or summed_gradients", key="embeddings", value=embeddings)
+    return tensors, layers
+
+
 def write_batch(
     folder: Path | str,
     *,
@@ -812,19 +843,7 @@ def write_batch(
             raise UserError(f"it is counted from 0, to {MOST_STEPS - 1:,}", key=key, value=number)
     step = place.next_step(int(epoch)) if step is None else int(step)
     made = row_ids(ids)
-    tensors = {f"embedding/{layer}": _values(layer, h, len(made)) for layer, h in (embeddings or {}).items()}
-    tensors |= {f"gradient/{layer}": _values(layer, g, len(made)) for layer, g in (gradients or {}).items()}
-    for name, g in (summed_gradients or {}).items():
-        tensors[f"summed_gradient/{name}"] = _values(name, _tensor(name, g)[None], 1).reshape(np.shape(g))
-    if not tensors:
-        raise UserError("a batch has embeddings, gradients or summed_gradients", key="embeddings", value=embeddings)
-    layers = {name.partition("/")[2]: values.shape[1] for name, values in tensors.items() if not name.startswith("summed")}
-    for layer, width in layers.items():
-        other = tensors.get(f"embedding/{layer}")
-        if other is not None and other.shape[1] != width:
-            raise UserError(
-                f"its embedding has {other.shape[1]} columns, and its gradient {width}", key="layer", value=layer
-            )
+    tensors, layers = _of_batch(len(made), embeddings or {}, gradients or {}, summed_gradients or {})
     tensors |= _columns(numeric, categorical, len(made))
     if problem := _not_finite(tensors):
         raise UserError(f"NaN or infinite values can't be recorded ({problem}); leave the batch out", key="step", value=step)
@@ -852,7 +871,7 @@ def write_batch(
         "complete": complete,
     }
     place.merge(
-        said | {"batch_size": None if place.files() else len(made)}, layers, [cut] if isinstance(cut, str) else list(cut)
+        said | {"batch_size": None if place.has_files() else len(made)}, layers, [cut] if isinstance(cut, str) else list(cut)
     )
     place.write(made, tensors, epoch=int(epoch), step=step)
     if collected.rows:
