@@ -176,7 +176,7 @@ CAPS = {
     "vflbench/protocols": 1_788,
     "vflbench/report": 2_793,
     "vflbench/results": 1_297,
-    "vflbench/run": 3_469,
+    "vflbench/run": 3_473,
 }
 
 

@@ -302,8 +302,9 @@ def _of_all(release: EmbeddingRelease, epochs: int) -> dict[str, Any]:
     if release.exact_after is not None:
         after["epsilon_exact"] = release.exact_after(1, release.delta)
         after["epsilon_exact_all"] = release.exact_after(messages, total)
-    known = vars(release) | after | {"messages": messages, "delta_all": total, "exact": release.exact_after is not None}
-    return {name: None if value == math.inf else value for name, value in known.items() if not callable(value)}
+    known = {name: getattr(release, name) for name in ("mechanism", "epsilon", "delta", "reason", "assumes")}
+    known |= after | {"messages": messages, "delta_all": total, "exact": release.exact_after is not None}
+    return {name: None if value == math.inf else value for name, value in known.items()}
 
 
 def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:
