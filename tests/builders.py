@@ -18,6 +18,7 @@ from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Chain
 from vflbench.engines.local import Local
 from vflbench.generators import Generators
+from vflbench.messages.message import Message
 from vflbench.messages.wire import Wire
 from vflbench.models.base import Model
 from vflbench.models.optimizers.adam import Adam
@@ -30,6 +31,18 @@ from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import Experiment, run
 from vflbench.run.settings import Audit, Settings
+
+
+class TappedWire(Wire):
+    """Shows each message to `tap`, and delivers what that returns; None for the message as it is."""
+
+    def __init__(self, tap: Callable[[Message], Message | None]):
+        super().__init__()
+        self.tap = tap
+
+    def send(self, message: Message) -> Message:
+        sent = super().send(message)
+        return self.tap(sent) or sent
 
 
 def table(rng: torch.Generator, rows: int = 64, parties: tuple[str, ...] = ("a",), classes: int = 2) -> VerticalTable:

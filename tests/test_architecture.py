@@ -167,16 +167,16 @@ CAPS = {
     "vflbench/cli": 2_396,
     "vflbench/data": 4_155,
     "vflbench/defenses": 1_579,
-    "vflbench/engines": 628,
+    "vflbench/engines": 617,
     "vflbench/hosts": 1_461,
     "vflbench/messages": 2_256,
     "vflbench/metrics": 1_407,
     "vflbench/models": 1_157,
     "vflbench/numerics": 1_803,
-    "vflbench/protocols": 1_788,
+    "vflbench/protocols": 1_773,
     "vflbench/report": 2_793,
     "vflbench/results": 1_297,
-    "vflbench/run": 3_473,
+    "vflbench/run": 3_472,
 }
 
 

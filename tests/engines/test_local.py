@@ -3,7 +3,7 @@ import io
 
 import pytest
 import torch
-from builders import run_in, session, table, weights
+from builders import TappedWire, run_in, session, table, weights
 
 from vflbench.data.bernoulli import Bernoulli
 from vflbench.defenses.binomial import Binomial
@@ -23,7 +23,10 @@ from vflbench.run.settings import Audit, Settings
 class Letters(Engine):
     """Each message is written to bytes and read from them, so sender and receiver share no memory."""
 
-    def carry(self, message):
+    def wire(self):
+        return TappedWire(self.copied)
+
+    def copied(self, message):
         arrived = copy.deepcopy(message)
         file = io.BytesIO()
         torch.save(dict(message.tensors), file)

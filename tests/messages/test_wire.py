@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -45,8 +43,6 @@ def test_nothing_that_hangs_on_a_graph_gets_through():
         message(f5=torch.zeros(2, 2, requires_grad=True) * 2)
 
 
-def test_what_arrives_is_what_the_carrier_brings():
+def test_a_message_arrives_as_it_was_sent():
     sent = message()
     assert Wire().send(sent) is sent
-    wire = Wire(lambda message: replace(message, tensors={layer: h + 1 for layer, h in message.tensors.items()}))
-    assert torch.equal(wire.send(sent).tensors["f5"], torch.ones(10, 4))

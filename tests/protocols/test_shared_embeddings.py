@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from builders import seating, session, table, weights
+from builders import TappedWire, seating, session, table, weights
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -307,7 +307,7 @@ def test_modules_of_a_users_own_keep_statistics_and_draw(rng):
 def test_bf16_keeps_messages_and_weights_in_float32(rng):
     rows = table(rng, parties=("a", "b", "label"))
     carried = []
-    wire = Wire(lambda message: (carried.append(message), message)[1])
+    wire = TappedWire(carried.append)
     shared = session(rows, precision="bf16", wire=wire, protocol=SharedEmbeddings(local_steps=2), optimizer=Adam(lr=0.01))
     losses = [shared.round(rows.ids, watch=EVERYTHING).training.loss for _ in range(8)]
     assert {t.dtype for message in carried for t in message.tensors.values()} == {torch.float32}

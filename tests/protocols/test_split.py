@@ -2,7 +2,7 @@ from itertools import product
 
 import pytest
 import torch
-from builders import session, table, weights, whole_network
+from builders import TappedWire, session, table, weights, whole_network
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import VerticalTable
@@ -122,7 +122,7 @@ def test_each_hook_stands_where_it_says(rng):
             return torch.zeros_like(g)
 
     rows, carried = table(rng, parties=("a", "b")), []
-    wire = Wire(lambda message: (carried.append(message), message)[1])
+    wire = TappedWire(carried.append)
     split = session(rows, defenses=(Tattle(),), wire=wire)
     bottoms = [p.clone() for party in split.parties for p in party.bottom.parameters()]
     done = split.round(rows.ids, epoch=2)

@@ -1,7 +1,7 @@
 """What each party can know of a round of split learning, and between rounds."""
 
 import torch
-from builders import session, table, whole_network
+from builders import TappedWire, session, table, whole_network
 
 from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.max_norm import MaxNorm
@@ -11,7 +11,6 @@ from vflbench.messages.facts import Embeddings, Gradients, Labels, OwnColumns, O
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Seat
-from vflbench.messages.wire import Wire
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.parties import classification_loss
 from vflbench.protocols.split import Split
@@ -25,7 +24,7 @@ def columns_of(rows, party):
 
 def test_a_round_holds_what_crossed_and_what_each_layer_computed(rng):
     rows, messages = table(rng, parties=("a", "b")), []
-    wire = Wire(lambda message: (messages.append(message), message)[1])
+    wire = TappedWire(messages.append)
     model = WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True)
     split = session(rows, model=model, defenses=(MaxNorm(),), wire=wire)
     done = split.round(rows.ids, epoch=3, step=7, watch=EVERYTHING)

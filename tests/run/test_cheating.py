@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from builders import run_in
+from builders import TappedWire, run_in
 
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
@@ -42,11 +42,13 @@ class Stop(Local):
 
     at: int = -1
 
-    def carry(self, message):
+    def wire(self):
+        return TappedWire(self.carried)
+
+    def carried(self, message):
         self.crossed = getattr(self, "crossed", -1) + 1
         if self.crossed == self.at:
             os.kill(os.getpid(), signal.SIGINT)
-        return message
 
 
 def parts(**changes):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import run_in
+from builders import TappedWire, run_in
 from damaged_checkpoints import DAMAGE, changed, places
 
 from vflbench.attacks.attribute import Attribute
@@ -103,11 +103,13 @@ class Tripwire(Local):
     at: int = -1
     trip: object = None
 
-    def carry(self, message):
+    def wire(self):
+        return TappedWire(self.carried)
+
+    def carried(self, message):
         self.crossed = getattr(self, "crossed", -1) + 1
         if self.crossed == self.at:
             self.trip()
-        return message
 
 
 def crash():

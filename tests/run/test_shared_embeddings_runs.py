@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import torch
-from builders import run_in
+from builders import TappedWire, run_in
 
 from vflbench.attacks.base import RebuiltRows
 from vflbench.attacks.model_inversion import ModelInversion
@@ -36,11 +36,13 @@ class CtrlC(Local):
 
     at: int = -1
 
-    def carry(self, message):
+    def wire(self):
+        return TappedWire(self.carried)
+
+    def carried(self, message):
         self.crossed = getattr(self, "crossed", -1) + 1
         if self.crossed == self.at:
             os.kill(os.getpid(), signal.SIGINT)
-        return message
 
 
 def parts(**changes):

@@ -173,7 +173,6 @@ def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOu
         if not in_sweep:
             show_finished(folder, resolved["device"])
         return earlier_outcome
-    check_options(config)
 
     from vflbench.cli.build import Started, build, record
     from vflbench.report.terminal import result_text

@@ -3,16 +3,13 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from vflbench.messages.message import Message
 from vflbench.messages.wire import Channel, Wire
 from vflbench.options import options
 
 
 @options
 class Engine:
-    """Where parties live, and how messages travel between them. A subclass overrides `carry`, and `channels` where parties
-    live elsewhere.
-    """
+    """Where parties live. A subclass overrides `channels` where that is elsewhere."""
 
     starts_processes: ClassVar[bool] = False
     """Whether a run has to be started in processes of its own before there are any channels."""
@@ -25,10 +22,6 @@ class Engine:
         """The signal with which somebody outside this process asks the run to stop after the batch in hand; 0 for none."""
         return 0
 
-    def carry(self, message: Message) -> Message:
-        """Bring the message to its receiver; returns it as it arrives."""
-        raise NotImplementedError
-
     def wire(self) -> Wire:
         """A wire of this engine, the only door between parties."""
-        return Wire(self.carry)
+        return Wire()

@@ -1,13 +1,9 @@
 """All parties in one process."""
 
 from vflbench.engines.base import Engine
-from vflbench.messages.message import Message
 from vflbench.options import options
 
 
 @options
 class Local(Engine):
     """Parties are objects in one process: a message arrives as it was sent."""
-
-    def carry(self, message: Message) -> Message:
-        return message

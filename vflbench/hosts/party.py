@@ -183,7 +183,7 @@ class PartyService:
         pipelined: bool = False,
     ):
         self.party, self._table, self._device, self._autocast = party, table, seating.device, seating.autocast()
-        outputs = seating.defense().outputs(1 if seating.classes == 2 else seating.classes)
+        outputs = seating.defense().outputs(1 if seating.table.classes == 2 else seating.table.classes)
         self._widths, self._pipelined = party.widths(outputs), pipelined
         self._generators, self._prepare = seating.generators, prepare
         self._checkpoints = PartyCheckpoints(folder, party.name)

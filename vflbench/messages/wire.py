@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -26,22 +26,18 @@ class Traffic:
     bytes: int = 0
 
 
+@dataclass
 class Wire:
-    """Carries messages and counts them for each (sender, receiver, kind).
+    """Counts the messages that cross, for each (sender, receiver, kind)."""
 
-    carry: brings a message to its receiver, and returns it as it arrives. In one process it arrives as it was sent.
-    """
-
-    def __init__(self, carry: Callable[[Message], Message] = lambda message: message):
-        self.carry = carry
-        self.traffic: dict[Route, Traffic] = defaultdict(Traffic)
+    traffic: dict[Route, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
 
     def send(self, message: Message) -> Message:
         """The message as its receiver gets it."""
         count = self.traffic[message.sender, message.receiver, message.kind]
         count.messages += 1
         count.bytes += message.nbytes
-        return self.carry(message)
+        return message
 
     def take_traffic(self) -> dict[Route, Traffic]:
         """Traffic since the last call."""

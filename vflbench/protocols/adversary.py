@@ -85,20 +85,6 @@ def _unusable(adversary: Adversary, hook: str, wanted: str) -> UserError:
     return UserError(f"its {hook} must return {wanted}", key="adversary", value=type(adversary).__name__)
 
 
-def by_party(adversaries: Mapping[str, Adversary], parties: tuple[str, ...]) -> dict[str, Adversary]:
-    """Party -> its adversary. parties: those that can cheat. Raises UserError for another one, or for two at one party."""
-    seated: dict[str, Adversary] = {}
-    for name, adversary in adversaries.items():
-        if adversary.party not in parties:
-            problem = f"there is no such non-label party; there are {', '.join(parties) or 'none in this protocol'}"
-            raise UserError(problem, key=f"adversary.{name}.party", value=adversary.party)
-        if adversary.party in seated:
-            problem = "another adversary cheats at that party already"
-            raise UserError(problem, key=f"adversary.{name}.party", value=adversary.party)
-        seated[adversary.party] = adversary
-    return seated
-
-
 @dataclass(frozen=True)
 class Surroundings:
     """What a label party that cheats has beside the messages.
@@ -173,15 +159,19 @@ def usable_gradients(
     }
 
 
-def at_the_label_party(adversaries: Mapping[str, Adversary]) -> tuple[LabelAdversary | None, dict[str, Adversary]]:
-    """The one that cheats at the label party, and all others. Raises UserError for two, or for one at another party."""
-    cheating = {name: adversary for name, adversary in adversaries.items() if isinstance(adversary, LabelAdversary)}
-    for number, (name, adversary) in enumerate(cheating.items()):
-        if adversary.party != LABEL_PARTY:
-            problem = f"it cheats with gradients, which only the party {LABEL_PARTY} sends"
+def by_party(adversaries: Mapping[str, Adversary], parties: tuple[str, ...]) -> dict[str, Adversary]:
+    """Party -> its adversary. parties: non-label ones that can cheat. Raises UserError for another one, or for two at one
+    party.
+    """
+    seated: dict[str, Adversary] = {}
+    for name, adversary in adversaries.items():
+        problem = "another adversary cheats at that party already" if adversary.party in seated else ""
+        if isinstance(adversary, LabelAdversary):
+            if adversary.party != LABEL_PARTY:
+                problem = f"it cheats with gradients, which only the party {LABEL_PARTY} sends"
+        elif adversary.party not in parties:
+            problem = f"there is no such non-label party; there are {', '.join(parties) or 'none in this protocol'}"
+        if problem:
             raise UserError(problem, key=f"adversary.{name}.party", value=adversary.party)
-        if number:
-            problem = "another adversary cheats at that party already"
-            raise UserError(problem, key=f"adversary.{name}.party", value=adversary.party)
-    others = {name: adversary for name, adversary in adversaries.items() if name not in cheating}
-    return next(iter(cheating.values()), None), others
+        seated[adversary.party] = adversary
+    return seated

@@ -60,10 +60,6 @@ class Seating:
         """Inside, products of networks' layers have the precision that is wanted."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
-    @property
-    def classes(self) -> int:
-        return self.table.classes
-
 
 class Rounds(Shape):
     """The rounds of one epoch, each as the ids of its rows."""

@@ -258,9 +258,9 @@ class FederatedLr(Protocol):
             if isinstance(adversary, LabelAdversary):
                 raise UserError("it cheats at the label party of protocol=split", key="adversary", value=name)
         by_party(seating.adversaries, ())
-        if seating.classes != 2:
+        if seating.table.classes != 2:
             raise UserError(
-                f"it tells two classes apart, and the labels have {seating.classes}; a dataset with the option "
+                f"it tells two classes apart, and the labels have {seating.table.classes}; a dataset with the option "
                 "`positive` makes two of them",
                 key="protocol",
                 value="federated_lr",

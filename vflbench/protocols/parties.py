@@ -120,10 +120,6 @@ class Sender:
         sent = {layer: chain.embedding(activations[layer].detach().float(), context) for layer, chain in chains.items()}
         return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, ids, sent)
 
-    def context(self, ids: Tensor, columns: Features | None, epoch: int) -> Context:
-        """Of a training batch."""
-        return context_of(ids, columns, epoch, self.noise.training)
-
     def widths(self, outputs: int) -> dict[str, int]:
         """Of each layer that crosses. outputs: width of the linear part's."""
         bottom = self.bottom
@@ -196,10 +192,10 @@ class NonLabelParty(Sender):
 
     def _forward(self, ids: Tensor, epoch: int, *, watched: bool) -> Context:
         """Compute its layers of a training batch, whose rows come in another order where a defense arranges them."""
-        order = self.guards.arrange(self.context(ids, None, epoch))
+        order = self.guards.arrange(context_of(ids, None, epoch, self.noise.training))
         taken = ids if order is None else ids[order.to(ids.device)]
         columns = self.rows(taken)
-        self._context = self.context(taken, columns, epoch)
+        self._context = context_of(taken, columns, epoch, self.noise.training)
         self.activations = self.bottom(columns.numeric, columns.categorical)
         if watched:
             for values in self.activations.values():
@@ -216,7 +212,7 @@ class NonLabelParty(Sender):
         with torch.no_grad():
             activations = self.bottom(columns.numeric, columns.categorical)
         self._ahead.append(Unlearned(ids, epoch, drawn))
-        return self.message(activations, self.context(ids, columns, epoch), ids)
+        return self.message(activations, context_of(ids, columns, epoch, self.noise.training), ids)
 
     def catch_up(self, *, watched: bool = False) -> tuple[Tensor, int]:
         """Compute the oldest batch that was embedded ahead again, so that it can be learned from: its ids (n,) and epoch."""

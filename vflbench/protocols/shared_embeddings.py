@@ -21,11 +21,10 @@ from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import TopModel, frozen_copy
 from vflbench.options import Steps, options
 from vflbench.protocols.base import NOTHING, Seating
-from vflbench.protocols.parties import NonLabelParty, Sender, classification_loss, deep_and_wide
+from vflbench.protocols.parties import NonLabelParty, Sender, classification_loss, context_of, deep_and_wide
 from vflbench.protocols.split import (
     SplitParties,
     SplitSession,
-    architecture_of,
     compressed,
     facts_of_label_party,
     in_place,
@@ -123,7 +122,7 @@ class SharingSession(SplitSession):
         if label_party.rows is not None and label_party.bottom is not None:
             own = Sender(LABEL_PARTY, label_party.rows, label_party.bottom, seating.defense, label_party.noise)
             self._own.append(own)
-            self._architectures[LABEL_PARTY] = architecture_of(LABEL_PARTY, self.outputs, seating)
+            self._plans.append(LABEL_PARTY)
         self._order = [party.name for party in (*self.parties, *self._own)]
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
@@ -137,7 +136,10 @@ class SharingSession(SplitSession):
                 party.take(self.wire.send(model))
             copies = self._copies(watch)  # before they learn from this batch
             response = self.label_party.respond(arrived, epoch)
-            own = [p.message(response.activations, p.context(ids, p.rows(ids), epoch), ids) for p in self._own]
+            own = [
+                p.message(response.activations, context_of(ids, p.rows(ids), epoch, p.noise.training), ids)
+                for p in self._own
+            ]
             for party in self.parties:
                 received = self._delivered(party.name, sent if self._direct else arrived, own)
                 party.work(received, self._order, response.labels, self.local_steps)

@@ -43,7 +43,7 @@ from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom, CutModel, frozen_copy
 from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options
-from vflbench.protocols.adversary import Adversary, Surroundings, at_the_label_party, by_party, refuse_broken_promise
+from vflbench.protocols.adversary import Adversary, LabelAdversary, Surroundings, by_party, refuse_broken_promise
 from vflbench.protocols.base import NOTHING, Protocol, Rounds, Seating, Session
 from vflbench.protocols.parties import LabelParty, Lookup, Noise, NonLabelParty, Response, Sender
 from vflbench.protocols.remote_party import RemoteParty, arrived
@@ -97,7 +97,7 @@ def surroundings_of(sends: Mapping[str, tuple[str, ...]], outputs: int, seating:
         {party: partial(bottom, plan) for party, plan in plans.items()},
         sends,
         seating.auxiliary,
-        seating.classes,
+        seating.table.classes,
         seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}"),
     )
 
@@ -219,10 +219,10 @@ class SplitParties(Protocol):
     def start(self, seating: Seating) -> Any:
         """A `SplitSession`."""
         own_defense = seating.defense()
-        outputs = own_defense.outputs(1 if seating.classes == 2 else seating.classes)
+        outputs = own_defense.outputs(1 if seating.table.classes == 2 else seating.table.classes)
         names = non_label_parties(seating.columns)
-        cheating_with_gradients, others = at_the_label_party(seating.adversaries)
-        cheating = by_party(others, names)
+        cheating = by_party(seating.adversaries, names)
+        cheating_with_gradients = next((one for one in cheating.values() if isinstance(one, LabelAdversary)), None)
         if cheating_with_gradients is not None and seating.remote:
             problem = (
                 "it takes rows of all parties' columns, which no process holds where parties live elsewhere; engine=local"
@@ -259,7 +259,7 @@ class SplitParties(Protocol):
             refuse_broken_promise(cheating_with_gradients, own_defense.named)
             sends = {party.name: party.sends for party in parties}
             cheating_with_gradients.begin(surroundings_of(sends, outputs, seating))
-        return self.session(parties, label_party, outputs, seating, seating.autocast())
+        return self.session(parties, label_party, outputs, seating)
 
     def non_label_party(
         self, name: str, rows: Lookup, outputs: int, seating: Seating, adversary: Adversary | None = None
@@ -282,14 +282,13 @@ class SplitSession(Session):
         label_party: LabelParty,
         outputs: int,
         seating: Seating,
-        autocast: torch.autocast,
     ):
-        self.parties, self.label_party, self.outputs, self._autocast = parties, label_party, outputs, autocast
+        self.parties, self.label_party, self.outputs, self._autocast = parties, label_party, outputs, seating.autocast()
         self._here = [party for party in parties if isinstance(party, NonLabelParty)]
         self.rows: AlignedRows = seating.rows
         self.wire: Wire = seating.wire
         self.columns, self._device = seating.columns, seating.device
-        self._architectures = {party.name: architecture_of(party.name, outputs, seating) for party in parties}
+        self._seating, self._plans = seating, [party.name for party in parties]
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
@@ -354,7 +353,8 @@ class SplitSession(Session):
         if OwnTop in watch:
             facts[OwnTop] = OwnTop(TopNetworks(FrozenTop(self.label_party, [party.name for party in self._here])))
         if PeerArchitectures in watch:
-            facts[PeerArchitectures] = PeerArchitectures(self._architectures)
+            plans = {party: architecture_of(party, self.outputs, self._seating) for party in self._plans}
+            facts[PeerArchitectures] = PeerArchitectures(plans)
         return facts
 
     def _made_by_adversary(self, watch: frozenset[type[Fact]]) -> Mapping[type[Fact], Fact]:
@@ -418,11 +418,6 @@ class Split(SplitParties):
 
     staleness: Annotated[int, Range(0, 1)] = 0
 
-    def start(self, seating: Seating) -> SplitSession:
-        if isinstance(session := super().start(seating), PipelinedSession):
-            session.refuse_unfit()
-        return session
-
     def session(self, *parts: Any) -> SplitSession:
         return (PipelinedSession if self.staleness else SplitSession)(*parts)
 
@@ -461,8 +456,9 @@ class PipelinedSession(SplitSession):
     _ahead: tuple[Tensor, Sequence[Message | Future[Message]]] | None = None  # ids of a batch, and what the parties send
     _learning: Sequence[object | Future[object]] = ()  # what parties do that live elsewhere, while this one goes on
 
-    def refuse_unfit(self) -> None:
-        """Raises UserError for what needs an answer before the next batch is embedded."""
+    def __init__(self, *parts: Any):
+        """Raises UserError for what needs an answer before the next batch is embedded. parts: as of `SplitSession`."""
+        super().__init__(*parts)
         guarded = [p.name for p in self.parties if (p.announced.guarded if isinstance(p, RemoteParty) else p.guards.named)]
         if guarded:
             problem = f"a defense of party {guarded[0]} decides by each answer whether it goes on; set protocol.staleness=0"

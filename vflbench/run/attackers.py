@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -218,7 +218,7 @@ def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng:
     def refused(problem: str) -> UserError:
         return UserError(problem, key="audit.auxiliary_path", value=path)
 
-    options = {field.name for field in fields(dataset)}
+    options = {option.name for option in fields(dataset)}
     if "path" not in options:
         raise refused(f"dataset={type(dataset).__name__} reads no path; auxiliary rows are then test rows (null)")
     changes: dict[str, Any] = {"path": path, "rows": None} | {name: None for name in ("images", "labels") if name in options}
@@ -265,12 +265,6 @@ class AttributeTarget:
         return torch.where(is_common, place, len(self.common))
 
 
-def attribute_targets(attacks: Mapping[str, Attack], train: Population) -> dict[str, AttributeTarget]:
-    """The column that each attack with `KnownColumn` infers."""
-    infer = {n: attack for n, attack in attacks.items() if KnownColumn in attack.threat.knows and hasattr(attack, "column")}
-    return {name: attribute_target(name, attack, train) for name, attack in infer.items()}
-
-
 def attribute_target(attack: str, options: Any, train: Population) -> AttributeTarget:
     """The column that the options name; the first one of another party where they name none.
 
@@ -305,13 +299,15 @@ def attribute_target(attack: str, options: Any, train: Population) -> AttributeT
     return target
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Attacker:
     """An attack at one party, with a generator and state of its own. visible: False where it scores, for the record, layers
     that no attacker sees.
 
     threat: the attack's own, active where the party cheats. on_columns: whether it reads the party's own columns in place of
     messages, as the reference for the same attack on messages; its threat then has no message.
+    unasked: name under which it was to answer -> why it was not asked. broken: the same of a reference, why it can't read
+    own columns. layers: of a message of the last round, of an attacker with hints.
     """
 
     name: str
@@ -321,6 +317,9 @@ class Attacker:
     rng: torch.Generator
     visible: bool
     on_columns: bool = False
+    unasked: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    layers: tuple[str, ...] = ()
 
     @property
     def reads(self) -> frozenset[type[Fact]]:
@@ -364,13 +363,23 @@ class Attacker:
         return View(self.party, epoch, step, names, self.rng, threat, known, visible=self.visible)
 
     def ask(self, view: View, method: str) -> Answers:
-        """What its `observe`, `batch` or `epoch` answers. An error over facts names the attack."""
+        """What its `observe`, `batch` or `epoch` answers. An error over facts names the attack. A reference on own columns
+        may fail, as not every attack can do without its layers; it is then not asked again.
+        """
+        if self.name in self.broken:
+            return None
         try:
             answers: Answers = getattr(self.attack, method)(view)
             return answers
-        except (Undeclared, Unavailable) as error:
-            key = error.key or f"attack={self.name}"
-            raise type(error)(error.problem, key=key, value=error.value, see=error.see) from error
+        except Exception as error:
+            if self.on_columns:  # whatever a user's attack raises for layers of other names and widths
+                why = f"it can't read own columns in place of messages: {type(error).__name__}: {error}"
+                self.broken[self.name] = why
+                return None
+            if isinstance(error, Undeclared | Unavailable):
+                key = error.key or f"attack={self.name}"
+                raise type(error)(error.problem, key=key, value=error.value, see=error.see) from error
+            raise
 
 
 def columns_for_messages(

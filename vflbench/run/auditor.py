@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Attack
+from vflbench.attacks.base import Attack
 from vflbench.data.rows import EncodedRows, evenly_spaced
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
 from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Gradients, Known, KnownColumn
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.threat import Seat, View
+from vflbench.messages.threat import Seat
 from vflbench.options import restore_state, state_of
 from vflbench.results.schema import OWN_COLUMNS
 from vflbench.run.attackers import (
@@ -28,7 +28,7 @@ from vflbench.run.attackers import (
     RowNames,
     Rows,
     attackers_at,
-    attribute_targets,
+    attribute_target,
     auxiliary_rows,
     column_references,
     columns_for_messages,
@@ -44,7 +44,7 @@ from vflbench.run.settings import Audit
 ASKED_ROWS = 20_000
 """Training rows about which an attack is asked at the end of an epoch, if it follows none of its own, at most."""
 AT_THE_END = " (epoch)"  # follows the name of an attack that answers about batches as well
-_KEPT = ("_is_met", "_met_rows", "_unasked", "_broken", "_layers")  # by a checkpoint
+_KEPT = ("_is_met", "_met_rows")  # by a checkpoint
 _GROUPS = 5  # of rows that are asked about at the end of an epoch, at least, so that there is an interval
 
 
@@ -119,15 +119,16 @@ class Auditor:
         rebuilt = None
         if self.held_out is not None and isinstance(train, EncodedRows):
             rebuilt = cache(partial(ReconstructionGrader, train, self.held_out, seed))
-        targets = attribute_targets(self.attacks, train)
+        targets = {
+            name: attribute_target(name, attack, train)
+            for name, attack in self.attacks.items()
+            if KnownColumn in attack.threat.knows and hasattr(attack, "column")
+        }
         self._grader = Grader(self.rows, self.cut_layers, train.class_ratios, rebuilt, targets, self.tables())
         self._hint_rngs = generators["hints"], generators["class hints"]
         self._crossing = {party: self.cut_layers.get(party, ()) for party in self.seats.get(Seat.NON_LABEL, ())}
         self.probes = self.how.probe and any(self._crossing.values()) and bool(self.attackers)
         self._probe_rng = generators["probe"]
-        self._unasked: dict[tuple[str, str], str] = {}  # name and party of an attacker -> why it was not asked
-        self._broken: dict[tuple[str, str], str] = {}  # of a reference -> why it can't read own columns
-        self._layers: dict[tuple[str, str], tuple[str, ...]] = {}  # of attackers with hints, in the last round
         self.audited: set[int] = set()
         self.quota, self._epoch, self._is_last = ASKED_ROWS, 0, True
 
@@ -161,7 +162,8 @@ class Auditor:
         ids, tables = round_.ids, self._grader.tables
         batch = self._query(ids, round_.epoch, round_.step)
         hinted = [one for one in self.attackers if one.needs_hints]
-        self._layers |= {(one.name, one.party): round_.layers(one.party, one.threat.message) for one in hinted}
+        for one in hinted:
+            one.layers = round_.layers(one.party, one.threat.message)
         hints = self._draw_hints(batch, [one for one in hinted if one.attack.overrides("batch")])
         if is_audited:
             if self._asks:
@@ -183,10 +185,10 @@ class Auditor:
                 if len(rows):
                     known = self._facts_of(attacker, attacker.rows_of(facts, rows))
                     view = attacker.view(round_.epoch, round_.step, batch.names[rows], known)
-                    self._answers(attacker, view, "observe")
+                    attacker.ask(view, "observe")
             if attack.overrides("batch") and is_audited:
                 answered = self._ask(attacker, batch, facts, hints)
-                for layer in self._layers[attacker.name, attacker.party] if answered is None else ():
+                for layer in attacker.layers if answered is None else ():
                     tables.leaks.leave_out(attacker.key(layer))
         if self.how.dcor and is_audited:
             parties = (self.seats.get(seat, ()) for seat in (Seat.NON_LABEL, Seat.LABEL))
@@ -218,14 +220,14 @@ class Auditor:
         given = attacker.hinted_rows(hints)
         if given is None:
             needed, there = attacker.threat.hints, len(hints.positives)
-            self._unasked[attacker.name, attacker.party] = (
+            attacker.unasked[attacker.name] = (
                 f"it needs {needed} known positives of each batch or group of rows, and the last one had {there}"
                 if needed
                 else "it needs a known row of each class in each batch, and no batch had one"
             )
             return None
         view = attacker.view(query.epoch, query.step, query.names.clone(), self._facts_of(attacker, facts), hints)
-        answers = self._answers(attacker, view, "epoch" if query.step is None else "batch")
+        answers = attacker.ask(view, "epoch" if query.step is None else "batch")
         known = self.known.among(query.ids, attacker.threat.known_rows)
         known[given.to(known.device)] = True
         return self._grader.grade(attacker, answers, replace(query, known=known), groups)
@@ -244,17 +246,6 @@ class Auditor:
         elif Known in knows and attacker.threat.known_rows:
             known[Known] = Known(self.names.of(ids), labels)
         return known
-
-    def _answers(self, attacker: Attacker, view: View, method: str) -> Answers:
-        """What it answers. A reference on own columns may fail, as not every attack can do without its layers."""
-        if not attacker.on_columns:
-            return attacker.ask(view, method)
-        try:
-            return None if (attacker.name, attacker.party) in self._broken else attacker.ask(view, method)
-        except Exception as error:  # whatever a user's attack raises for layers of other names and widths
-            why = f"it can't read own columns in place of messages: {type(error).__name__}: {error}"
-            self._broken[attacker.name, attacker.party] = why
-            return None
 
     @property
     def parts_at_the_end(self) -> list[Tensor]:
@@ -309,21 +300,20 @@ class Auditor:
                 scored_layers |= scored or set()
             unasked += scored is None
         for scored_layers, attacker in zip(layers, attackers, strict=True):
-            there = self._layers.get((attacker.name.removesuffix(AT_THE_END), attacker.party), ())
-            for layer in unasked * sorted(scored_layers or there):
+            for layer in unasked * sorted(scored_layers or attacker.layers):
                 self._grader.tables.leaks.leave_out(attacker.key(layer))
 
     def unscored(self, found: Findings) -> dict[str, str]:
         """Attack -> why none of its answers could be scored. found: in the epoch."""
         scored = {leak.attack for leak in found.leaks if leak.batches} | {one.attack for one in found.reconstructions}
         reasons = unanswered([one.name for one in self.attackers], scored)
-        known = {**self._unasked, **self._broken}
-        return reasons | {name: why for (name, _), why in known.items() if name not in scored}
+        known = [*(one.unasked for one in self.attackers), *(one.broken for one in self.attackers)]
+        return reasons | {name: why for of_one in known for name, why in of_one.items() if name not in scored}
 
     def state(self) -> dict[str, Any]:
         """What attacks keep, in their order, what is kept of rows and attackers, figures of the epoch."""
         return {
-            "attackers": [state_of(one.attack) for one in self.attackers],
+            "attackers": [[state_of(one.attack), one.unasked, one.broken, one.layers] for one in self.attackers],
             "votes": self.canaries.votes,
             "private": {step: vars(rows) for step, rows in self._grader.private.items()},
             "tables": self._grader.tables.state(),
@@ -331,9 +321,11 @@ class Auditor:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        for attacker, saved in zip(self.attackers, state["attackers"], strict=True):
-            restore_state(attacker.attack, saved)
         own = copy.deepcopy({name: state[name] for name in ("votes", "private", *_KEPT)})  # nothing hangs on the file
+        for attacker, (of_attack, *reasons, layers) in zip(self.attackers, state["attackers"], strict=True):
+            restore_state(attacker.attack, of_attack)
+            attacker.unasked, attacker.broken = map(dict, reasons)
+            attacker.layers = tuple(layers)
         self.canaries.votes = own.pop("votes")
         self._grader.private = {step: PrivateBatch(**rows) for step, rows in own.pop("private").items()}
         self._grader.tables.restore(state["tables"])

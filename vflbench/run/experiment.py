@@ -129,7 +129,7 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
     Resumes after the batches that an epoch under way has had. Returns None if it was interrupted. after: epochs that follow.
     """
     assert run.epoch is not None
-    epoch, number, steps, first = run.epoch, run.epoch.number, len(batches), run.epoch.step
+    epoch, number, steps, first = run.epoch, run.epoch.number, len(batches), len(run.epoch.losses)
     auditor, session, rounds = run.auditor, run.session, run.rounds
     auditor.begin_epoch(number, steps, last=not after)
     if rounds is not None:

@@ -89,21 +89,16 @@ class Epoch:
     penalties: list[float] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "audit": 0.0})
 
-    @property
-    def step(self) -> int:
-        """Batches that were trained on."""
-        return len(self.losses)
-
     def result(self, findings: Findings) -> EpochResult:
         """What training and the attacks came to; what the model is worth is still to be measured."""
-        ends = range(LOSS_EVERY, self.step + 1, LOSS_EVERY)
+        ends = range(LOSS_EVERY, len(self.losses) + 1, LOSS_EVERY)
         return EpochResult(
             self.number,
             fmean(self.losses),
             fmean(self.penalties),
             replace(findings, examples={}),
             dict(self.seconds),
-            steps=self.step,
+            steps=len(self.losses),
             losses=[fmean(self.losses[end - LOSS_EVERY : end]) for end in ends],
         )
 
@@ -129,8 +124,8 @@ class Run:
     epoch: Epoch | None = None
 
     def __str__(self) -> str:
-        if self.epoch is not None and self.epoch.step:
-            return f"epoch {self.epoch.number}, step {self.epoch.step}"
+        if self.epoch is not None and self.epoch.losses:
+            return f"epoch {self.epoch.number}, step {len(self.epoch.losses)}"
         return f"epoch {len(self.results)}"
 
     def state(self) -> dict[str, Any]:
@@ -205,7 +200,7 @@ def seat(
             precision=settings.precision,
             round_size=batch_size,
             adversaries=copy.deepcopy(experiment.adversaries),
-            remote=joined(channels, defense, classes, batch_size, cheating=bool(cheating)),
+            remote=joined(channels, defense, classes, batch_size, cheating=bool(cheating)) if channels else {},
             auxiliary=auxiliary,
         )
     )

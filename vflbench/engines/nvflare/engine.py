@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from vflbench.engines.base import Engine
 from vflbench.errors import UserError
-from vflbench.messages.message import Message
 from vflbench.messages.wire import Channel
 from vflbench.options import Mebibytes, Patience, options
 from vflbench.places import pip_install
@@ -36,9 +35,6 @@ class NvFlare(Engine):
         if importlib.util.find_spec("nvflare") is None:
             raise UserError(f"it needs NVIDIA FLARE: {pip_install('nvflare')}", key="engine", value="nvflare")
 
-    def carry(self, message: Message) -> Message:
-        return message
-
 
 class Connected(Engine):
     """The engine of a run in the label party's process: the other parties are at the ends of channels.
@@ -57,6 +53,3 @@ class Connected(Engine):
             return 0
         text = self._stop.read_text(encoding="ascii").strip()
         return int(text) if text in ("2", "15") else 0
-
-    def carry(self, message: Message) -> Message:
-        return message
