@@ -89,7 +89,9 @@ def test_steps_follow_one_another_and_parties_share_a_folder(tmp_path, generator
 def test_a_batch_is_not_replaced_unasked(tmp_path, generator):
     h, g = arrays(generator)
     path = write_batch(tmp_path, party="media", ids=range(5), embeddings={"cut": h}, step=4)
-    with pytest.raises(UserError, match="step=4 of epoch 0: this batch is there already; overwrite=True replaces it"):
+    with pytest.raises(
+        UserError, match=r"step=4 of epoch 0: this batch is there already.* write_batch\(overwrite=True\) replaces it"
+    ):
         write_batch(tmp_path, party="media", ids=range(5), embeddings={"cut": g}, step=4)
     assert np.array_equal(read(path)[0]["embedding/cut"].numpy(), h)
     write_batch(tmp_path, party="media", ids=range(5), embeddings={"cut": g}, step=4, overwrite=True)
@@ -99,18 +101,24 @@ def test_a_batch_is_not_replaced_unasked(tmp_path, generator):
 H = np.ones((3, 2), np.float32)
 REFUSED = {
     "nothing": ({"embeddings": None}, "a batch has embeddings, gradients or summed_gradients"),
-    "rows": ({"embeddings": {"cut": H[:2]}}, r"cut=\(2, 2\): it must have a row for each of the 3 ids"),
-    "widths": ({"gradients": {"cut": H[:, :1]}}, "its embedding has 2 columns, and its gradient 1"),
-    "integers": ({"embeddings": {"cut": H.astype(int)}}, "cut=torch.int64: values are float32, float16"),
+    "rows": ({"embeddings": {"cut": H[:2]}}, r"cut=\(2, 2\): .* it must be \(3, width\), as there are 3 ids"),
+    "widths": ({"gradients": {"cut": H[:, :1]}}, "its width is 1, and that of the layer is 2"),
+    "integers": (
+        {"embeddings": {"cut": H.astype(int)}},
+        r"cut=\(3, 2\): .* it must hold floating-point numbers, not int64",
+    ),
     "objects": ({"embeddings": {"cut": np.array([object()] * 3)}}, "cut=object: values are"),
     "long doubles": ({"embeddings": {"cut": H.astype(np.longdouble)}}, "values are float32"),
-    "NaN": ({"embeddings": {"cut": H * np.nan}}, "NaN or infinite values can't be recorded"),
+    "NaN": (
+        {"embeddings": {"cut": H * np.nan}},
+        "step=0: embedding/cut: it has numbers that are not finite .*; leave the batch out",
+    ),
     "a row twice": ({"ids": [1, 1, 2]}, "id 1 is there more than once"),
-    "negative categories": ({"categorical": -np.ones((3, 1), int)}, "integers from 0"),
+    "negative categories": ({"categorical": -np.ones((3, 1), int)}, "categories are whole numbers from 0"),
     "an epoch": ({"epoch": -1}, "epoch=-1: it is counted from 0"),
     "a step": ({"step": 2.5}, "step=2.5"),
     "a class": ({"y": [0, 1, 2]}, "label=2: labels are classes from 0 to 1"),
-    "a party": ({"party": "../x"}, "party=../x"),
+    "a party": ({"party": "../x"}, "'../x' is no name of letters"),
     "a layer": ({"embeddings": {"": H}}, "layer"),
     "a figure": ({"model": {"test_auc": 7}}, "model.test_auc"),
 }

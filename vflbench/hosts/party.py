@@ -20,8 +20,16 @@ from vflbench.generators import Generators
 from vflbench.messages.fact import Fact, Facts
 from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.message import Kind, Message
-from vflbench.messages.message_batch import FACTS, packed
-from vflbench.messages.recording_format import MANIFEST, MESSAGES, Manifest, PartyLayers, write_batch_file, write_manifest
+from vflbench.messages.recording_format import (
+    FACTS,
+    MANIFEST,
+    MESSAGES,
+    Manifest,
+    PartyLayers,
+    packed,
+    write_batch_file,
+    write_manifest,
+)
 from vflbench.messages.serialize import Content, content_of, encode, message_of
 from vflbench.protocols.base import Seating
 from vflbench.protocols.parties import NonLabelParty

@@ -3,16 +3,14 @@ torch, and `write_batch` for arrays of any framework.
 """
 
 import atexit
-import copy
 import os
+import re
 import sys
 import threading
 import warnings
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
@@ -26,16 +24,15 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.message_batch import FLOATS, read_places, type_name
 from vflbench.messages.recording_format import (
     FORMAT_PAGE,
     LABEL_PARTY,
     LABELS,
-    LAYER,
     MANIFEST,
     MESSAGES,
-    PARTY,
     Manifest,
+    check_shape,
+    check_values,
     checked,
     read_manifest,
     write_batch_file,
@@ -58,234 +55,173 @@ _MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 def row_ids(ids: Any, *, unique: bool = True) -> Tensor:
     """ids as (n,) int64 on the CPU, in memory of its own. Raises UserError for others, and where a row occurs twice."""
     try:
-        made = torch.as_tensor(ids).detach()
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        made = np.asarray(ids.detach().cpu() if isinstance(ids, Tensor) else ids)
+    except OverflowError:  # of a range
+        made = np.asarray(None)
+    if made.size and (made.dtype.kind not in "iu" or (made.dtype.kind == "u" and int(made.max()) >= 2**63)):
         problem = "row ids must be integers below 2^63; give text or larger ones a number each, the same in every batch"
-        raise UserError(f"{problem} ({error})", key="ids", value=type(ids).__name__) from error
-    if not made.numel():
-        raise UserError("a batch has at least one row", key="ids", value="[]")
-    if made.dtype.is_floating_point or made.dtype.is_complex or made.dtype is torch.bool:
-        raise UserError("row ids must be integers", key="ids", value=made.dtype)
+        raise UserError(problem, key="ids", value=made.dtype)
     if made.ndim == 2 and 1 in made.shape:
-        made = made.flatten()
-    if made.ndim != 1:
-        raise UserError("there must be one id a row, (n,)", key="ids", value=tuple(made.shape))
-    if made.dtype is torch.uint64 and int(made.cpu().view(torch.int64).min()) < 0:
-        raise UserError("row ids must be integers below 2^63", key="ids", value=made.dtype)
-    made = made.to("cpu", torch.int64, copy=True)
-    ordered = made.sort().values
-    if unique and bool((twice := ordered[1:] == ordered[:-1]).any()):
-        problem = f"a row may occur once in a batch; id {int(ordered[1:][twice][0])} is there more than once"
-        raise UserError(f"{problem} ({int(twice.sum())} such rows)", key="ids", value=f"{len(made)} rows")
-    return made
-
-
-def _values(name: str, values: Any, rows: int) -> Tensor:
-    """(n, ...) as (n, d), on the CPU, in memory of its own and in its own precision. Raises UserError for other values."""
-    made = _tensor(name, values)
-    if type_name(made) not in FLOATS:
-        raise UserError("values are float32, float16, float64 or bfloat16", key=name, value=made.dtype)
-    if made.ndim < 1 or len(made) != rows or not made.numel():
-        raise UserError(f"it must have a row for each of the {rows} ids, batch first", key=name, value=tuple(made.shape))
-    return _flat(made)
+        made = made.ravel()
+    if made.ndim != 1 or not made.size:
+        raise UserError("there must be one id a row, (n,), and a batch has at least one row", key="ids", value=made.shape)
+    values, counts = np.unique(made, return_counts=True) if unique else (made, np.ones(1))
+    if counts.max() > 1:
+        problem = f"a row may occur once in a batch; id {values[counts.argmax()]} is there more than once"
+        raise UserError(f"{problem} ({(counts > 1).sum()} such rows)", key="ids", value=f"{len(made)} rows")
+    return torch.from_numpy(made.astype(np.int64))
 
 
 def _tensor(name: str, values: Any) -> Tensor:
-    """A tensor, or an array of any framework. (torch.from_numpy knows neither foreign byte orders nor ml_dtypes.)"""
+    """A tensor, or an array of any framework, on the CPU, in memory of its own and in its own precision."""
     if isinstance(values, Tensor):
-        return values.detach()
+        dense = values.detach().to_dense() if values.layout is not torch.strided else values.detach()
+        return dense.to("cpu", copy=True).contiguous()
     array = np.asarray(values)
     if array.dtype.name == "bfloat16":  # of ml_dtypes, as JAX has it
-        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16)
-    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
-        raise UserError("values are float32, float16, float64 or bfloat16", key=name, value=array.dtype)
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+    try:
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
+    except TypeError as error:
+        problem = "values are float32, float16, float64 or bfloat16, and categories int32 or int64"
+        raise UserError(problem, key=name, value=array.dtype) from error
 
 
 def _flat(values: Tensor) -> Tensor:
-    values = values.detach()
-    values = values.to_dense() if values.layout is not torch.strided else values
-    return values.to("cpu", copy=True).reshape(len(values), -1).contiguous()
+    """(n, ...) as (n, d)."""
+    return values[:, None] if values.ndim == 1 else values.flatten(1) if values.ndim > 2 else values
 
 
-def _columns(numeric: Any, categorical: Any, rows: int) -> dict[str, Tensor]:
-    """`columns/KIND` -> a party's own columns. numeric: (n, k) floats, categorical: (n, c) integers; either may be None."""
-    made = {} if numeric is None else {"columns/numeric": _values("numeric", numeric, rows)}
-    if categorical is not None:
-        ids = _tensor("categorical", categorical).to("cpu", copy=True)
-        of_whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype is torch.bool)
-        if ids.ndim != 2 or len(ids) != rows or not of_whole or (ids.numel() and int(ids.min()) < 0):
-            problem = f"categorical columns are ({rows}, any number) of integers from 0, not {ids.dtype}"
-            raise UserError(problem, key="categorical", value=tuple(ids.shape))
-        made["columns/categorical"] = ids.to(torch.int64)
-    return made
+class _Tensors(dict[str, Tensor]):
+    """`KIND/NAME` -> values of a batch, each checked when it comes. widths: layer -> columns; new layers are added to it."""
 
+    def __init__(self, rows: int, classes: int, widths: dict[str, int]):
+        super().__init__()
+        self._rows, self._classes, self._widths = rows, classes, widths
 
-def _not_finite(tensors: Mapping[str, Tensor]) -> str:
-    """The first that has NaN or infinite values, `KIND NAME`; empty if none has."""
-    for name, values in tensors.items():
-        if values.is_floating_point() and not bool(values.isfinite().all()):
-            return name.replace("/", " ", 1)
-    return ""
-
-
-class CollectedLabels:
-    """Labels of rows, batch by batch. Memory: each row once, and as many again."""
-
-    def __init__(self, classes: int):
-        self.classes, self._parts, self.rows, self._merged = classes, list[tuple[Tensor, Tensor]](), 0, 0
-
-    def add(self, ids: Any, labels: Any) -> None:
-        """ids, labels: (n,), or labels (n, 1). Raises UserError for what is no class, and for an id with two labels."""
-        of_rows = torch.as_tensor(labels).detach()
-        made = row_ids(ids, unique=False)
-        if of_rows.shape not in ((len(made),), (len(made), 1)):
-            raise UserError(f"there must be one label a row, ({len(made)},)", key="labels", value=tuple(of_rows.shape))
-        of_rows = of_rows.flatten().clone()  # what is on another device stays there: a copy would wait for it
-        self._parts.append((made, self._classes(of_rows) if of_rows.is_cpu else of_rows))
-        self.rows += len(made)
-        if self.rows >= 2 * self._merged:
-            self.merged()
-
-    def merged(self) -> tuple[Tensor, Tensor]:
-        """ids (n,), each once and in order, and their labels (n,); int64. Of two labels of a row the first one is kept."""
-        ids = np.concatenate([ids.numpy() for ids, _ in self._parts])
-        labels = np.concatenate([self._classes(labels).numpy() for _, labels in self._parts])
-        unique, first, place = np.unique(ids, return_index=True, return_inverse=True)
-        self._parts = [(torch.from_numpy(unique), torch.from_numpy(labels[first]))]
-        self.rows = self._merged = len(unique)
-        differ = np.flatnonzero(labels != labels[first][place])
-        if len(differ):
-            row = differ[0]
-            problem = f"it has the labels {labels[first][place][row]} and {labels[row]}; a row has one label"
-            raise UserError(problem, key="id", value=int(ids[row]))
-        return self._parts[0]
-
-    def _classes(self, labels: Tensor) -> Tensor:
-        labels = labels.cpu()
-        whole = labels.to(torch.int64)
-        wrong = (whole != labels) | (whole < 0) | (whole >= self.classes)
-        if bool(wrong.any()):
-            problem = f"labels are classes from 0 to {self.classes - 1}; `classes=` says how many there are"
-            raise UserError(problem, key="label", value=labels[wrong][0].item())
-        return whole
+    def put(self, name: str, values: Any, *, whole: bool = False) -> Tensor:
+        """whole: keep the shape; otherwise what comes is (n, ...), which is flattened. Raises UserError."""
+        kind, _, rest = name.partition("/")
+        made = _tensor(rest, values)
+        made = made if whole else _flat(made)
+        if name == "columns/categorical" and not made.is_floating_point() and made.dtype is not torch.bool:
+            made = made.long()
+        widths = self._widths
+        if kind in ("embedding", "gradient") and made.ndim == 2:
+            widths = {rest: made.shape[1] or 1} | widths
+        try:
+            check_shape(name, made.shape, str(made.dtype).removeprefix("torch."), self._rows, widths, self._classes)
+        except ValueError as error:
+            raise UserError(str(error), key=rest or "layer", value=tuple(made.shape)) from error
+        if kind in ("embedding", "gradient"):
+            self._widths.update(widths)
+        self[name] = made
+        return made
 
 
 class RecordingFolder:
     """One party's part of a folder. Several parties write to the same folder, from one process or several."""
 
     def __init__(self, folder: Path | str, party: str):
-        if not PARTY.fullmatch(party):
-            raise UserError(
-                "letters, digits, `_`, `-` and `.` make a party's name, 64 at most", key="party", value=party[:80]
-            )
         self.folder, self.party = Path(folder), party
-        self._labels_before = _identity(self.folder / LABELS)
-        self._merged: dict[str, Any] = {}
+        self._merged: Any = None
 
-    def files(self) -> list[Path]:
-        """The files of this party, by name."""
-        return sorted(path for path in (self.folder / MESSAGES).glob(f"{self.party}-*") if _party_of(path) == self.party)
+    def batches(self) -> dict[str, set[tuple[int, int]]]:
+        """Party -> epoch and step of each of its batches, as files are numbered."""
+        found: dict[str, set[tuple[int, int]]] = {}
+        for path in (self.folder / MESSAGES).glob("*-*.safetensors"):
+            party, _, number = path.stem.rpartition("-")
+            if number.isdecimal():
+                found.setdefault(party, set()).add(divmod(int(number), MOST_STEPS))
+        return found
 
-    def has_files(self) -> bool:
-        if not (self.folder / MESSAGES).exists():
-            return False
-        with os.scandir(self.folder / MESSAGES) as entries:
-            return any(_party_of(Path(entry.name)) == self.party for entry in entries)
+    def same_batches(self) -> bool:
+        """Whether every party has the same batches, with no step left out of an epoch."""
+        first, *others = self.batches().values()
+        last: dict[int, int] = {}
+        for epoch, step in first:
+            last[epoch] = max(step, last.get(epoch, 0))
+        return sum(last.values()) + len(last) == len(first) and all(of_one == first for of_one in others)
 
-    def open(self, *, overwrite: bool, go_on: bool) -> None:
-        """Raises UserError where messages of this party are there already, unless they are to be replaced or continued."""
+    def open(self, *, overwrite: bool, go_on: bool) -> set[tuple[int, int]]:
+        """Epoch and step of each batch that stays. Raises UserError where messages of this party are there already, unless
+        they are to be replaced or continued.
+        """
         if overwrite and go_on:
             raise UserError(
                 "overwrite=True deletes what is there and go_on=True keeps it: give one", key="go_on", value=True
             )
         if (self.folder / "run.json").exists():
             raise UserError("vflbench train recorded a run here: take another folder", key="recording", value=self.folder)
-        there = self.files()
+        there = self.batches().get(self.party, set())
         if there and not overwrite and not go_on:
             found = f"there are {len(there)} files of party {self.party} already"
             problem = f"{found}; go_on=True adds to them, overwrite=True deletes them"
             raise UserError(problem, key="recording", value=self.folder)
-        if overwrite:
-            self._delete(there)
-        for path in (self.folder / MESSAGES).glob(f".{self.party}-*.tmp"):  # of a process that was killed
-            if _party_of(Path(path.name[1:].rpartition(".tmp")[0].rpartition(".")[0])) == self.party:
+        ending = r"\.safetensors" if overwrite else "(?!)"
+        old = re.compile(rf"{re.escape(self.party)}-\d+{ending}|\.{re.escape(self.party)}-\d+\.safetensors\..*\.tmp")
+        for path in (self.folder / MESSAGES).glob("*"):  # the second kind is of a process that was killed
+            if old.fullmatch(path.name):
                 path.unlink()
+        if overwrite and (self.folder / MANIFEST).exists():
+            self._forget_party()
+        return set() if overwrite else there
 
-    def _delete(self, there: Sequence[Path]) -> None:
-        for path in there:
-            path.unlink()
-        if not (self.folder / MANIFEST).exists():
-            return
-        with self._lock():
+    def _forget_party(self) -> None:
+        with self.locked():
             content = read_manifest(self.folder).plain()
             content["parties"].pop(self.party, None)
             if content["parties"]:
-                self._write(content, {})
+                write_manifest(self.folder, self._checked(content))
             else:
                 (self.folder / MANIFEST).unlink()
 
-    def next_step(self, epoch: int) -> int:
-        """One more than the last step of this epoch among the files."""
-        numbers = [int(path.stem.rpartition("-")[2]) for path in self.files()]
-        return max((number % MOST_STEPS + 1 for number in numbers if number // MOST_STEPS == epoch), default=0)
-
     def widths(self) -> dict[str, int]:
         """Layer -> width, as the manifest has them of this party."""
-        if not (self.folder / MANIFEST).exists():
-            return {}
-        of_party = read_manifest(self.folder).parties.get(self.party)
-        return dict(of_party.layers) if of_party else {}
+        parties = read_manifest(self.folder).parties if (self.folder / MANIFEST).exists() else {}
+        return dict(parties[self.party].layers) if self.party in parties else {}
 
-    def batches(self, files: Sequence[Path]) -> set[tuple[int, int]]:
-        """Epoch and step of each training batch in these files. Raises UserError for one that can't be read."""
-        if not files:
-            return set()
-        manifest, found = read_manifest(self.folder), set[tuple[int, int]]()
-        for path in files:
-            try:
-                places = list(read_places(path, _party_of(path) or "", manifest))
-            except Exception as error:  # whatever a library makes of a damaged file
-                raise UserError(
-                    f"{path.name} can't be read: {in_a_line(error)}", key="recording", value=self.folder
-                ) from error
-            found |= {(place.epoch, place.step) for place in places if place.phase == "train"}
-        return found
-
-    def merge(self, said: Mapping[str, Any], layers: Mapping[str, int], cut: Sequence[str] = ()) -> None:
+    def merge(self, said: Mapping[str, Any], layers: Mapping[str, int], cut: Sequence[str] = (), rows: int = 0) -> bool:
         """Write this party and what is said of the recording into the manifest, beside what others have said.
 
-        said: keys of the manifest; None says nothing. `model` is added to. layers: layer -> width, after those there.
-        Where no party has a layer yet, nothing is written.
-        Raises UserError where another party, or an earlier process, said otherwise.
+        said: keys of the manifest; None says nothing. `model` is added to. layers: layer -> width, after those there. rows:
+        of this batch; those of the first batch are written. Where no party has a layer yet, nothing is written.
+
+        Returns whether there was no manifest before. Raises UserError where another party, or an earlier
+        process, said otherwise.
         """
         said = {key: value for key, value in said.items() if value is not None}
-        whole = {"said": said, "layers": dict(layers), "cut": list(cut)}
-        if whole == self._merged:
-            return
-        with self._lock():
+        if (whole := (said, dict(layers), list(cut))) == self._merged:
+            return False
+        with self.locked():
             before = read_manifest(self.folder).plain() if (self.folder / MANIFEST).exists() else {"parties": {}}
-            content = copy.deepcopy(before) | said
-            if "model" in said:
-                content["model"] = before.get("model", {}) | said["model"]
-            of_party = content["parties"].get(self.party, {"layers": {}, "cut": []})
+            own = before["parties"].get(self.party, {"layers": {}, "cut": []})
             for layer, width in layers.items():
-                if of_party["layers"].setdefault(layer, width) != width:
-                    problem = f"it has {width} columns here, and {of_party['layers'][layer]} in {MANIFEST}"
-                    raise UserError(problem, key="layer", value=layer)
-            of_party["cut"] = list(cut) or of_party["cut"]
-            if of_party["layers"]:
-                parties = content["parties"] | {self.party: of_party}
-                content["parties"] = dict(sorted(parties.items()))  # whoever came first
+                if (there := own["layers"].get(layer, width)) != width:
+                    raise UserError(f"it has {width} columns here, and {there} in {MANIFEST}", key="layer", value=layer)
+            content = {"batch_size": rows or None} | before | said
+            content["model"] = before.get("model", {}) | said.get("model", {})
+            own = {"layers": own["layers"] | whole[1], "cut": whole[2] or own["cut"]}
+            if own["layers"]:
+                content["parties"] = dict(sorted({**before["parties"], self.party: own}.items()))  # whoever came first
             if not content["parties"]:
-                return
-            self._write(content, before)
-        self._merged = copy.deepcopy(whole)
+                return False
+            manifest = self._checked(content)
+            plain = manifest.plain()
+            for key in ("classes", "labels", "class_shares", "claims"):
+                if before.get(key) and plain.get(key) != before[key]:
+                    raise UserError(f"{MANIFEST} in this folder says {before[key]}", key=key, value=plain.get(key))
+            if plain != before:
+                with self.disk():
+                    write_manifest(self.folder, manifest)
+        self._merged = whole
+        return len(before) == 1
 
     def require_manifest(self, said: Mapping[str, Any]) -> None:
         """Raises UserError where this can't stand in a manifest."""
-        layers: dict[str, Any] = {"layers": {}, "cut": []}
-        self._checked({key: value for key, value in said.items() if value is not None} | {"parties": {self.party: layers}})
+        self._checked(
+            {key: value for key, value in said.items() if value is not None} | {"parties": {self.party: {"layers": {}}}}
+        )
 
     def _checked(self, content: Mapping[str, Any]) -> Manifest:
         try:
@@ -294,71 +230,111 @@ class RecordingFolder:
             raise UserError(str(error), key="recording", value=self.folder, see=FORMAT_PAGE) from error
         return made
 
-    def _write(self, content: dict[str, Any], before: Mapping[str, Any]) -> None:
-        """Raises UserError for content that is no manifest, or that denies what was said before."""
-        manifest = self._checked(content)
-        plain = manifest.plain()
-        for key in ("classes", "labels", "class_shares", "claims"):
-            if before.get(key) and plain.get(key) != before[key]:
-                raise UserError(f"{MANIFEST} in this folder says {before[key]}", key=key, value=plain.get(key))
-        if plain != before:
-            with self._disk():
-                write_manifest(self.folder, manifest)
-
     @contextmanager
-    def _lock(self) -> Iterator[None]:
-        with self._disk():
+    def locked(self) -> Iterator[None]:
+        with self.disk():
             self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / f".{MANIFEST}.lock"):
             yield
 
     @contextmanager
-    def _disk(self) -> Iterator[None]:
+    def disk(self) -> Iterator[None]:
         """A full disk is one line."""
         try:
             yield
         except OSError as error:
             raise UserError(f"it can't be written: {in_a_line(error)}", key="recording", value=self.folder) from None
 
-    def path(self, epoch: int, step: int) -> Path:
-        """Of the batch's file."""
-        return self.folder / MESSAGES / f"{self.party}-{epoch * MOST_STEPS + step:08d}.safetensors"
-
-    def write(self, ids: Tensor, tensors: Mapping[str, Tensor], *, epoch: int, step: int) -> Path:
-        """A batch, as a file of its own, in place of an earlier one."""
+    def write(self, ids: Tensor, tensors: Mapping[str, Tensor], *, epoch: int, step: int, overwrite: bool = False) -> Path:
+        """A batch, as a file of its own. Raises UserError where it is there, unless it is to be replaced."""
         number = epoch * MOST_STEPS + step
-        with self._disk():
+        if not overwrite and (self.folder / MESSAGES / f"{self.party}-{number:08d}.safetensors").exists():
+            problem = "this batch is there already: does another Recording write for this party?"
+            problem += " write_batch(overwrite=True) replaces it"
+            raise UserError(problem, key="step", value=f"{step} of epoch {epoch}")
+        with self.disk():
             return write_batch_file(self.folder, self.party, number, ids, tensors, epoch=epoch, step=step)
 
-    def write_labels(self, collected: CollectedLabels, *, replace: bool = False) -> int:
-        """Add to labels.parquet; returns how many it then has. replace: one that was there before this object was made."""
-        with self._lock():
-            path = self.folder / LABELS
-            if path.exists() and not (replace and _identity(path) == self._labels_before):
-                there = read_labels(path, collected.classes)
-                if bool(there.canary.any()):
-                    raise UserError("it names canaries, which can't be added to", key="recording", value=path)
-                collected.add(there.ids, there.labels)
-            ids, labels = collected.merged()
-            with self._disk():
-                write_rows(path, {"id": ids, "label": labels})
-        return len(ids)
 
-    def same_batches(self) -> bool:
-        """Whether every party has the same batches, with no step left out of an epoch."""
-        of_party: dict[str, list[Path]] = {}
-        for path in (self.folder / MESSAGES).glob("*"):
-            of_party.setdefault(_party_of(path) or "", []).append(path)
-        batches = [self.batches(files) for party, files in of_party.items() if party]
-        of_epoch = Counter(epoch for epoch, _ in batches[0]) if batches else {}
-        whole = {(epoch, step) for epoch, steps in of_epoch.items() for step in range(steps)}
-        return bool(whole) and all(of_one == whole for of_one in batches)
+class _Labels:
+    """The labels of a folder: those of labels.parquet, which others may write too, and those that wait to be written.
+
+    ids, labels: (n,) int64 of the file, by id, as it was when it had this identity. waiting: id -> label.
+    """
+
+    def __init__(self, place: RecordingFolder, classes: int, *, replace: bool = False):
+        self._place, self._path, self._classes = place, place.folder / LABELS, classes
+        self._identity = _identity(self._path) if replace else None
+        self._ids = self._labels = np.empty(0, np.int64)
+        self._waiting: dict[int, int] = {}
+        self._lock = threading.RLock()
+
+    def add(self, ids: Tensor, labels: Any) -> None:
+        """labels: (n,) or (n, 1) classes. Raises UserError for others, and for a row that has another label already.
+
+        labels.parquet is written where an eighth as many labels wait as it has.
+        """
+        of_rows = classes_of(labels, len(ids), self._classes)
+        with self._lock:
+            self._read()
+            self._waiting |= self._new(dict(zip(ids.tolist(), of_rows.tolist(), strict=True)))
+            if _WAITING * len(self._waiting) >= len(self._ids):
+                self.flush()
+
+    def _read(self) -> None:
+        """What another process, or party, has written."""
+        if (identity := _identity(self._path)) == self._identity:
+            return
+        self._ids = self._labels = np.empty(0, np.int64)
+        if identity:
+            there = read_labels(self._path, self._classes)
+            if bool(there.canary.any()):
+                raise UserError("it names canaries, which can't be added to", key="recording", value=self._path)
+            order = there.ids.argsort()
+            self._ids, self._labels = there.ids[order], there.labels[order]
+        self._identity = identity
+
+    def _new(self, labels: Mapping[int, int]) -> dict[int, int]:
+        """Those of rows that have none in the file. Raises UserError for a row that has another one."""
+        ids = np.fromiter(labels, np.int64, len(labels))
+        at = np.searchsorted(self._ids, ids)
+        inside = at < len(self._ids)
+        at[inside] = np.where(self._ids[at[inside]] == ids[inside], at[inside], len(self._ids))
+        written = np.append(self._labels, -1)[at].tolist()
+        for (row, label), there in zip(labels.items(), written, strict=True):
+            before = self._waiting.get(row, label) if there < 0 else there
+            if before != label:
+                raise UserError(f"it has the labels {before} and {label}; a row has one label", key="id", value=row)
+        return {row: label for (row, label), there in zip(labels.items(), written, strict=True) if there < 0}
+
+    def flush(self) -> None:
+        """Write those that wait."""
+        with self._lock:
+            if not self._waiting:
+                return
+            with self._place.locked():
+                self._read()
+                new = self._new(self._waiting)
+                ids = np.append(self._ids, np.fromiter(new, np.int64, len(new)))
+                labels = np.append(self._labels, np.fromiter(new.values(), np.int64, len(new)))
+                order = ids.argsort()
+                self._ids, self._labels, self._waiting = ids[order], labels[order], {}
+                with self._place.disk():
+                    write_rows(self._path, {"id": self._ids, "label": self._labels})
+                self._identity = _identity(self._path)
 
 
-def _party_of(path: Path) -> str | None:
-    """media of `media-000.safetensors`; None for a file of another kind."""
-    party, dash, number = path.stem.rpartition("-")
-    return party if dash and number.isdecimal() and path.suffix == ".safetensors" else None
+def classes_of(labels: Any, rows: int, classes: int) -> np.ndarray:
+    """(n,) int64. labels: (n,) or (n, 1). Raises UserError for what is no class."""
+    given = _tensor("labels", labels)
+    if given.shape not in ((rows,), (rows, 1)):
+        raise UserError(f"there must be one label a row, ({rows},)", key="labels", value=tuple(given.shape))
+    whole = given.flatten().long()
+    wrong = (whole != given.flatten()) | (whole < 0) | (whole >= classes)
+    if bool(wrong.any()):
+        problem = f"labels are classes from 0 to {classes - 1}; `classes=` says how many there are"
+        raise UserError(problem, key="label", value=given.flatten()[wrong][0].item())
+    return whole.numpy()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -378,23 +354,16 @@ class _Batch:
     """A batch that is being recorded: layers as they were sent, and the gradients that came back so far.
 
     given: ids as the user holds them. recorded: whether values are kept; else it only says where a batch begins and ends.
-    parts: what has been given of it. tensors: `KIND/NAME` -> values.
+    parts: what has been given of it.
     """
 
-    def __init__(self, given: Any, epoch: int, step: int, recorded: bool):
+    def __init__(self, given: Any, epoch: int, step: int, *, recorded: bool, classes: int, widths: dict[str, int]):
         self.epoch, self.step, self.recorded, self._given = epoch, step, recorded, given
         self.parts: set[tuple[str, str]] = set()
-        self._ids = row_ids(given) if recorded else None
-        self.tensors: dict[str, Tensor] = {}
+        self.ids = row_ids(given, unique=recorded)
+        self.tensors = _Tensors(len(self.ids), classes, widths)
         self._graphs: dict[str, weakref.ref[_Graph]] = {}
         self._closed = False
-
-    @property
-    def ids(self) -> Tensor:
-        """(n,) int64."""
-        if self._ids is None:
-            self._ids = row_ids(self._given, unique=False)
-        return self._ids
 
     @property
     def widths(self) -> dict[str, int]:
@@ -405,21 +374,14 @@ class _Batch:
         """Whether these are the batch's rows, in its order."""
         return ids is self._given or torch.equal(self.ids, row_ids(ids, unique=False))
 
-    def watch(self, layer: str, h: Tensor, widths: dict[str, int]) -> None:
-        """h: (n, ...), one row an id. widths: layer -> numbers in a row, of every batch so far; this layer's is added."""
+    def watch(self, layer: str, h: Tensor) -> None:
+        """h: (n, ...), one row an id."""
+        if not self.recorded:
+            return
         if not isinstance(h, Tensor):
             problem = "it takes one tensor; watch each tensor of a dict or tuple as a layer of its own"
             raise UserError(problem, key="watch", value=type(h).__name__)
-        if not LAYER.fullmatch(layer):
-            raise UserError(
-                "a layer's name has 1 to 200 characters, none of them control", key="layer", value=repr(layer)[:80]
-            )
-        made = _values(f"layer {layer}", h, len(self.ids))
-        width = made.shape[1]
-        if widths.setdefault(layer, width) != width:
-            problem = f"a row has {width} numbers here, and had {widths[layer]} before; pad it, or send one length"
-            raise UserError(problem, key="layer", value=layer)
-        self.tensors[f"embedding/{layer}"] = made
+        self.tensors.put(f"embedding/{layer}", h)
         if h.requires_grad:
             graph = _Graph()
             self._graphs[layer] = weakref.ref(graph)
@@ -428,15 +390,19 @@ class _Batch:
     def _hook(self, name: str, graph: _Graph) -> Callable[[Tensor], None]:
         def add(gradient: Tensor, _alive: _Graph = graph) -> None:
             if not self._closed:
-                made = _flat(gradient)
+                made = _flat(_tensor(name, gradient))
                 self.tensors[name] = self.tensors[name] + made if name in self.tensors else made
 
         return add
 
     @property
-    def complete(self) -> bool:
+    def with_gradients(self) -> list[bool]:
         """Whether each layer that asks for a gradient has one."""
-        return bool(self.widths) and all(f"gradient/{layer}" in self.tensors for layer in self._graphs)
+        return [f"gradient/{layer}" in self.tensors for layer in self._graphs]
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.widths) and all(self.with_gradients)
 
     @property
     def finished(self) -> bool:
@@ -446,11 +412,12 @@ class _Batch:
     @property
     def has_gradient(self) -> bool:
         """Whether a layer has a gradient, or none asks for one."""
-        return bool(self.widths) and (not self._graphs or any(f"gradient/{layer}" in self.tensors for layer in self._graphs))
+        return bool(self.widths) and (not self._graphs or any(self.with_gradients))
 
     def close(self) -> dict[str, Tensor]:
         """Its values, for the file. Gradients that come later are left out; hooks may live longer."""
-        self._closed, made, self.tensors = True, self.tensors, {}
+        self._closed, made = True, dict(self.tensors)
+        self.tensors.clear()
         return made
 
 
@@ -499,18 +466,18 @@ class Recording:
             raise UserError("a sample of the batches isn't complete", key="complete", value=True)
         self.epoch = 0
         self.written = self.dropped = 0  # batches
-        self._watched = False
+        self._watched = self._labelled = False
         self._damaged = False  # whether a training batch had to be left out
         self._every, self._most, self._rank, self._process = every, most, rank, os.getpid()
-        self._complete = complete
+        self._classes, self._complete = classes, complete
         self._cut = [cut] if isinstance(cut, str) else list(cut)
         self._said: dict[str, Any] = {
             "producer": f"vflbench.Recording, torch {torch.__version__}",
             "classes": classes,
             "labels": labels,
+            "claims": claims,
+            "class_shares": None if class_shares is None else [float(share) for share in class_shares],
         }
-        self._said |= {"claims": claims, "class_shares": None if class_shares is None else [float(s) for s in class_shares]}
-        self._labels, self._replace_labels = CollectedLabels(classes), overwrite
         self._steps: dict[int, int] = {}  # epoch -> batches begun
         self._pending: list[_Batch] = []
         self._looks_for_rows = True  # until an epoch is begun
@@ -522,11 +489,10 @@ class Recording:
         self._folder = RecordingFolder(folder, party)
         if self._writes():
             self._folder.require_manifest(self._said)
-            self._folder.open(overwrite=overwrite, go_on=go_on)
-            if go_on:
-                self._widths = self._folder.widths()
-                for of, step in self._folder.batches(self._folder.files()):
-                    self._steps[of] = max(self._steps.get(of, 0), step + 1)
+            for of, step in self._folder.open(overwrite=overwrite, go_on=go_on):
+                self._steps[of] = max(self._steps.get(of, 0), step + 1)
+            self._widths = self._folder.widths()
+            self._labels = _Labels(self._folder, classes, replace=overwrite)
             atexit.register(self.close)
 
     def watch(self, h: Tensor, *, ids: Any, layer: str = "cut", epoch: int | None = None) -> Tensor:
@@ -549,22 +515,22 @@ class Recording:
             self._looks_for_rows = False
             if epoch != self.epoch:
                 self.begin_epoch(epoch)
-        batch = self._batch(ids, ("layer", layer))
-        if batch.recorded:
-            batch.watch(layer, h, self._widths)
+        self._batch(ids, ("layer", layer)).watch(layer, h)
         return h
 
     def columns(self, ids: Any, numeric: Any = None, categorical: Any = None) -> None:
         """The party's own columns of a batch's rows. numeric: (n, k) floats. categorical: (n, c) integers from 0."""
         if torch.is_grad_enabled() and self._open():
             batch = self._batch(ids, ("columns", ""))
-            if batch.recorded:
-                batch.tensors.update(_columns(numeric, categorical, len(batch.ids)))
+            for kind, values in {"numeric": numeric, "categorical": categorical}.items():
+                if values is not None and batch.recorded:
+                    batch.tensors.put(f"columns/{kind}", values)
 
     def label(self, ids: Any, labels: Any) -> None:
         """labels: (n,) or (n, 1) classes from 0. For who may see both sides: `close` writes labels.parquet."""
         if self._open():
-            self._labels.add(ids, labels)
+            self._labelled = True
+            self._labels.add(row_ids(ids, unique=False), labels)
 
     def note(self, **figures: float) -> None:
         """Figures of the finished model to compare with, each from 0 to 1: test_auc=0.79, train_auc=0.83."""
@@ -610,9 +576,8 @@ class Recording:
         if self.written or "model" in self._said:
             complete = self._complete and not failed and not self._damaged and self._folder.same_batches()
             self._folder.merge(self._said | {"complete": complete}, {}, self._cut)
-        if self._labels.rows:
-            self._folder.write_labels(self._labels, replace=self._replace_labels)
-        if not self.written and not failed and (self._watched or not (self._labels.rows or "model" in self._said)):
+        self._labels.flush()
+        if not self.written and not failed and (self._watched or not (self._labelled or "model" in self._said)):
             warnings.warn(
                 f"nothing was recorded in {self._folder.folder}: no batch that `watch` saw got a gradient", stacklevel=3
             )
@@ -636,7 +601,9 @@ class Recording:
             self._write_finished()
             step = self._steps.get(self.epoch, 0)
             recorded = step % self._every == 0 and (self._most is None or self.written + len(self._pending) < self._most)
-            current = self._current = _Batch(ids, self.epoch, step, recorded)
+            current = self._current = _Batch(
+                ids, self.epoch, step, recorded=recorded, classes=self._classes, widths=self._widths
+            )
             self._steps[self.epoch] = step + 1
             if recorded:
                 self._pending.append(current)
@@ -657,23 +624,17 @@ class Recording:
 
     def _finish(self, batch: _Batch, *, drop: bool = False) -> None:
         """Write a batch, or drop one that isn't whole."""
-        problem = _not_finite(batch.tensors)
-        if problem:
-            self._damaged = True
-            place = f"epoch {batch.epoch}, step {batch.step}"
-            warnings.warn(
-                f"a batch isn't recorded: NaN or infinite values in the {problem} ({place}, party {self._folder.party})",
-                stacklevel=5,
-            )
-        has_gradient, widths, tensors = batch.has_gradient, batch.widths, batch.close()
+        has_gradient, widths, tensors, problem = batch.has_gradient, batch.widths, batch.close(), ""
+        try:
+            check_values(batch.ids, tensors)
+        except ValueError as error:
+            self._damaged, problem = True, str(error)
+            place = f"epoch {batch.epoch}, step {batch.step}, party {self._folder.party}"
+            warnings.warn(f"a batch isn't recorded: {problem} ({place})", stacklevel=5)
         if drop or problem or not has_gradient:
             self.dropped += 1
             return
-        said = self._said | {"batch_size": len(batch.ids) if not self.written else None, "complete": False}
-        self._folder.merge(said, widths, self._cut)
-        if self._folder.path(batch.epoch, batch.step).exists():
-            problem = "this batch is there already: does another Recording write for this party?"
-            raise UserError(problem, key="step", value=f"{batch.step} of epoch {batch.epoch}")
+        self._folder.merge(self._said | {"complete": False}, widths, self._cut, len(batch.ids))
         self._folder.write(batch.ids, tensors, epoch=batch.epoch, step=batch.step)
         self.written += 1
         if self._looks_for_rows and self._comes_again(batch.ids):
@@ -697,59 +658,7 @@ def _in_backward() -> bool:
     return current is not None and current() != -1
 
 
-@dataclass
-class _Unwritten:
-    """Labels of a folder that wait to be written. waiting: id -> label. ids, labels: of labels.parquet, (n,), by id, as it
-    was when it had this identity.
-    """
-
-    place: RecordingFolder
-    classes: int
-    waiting: dict[int, int] = field(default_factory=dict)
-    ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    labels: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    identity: tuple[int, int] | None = None
-
-    def refuse_others(self, ids: np.ndarray, labels: np.ndarray) -> None:
-        """Raises UserError for a row that has another label already."""
-        path = self.place.folder / LABELS
-        if (identity := _identity(path)) != self.identity:
-            there = read_labels(path, self.classes) if identity else None
-            self.ids, self.labels = (np.asarray(there.ids), np.asarray(there.labels)) if there else (ids[:0], labels[:0])
-            order = self.ids.argsort()
-            self.ids, self.labels, self.identity = self.ids[order], self.labels[order], identity
-        at, written = self._places(ids)
-        before = np.where(written, self.labels[at], labels) if len(self.ids) else labels
-        if self.waiting:
-            rows = zip(ids.tolist(), before.tolist(), strict=True)
-            before = np.array([self.waiting.get(row, label) for row, label in rows])
-        if len(differ := np.flatnonzero(before != labels)):
-            problem = f"it has the labels {before[differ[0]]} and {labels[differ[0]]}; a row has one label"
-            raise UserError(problem, key="id", value=int(ids[differ[0]]))
-
-    def add(self, ids: np.ndarray, labels: np.ndarray) -> None:
-        new = ~self._places(ids)[1]
-        self.waiting.update(zip(ids[new].tolist(), labels[new].tolist(), strict=True))
-        if _WAITING * len(self.waiting) >= len(self.ids):
-            self.flush()
-
-    def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) where each stands in labels.parquet, and whether it does."""
-        at = np.searchsorted(self.ids, ids)
-        inside = at < len(self.ids)
-        at[~inside] = 0
-        return at, inside & (self.ids[at] == ids if len(self.ids) else False)
-
-    def flush(self) -> None:
-        if self.waiting:
-            collected = CollectedLabels(self.classes)
-            collected.add(list(self.waiting), list(self.waiting.values()))
-            self.place.write_labels(collected)
-            self.waiting = {}
-
-
-_UNWRITTEN: dict[Path, _Unwritten] = {}
-_ONE_AT_A_TIME = threading.RLock()
+_UNWRITTEN: dict[Path, _Labels] = {}  # of write_batch, by folder
 
 
 def flush_labels() -> None:
@@ -757,12 +666,11 @@ def flush_labels() -> None:
     one goes on. Raises UserError where one can't be written, or a row has another label by now; all others are written.
     """
     problems = []
-    with _ONE_AT_A_TIME:
-        for waiting in _UNWRITTEN.values():
-            try:
-                waiting.flush()
-            except UserError as error:
-                problems.append(error)
+    for labels in list(_UNWRITTEN.values()):
+        try:
+            labels.flush()
+        except UserError as error:
+            problems.append(error)
     if problems:
         raise problems[0]
 
@@ -774,33 +682,8 @@ def _flush_at_the_end() -> None:
         print(f"vflbench: labels of a recording were not written: {error}", file=sys.stderr)
 
 
-def _forget() -> None:
-    """In a process that was forked: what waits is its parent's, which writes it."""
-    global _ONE_AT_A_TIME
-    _ONE_AT_A_TIME = threading.RLock()
-    _UNWRITTEN.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
-
-
-def _of_batch(
-    rows: int, embeddings: Mapping[str, Any], gradients: Mapping[str, Any], summed: Mapping[str, Any]
-) -> tuple[dict[str, Tensor], dict[str, int]]:
-    """`KIND/NAME` -> tensor, and layer -> width. Raises UserError where there is none, or one has not the rows or width."""
-    tensors = {f"embedding/{layer}": _values(layer, h, rows) for layer, h in embeddings.items()}
-    tensors |= {f"gradient/{layer}": _values(layer, g, rows) for layer, g in gradients.items()}
-    layers: dict[str, int] = {}
-    for name, values in tensors.items():
-        layer, width = name.partition("/")[2], values.shape[1]
-        if (before := layers.setdefault(layer, width)) != width:
-            raise UserError(f"its embedding has {before} columns, and its gradient {width}", key="layer", value=layer)
-    for name, g in summed.items():
-        tensors[f"summed_gradient/{name}"] = _values(name, _tensor(name, g)[None], 1).reshape(np.shape(g))
-    if not tensors:
-        raise UserError("a batch has embeddings, gradients or summed_gradients", key="embeddings", value=embeddings)
-    return tensors, layers
+if hasattr(os, "register_at_fork"):  # in a process that was forked, what waits is its parent's, which writes it
+    os.register_at_fork(after_in_child=_UNWRITTEN.clear)
 
 
 def write_batch(
@@ -837,44 +720,36 @@ def write_batch(
     y: (n,) classes from 0, where this process may know them: labels.parquet is written when an eighth as many rows wait as
     it has, by `flush_labels`, by `vflbench.audit`, and when the process ends; who kills the process loses what waits.
     """
-    place = RecordingFolder(folder, party)
     for key, number in {"epoch": epoch, "step": step}.items():
         if number is not None and not (isinstance(number, (int, np.integer)) and 0 <= number < MOST_STEPS):
             raise UserError(f"it is counted from 0, to {MOST_STEPS - 1:,}", key=key, value=number)
-    step = place.next_step(int(epoch)) if step is None else int(step)
-    made = row_ids(ids)
-    tensors, layers = _of_batch(len(made), embeddings or {}, gradients or {}, summed_gradients or {})
-    tensors |= _columns(numeric, categorical, len(made))
-    if problem := _not_finite(tensors):
-        raise UserError(f"NaN or infinite values can't be recorded ({problem}); leave the batch out", key="step", value=step)
-    path = place.path(int(epoch), step)
-    if path.exists() and not overwrite:
-        raise UserError(
-            "this batch is there already; overwrite=True replaces it", key="step", value=f"{step} of epoch {epoch}"
-        )
-    collected = CollectedLabels(classes)
+    place, rows = RecordingFolder(Path(folder).resolve(), party), row_ids(ids)  # the process may go to another folder
+    widths: dict[str, int] = {}
+    tensors = _Tensors(len(rows), classes, widths)
+    for kind, of_kind in {"embedding": embeddings, "gradient": gradients, "summed_gradient": summed_gradients}.items():
+        for name, values in (of_kind or {}).items():
+            tensors.put(f"{kind}/{name}", values, whole=kind == "summed_gradient")
+    if not tensors:
+        raise UserError("a batch has embeddings, gradients or summed_gradients", key="embeddings", value=embeddings)
+    for name, columns in {"numeric": numeric, "categorical": categorical}.items():
+        if columns is not None:
+            tensors.put(f"columns/{name}", columns)
+    epoch = int(epoch)
+    if step is None:
+        step = max((at + 1 for of, at in place.batches().get(party, ()) if of == epoch), default=0)
+    try:
+        check_values(rows, tensors)
+    except ValueError as error:
+        raise UserError(f"{error}; leave the batch out", key="step", value=step) from error
     if y is not None:
-        collected.add(made, np.asarray(y))
-    with _ONE_AT_A_TIME:
-        if not (place.folder / MANIFEST).exists():  # a new recording, perhaps in the place of one that was deleted
-            _UNWRITTEN.pop(place.folder.resolve(), None)
-        if collected.rows:
-            whole = place.folder.resolve()  # the process may go to another folder
-            if whole not in _UNWRITTEN:
-                Finalize(None, _flush_at_the_end, exitpriority=10)  # at the end of a worker of multiprocessing as well
-            waiting = _UNWRITTEN.setdefault(whole, _Unwritten(RecordingFolder(whole, party), classes))
-            of_rows = [part.numpy() for part in collected.merged()]
-            waiting.refuse_others(*of_rows)
+        classes_of(y, len(rows), classes)
     said = {"producer": "vflbench.write_batch", "classes": classes, "labels": labels, "claims": claims, "model": model}
-    said |= {
-        "class_shares": None if class_shares is None else [float(share) for share in class_shares],
-        "complete": complete,
-    }
-    place.merge(
-        said | {"batch_size": None if place.has_files() else len(made)}, layers, [cut] if isinstance(cut, str) else list(cut)
-    )
-    place.write(made, tensors, epoch=int(epoch), step=step)
-    if collected.rows:
-        with _ONE_AT_A_TIME:
-            waiting.add(*of_rows)
-    return path
+    shares = None if class_shares is None else [float(share) for share in class_shares]
+    said |= {"class_shares": shares, "complete": complete}
+    if place.merge(said, widths, [cut] if isinstance(cut, str) else list(cut), len(rows)):
+        _UNWRITTEN.pop(place.folder, None)  # of a recording that was deleted
+    if y is not None:
+        if place.folder not in _UNWRITTEN:
+            Finalize(None, _flush_at_the_end, exitpriority=10)  # at the end of a worker of multiprocessing as well
+        _UNWRITTEN.setdefault(place.folder, _Labels(place, classes)).add(rows, y)
+    return place.write(rows, tensors, epoch=epoch, step=int(step), overwrite=overwrite)

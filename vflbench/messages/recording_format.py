@@ -1,19 +1,24 @@
-"""The format of recorded messages, docs/reference/messages.md: manifest, head of a run, and files that are written."""
+"""The format of recorded messages, docs/reference/messages.md: manifest, head of a run, and one party's messages about one
+batch, as tensors `KIND/NAME` in a file and as facts.
+"""
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from safetensors.torch import save
+from pydantic.dataclasses import dataclass
+from pydantic_core import from_json
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import Rules
+from vflbench.messages.fact import Fact
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions, Rules, SummedGradients, Updates
+from vflbench.messages.serialize import saved
 from vflbench.options import Count
 from vflbench.plain_files import in_a_line, is_there, open_plain, replaced
 
@@ -25,12 +30,9 @@ LABEL_PARTY = "label"
 
 _MOST_JSON = 2**20  # bytes of manifest.json and of run.json
 MOST_CLASSES = 1000
-MOST_PARTIES = 64
 MOST_LAYERS = 1000
 PARTY = re.compile(r"\w[\w.-]{0,63}")
-_UNSEEN = r"\x00-\x1f\x7f-\xa0\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\ufeff\ufff9-\ufffb"
-LAYER = re.compile(rf"[^{_UNSEEN}\ud800-\udfff\U000e0000-\U000e0fff]{{1,200}}")
-"""No control characters, and none that are not seen or that turn the direction of text."""
+_CLOSED = ConfigDict(extra="forbid")  # a misspelt key is a mistake
 
 Phase = Literal["train", "end"]
 """Of training, or at the end of an epoch."""
@@ -40,46 +42,42 @@ PRINTABLE = r"^[^\p{C}\p{Zl}\p{Zp}]*$"
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Figures = Mapping[Annotated[str, Field(max_length=100, pattern=PRINTABLE)], Share]
-_STRICT = ConfigDict(extra="forbid")  # a misspelt key is a mistake
 
 
-@dataclass(frozen=True)
+def is_layer(name: str) -> bool:
+    """Whether a layer may have this name: no control characters, and none that are not seen or that turn text around."""
+    return 0 < len(name) <= 200 and name.isprintable()
+
+
+@dataclass(frozen=True, config=_CLOSED)
 class PartyLayers:
     """layers: layer -> width, in the order of the network. cut: the layers that cross; the last one, if left out."""
-
-    __pydantic_config__ = _STRICT
 
     layers: Mapping[str, Annotated[int, Field(ge=1, le=10**7)]]
     cut: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_CLOSED)
 class LabelDpClaim:
     """Label differential privacy that is promised. fresh: whether labels are drawn again in each epoch."""
-
-    __pydantic_config__ = _STRICT
 
     eps: Annotated[float, Field(gt=0, le=1000)]
     fresh: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_CLOSED)
 class Claims:
     """What is promised about the labels."""
-
-    __pydantic_config__ = _STRICT
 
     label_dp: LabelDpClaim | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_CLOSED)
 class Manifest:
     """What holds for all batches: see docs/reference/messages.md for each key."""
 
-    __pydantic_config__ = _STRICT
-
     classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)]
-    parties: Annotated[Mapping[str, PartyLayers], Field(min_length=1, max_length=MOST_PARTIES)]
+    parties: Annotated[Mapping[str, PartyLayers], Field(min_length=1, max_length=64)]
     producer: Annotated[str, Field(max_length=1000, pattern=PRINTABLE)] = ""
     labels: str = LABEL_PARTY
     class_shares: Sequence[Share] | None = None
@@ -95,23 +93,20 @@ class Manifest:
                 raise ValueError(f"parties: {party[:80]!r} is no name of letters, digits, `_`, `-` and `.`, 64 at most")
             if len(of_party.layers) > MOST_LAYERS:
                 raise ValueError(f"parties: {party} has more than {MOST_LAYERS} layers")
-            for layer in of_party.layers:
-                if not LAYER.fullmatch(layer):
-                    raise ValueError(
-                        f"parties: a layer of {party} has a name of no or over 200 characters, or with control ones"
-                    )
+            if not all(map(is_layer, of_party.layers)):
+                raise ValueError(
+                    f"parties: a layer of {party} has a name of no or over 200 characters, or with control ones"
+                )
             if len(set(of_party.cut)) != len(of_party.cut):
                 raise ValueError(f"parties: {party} has a cut layer that is there twice")
-            absent = [layer for layer in of_party.cut if layer not in of_party.layers]
-            if absent:
+            if absent := [layer for layer in of_party.cut if layer not in of_party.layers]:
                 raise ValueError(f"parties: cut layer {absent[0][:80]!r} of {party} is not among its layers")
         if not PARTY.fullmatch(self.labels):
             raise ValueError("labels: it must be a party's name")
-        if self.class_shares is not None:
-            if len(self.class_shares) != self.classes:
-                raise ValueError(f"class_shares: there are {len(self.class_shares)}, for {self.classes} classes")
-            if abs(sum(self.class_shares) - 1) > 1e-6:
-                raise ValueError("class_shares: they must add up to 1")
+        if self.class_shares is not None and len(self.class_shares) != self.classes:
+            raise ValueError(f"class_shares: there are {len(self.class_shares)}, for {self.classes} classes")
+        if self.class_shares is not None and abs(sum(self.class_shares) - 1) > 1e-6:
+            raise ValueError("class_shares: they must add up to 1")
 
     def cut(self, party: str) -> tuple[str, ...]:
         """The layers of a party that cross."""
@@ -133,11 +128,9 @@ _MANIFEST = TypeAdapter(Manifest)
 def read_manifest(folder: Path) -> Manifest:
     """The manifest in a folder of recorded messages. Raises UserError where there is none that can be read."""
     content = read_json(folder, MANIFEST)
-    found = content.pop("format", None)
-    if found != FORMAT:
-        problem = f"its format is {in_a_line(str(found), 80)!r}, and this version reads {FORMAT}"
-        raise UserError(f"{MANIFEST} can't be read: {problem}", key="recording", value=folder)
     try:
+        if (found := content.pop("format", None)) != FORMAT:
+            raise ValueError(f"its format is {in_a_line(str(found), 80)!r}, and this version reads {FORMAT}")
         return checked(_MANIFEST, content)
     except ValueError as error:
         raise UserError(f"{MANIFEST} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
@@ -150,12 +143,12 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
             text = file.read(_MOST_JSON + 1)
         if len(text) > _MOST_JSON:
             raise ValueError(f"it is larger than {_MOST_JSON:,} bytes")
-        content = json.loads(text.decode(), parse_constant=refuse_constant, object_pairs_hook=no_name_twice)
+        content = from_json(text, allow_inf_nan=False)
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
     except FileNotFoundError as error:
         raise UserError(f"there is no {name} in this folder", key="recording", value=folder, see=FORMAT_PAGE) from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{name} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
     return content
 
@@ -165,26 +158,15 @@ def checked(kind: TypeAdapter[Any], content: Any) -> Any:
     try:
         return kind.validate_python(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part)[:80] for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{place}: {message}" if place else message) from error
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError(first_problem(error)) from error
 
 
-def refuse_constant(name: str) -> float:
-    """As `parse_constant` of JSON: NaN and Infinity are none."""
-    raise ValueError(f"{name} is no JSON number")
-
-
-def no_name_twice(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """As `object_pairs_hook` of JSON: readers differ on which of two values counts, so none does."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"{name[:80]!r} is there twice")
-    return made
+def first_problem(error: ValidationError) -> str:
+    """The first thing that pydantic refuses, with its place."""
+    first = error.errors()[0]
+    place = ".".join(str(part)[:80] for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {message}" if place else message
 
 
 RUN = "run.json"
@@ -195,15 +177,13 @@ Rows = Annotated[int, Field(ge=0, le=10**12)]
 Steps = Annotated[int, Field(ge=0, lt=10**7)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_CLOSED)
 class RunHead:
     """seed, batches, epochs, probe, dcor: of the run, as `audit.batches` and so on. steps: rounds of each epoch, recorded or
     not. recorded: steps of each epoch whose rounds are recorded, where not all are. cheating: parties with an adversary.
     threads: of torch, on which last bits depend. test_rows: of class 0 and of class 1, on which the model is tested; None
     for more classes.
     """
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     seed: Annotated[int, Field(ge=0)] = 0
     batches: Count | Literal["all", "auto"] = "auto"
@@ -278,28 +258,137 @@ def write_batch_file(
     ids: (n,) int64, no row twice. tensors: `KIND/NAME` -> values, as `embedding/f1` -> (n, d). number: of the file; batches
     are read in the order of epoch and step, whatever their files' numbers.
     """
-    if not PARTY.fullmatch(party):
-        raise UserError("letters, digits, `_`, `-` and `.` make a party's name, 64 at most", key="party", value=party)
-    for name in tensors:
-        if not LAYER.fullmatch(name.partition("/")[2]):
-            raise UserError(
-                "a layer's name has 1 to 200 characters, none of them control", key="layer", value=repr(name)[:80]
-            )
-    content = {f"{step}/ids": ids, **{f"{step}/{name}": values for name, values in tensors.items()}}
-    plain = {name: values.detach().cpu().contiguous() for name, values in content.items()}
-    place = json.dumps({"epoch": epoch, "step": step, "phase": phase})
+    content = {f"{step}/{name}": values for name, values in {"ids": ids, **tensors}.items()}
     path = folder / MESSAGES / f"{party}-{number:08d}.safetensors"
     with replaced(path) as temporary:
-        temporary.write_bytes(save(_own_memory(plain), {str(step): place}))
+        temporary.write_bytes(saved(content, {str(step): json.dumps({"epoch": epoch, "step": step, "phase": phase})}))
     return path
 
 
-def _own_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same without two tensors in the same memory, which the format doesn't have."""
-    seen: set[int] = set()
-    made = {}
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+PER_ROW = ("embedding", "gradient", "received", "prediction", "columns")
+FACTS: Mapping[str, type[Fact]] = {
+    "embedding": Embeddings,
+    "gradient": Gradients,
+    "summed_gradient": SummedGradients,
+    "prediction": Predictions,
+    "columns": OwnColumns,
+    "update": Updates,
+}
+"""Kind of message, or of what a party has beside them -> the fact that is made of it."""
+
+MOST_SUMMED = 2**20
+"""Numbers of a parameter whose summed gradient is recorded, at most; tables of embeddings have more."""
+
+
+def packed(fact: Fact) -> dict[str, Tensor]:
+    """`KIND/NAME` -> values of a fact that can be recorded; nothing of others. The inverse of `facts_of`, but for summed
+    gradients of more than MOST_SUMMED numbers, which are left out.
+    """
+    match fact:
+        case Embeddings():
+            sent = {f"received/{party}/{layer}": h for party, layers in fact.received.items() for layer, h in layers.items()}
+            return {f"embedding/{layer}": h for layer, h in fact.layers.items()} | sent
+        case Gradients():
+            return {f"gradient/{layer}": g for layer, g in fact.layers.items()}
+        case SummedGradients():
+            small = {name: g for name, g in fact.parameters.items() if g.numel() <= MOST_SUMMED}
+            return {f"summed_gradient/{name}": g.to_dense() if g.is_sparse else g for name, g in small.items()}
+        case OwnColumns():
+            categories = {"columns/categorical": fact.categorical} if fact.categorical.shape[1] else {}
+            return {"columns/numeric": fact.numeric, **categories}
+        case Predictions():
+            return {"prediction/logits": fact.logits}
+        case Updates():
+            others = {f"update/received.{name}": update for name, update in fact.received.items()}
+            return {"update/before": fact.before, "update/sent": fact.sent, "update/after": fact.after, **others}
+    return {}
+
+
+def facts_of(
+    tensors: Mapping[str, Tensor], rows: int, order: Sequence[str], rules: Rules | None, withheld: Sequence[str] = ()
+) -> dict[type[Fact], Fact]:
+    """The facts of one party. order: layers as they come in its network. withheld: kinds that are there without layers.
+
+    Half precision of messages becomes float32, as attacks compute.
+    """
+    of: dict[str, dict[str, Tensor]] = {kind: {} for kind in withheld}
     for name, values in tensors.items():
-        place = values.untyped_storage().data_ptr()
-        made[name] = values.clone() if values.numel() and place in seen else values
-        seen.add(place)
-    return made
+        kind, _, rest = name.partition("/")
+        of.setdefault(kind, {})[rest] = values.float() if kind in PER_ROW and kind != "columns" else values
+    made: list[Fact] = []
+    if "embedding" in of or "received" in of:
+        received: dict[str, dict[str, Tensor]] = {}
+        for name, values in of.get("received", {}).items():
+            party, _, layer = name.partition("/")
+            received.setdefault(party, {})[layer] = values
+        made.append(Embeddings(_ordered(of.get("embedding", {}), order), received))
+    if "gradient" in of:
+        made.append(Gradients(_ordered(of["gradient"], order)))
+    if "summed_gradient" in of:
+        made.append(SummedGradients(of["summed_gradient"]))
+    if "prediction" in of:
+        made.append(Predictions(of["prediction"]["logits"]))
+    if "columns" in of:
+        none = {"numeric": torch.empty(rows, 0), "categorical": torch.empty(rows, 0, dtype=torch.int32)}
+        made.append(OwnColumns(**none | of["columns"]))
+    if "update" in of and rules is not None:
+        before, sent, after = (of["update"].pop(name) for name in ("before", "sent", "after"))
+        others = {name.removeprefix("received."): update for name, update in of["update"].items()}
+        made.append(Updates(rules, before, sent, after, others))
+    return {type(fact): fact for fact in made}
+
+
+def _ordered(layers: Mapping[str, Tensor], order: Sequence[str]) -> dict[str, Tensor]:
+    return {layer: layers[layer] for layer in order if layer in layers}
+
+
+def check_shape(name: str, shape: Sequence[int], dtype: str, rows: int, layers: Mapping[str, int], classes: int) -> None:
+    """Raises ValueError unless `KIND/NAME` may have this shape and type in a batch of so many rows.
+
+    dtype: its name. layers: of the party, layer -> width.
+    """
+    kind, _, rest = name.partition("/")
+    problem = ""
+    if kind not in (*FACTS, "received") or not is_layer(rest):
+        problem = (
+            f"it is no `KIND/NAME`; kinds are {', '.join(FACTS)}, and a name has 1 to 200 characters, none of them control"
+        )
+    elif kind in PER_ROW and (len(shape) != 2 or shape[0] != rows):
+        problem = f"its shape is {tuple(shape)}, and it must be ({rows}, width), as there are {rows} ids"
+    elif name == "columns/categorical" and dtype not in ("int32", "int64"):
+        problem = f"it must hold int32 or int64, not {dtype}"
+    elif name != "columns/categorical" and dtype not in FLOATS:
+        problem = f"it must hold floating-point numbers, not {dtype}: {', '.join(FLOATS)}"
+    elif kind in ("embedding", "gradient") and rest not in layers:
+        problem = f"{MANIFEST} has no such layer of this party"
+    elif kind in ("embedding", "gradient") and shape[1] != layers[rest]:
+        problem = f"its width is {shape[1]}, and that of the layer is {layers[rest]}"
+    elif kind == "prediction" and (rest != "logits" or shape[1] not in ({1, 2} if classes == 2 else {classes})):
+        problem = f"logits of {classes} classes must be named `prediction/logits`, a column a class"
+    elif kind == "columns" and rest not in ("numeric", "categorical"):
+        problem = "columns are `columns/numeric` and `columns/categorical`"
+    elif kind == "update" and (dtype != "float64" or len(shape) != 1):
+        problem = "models and updates must be vectors in float64"
+    if problem:
+        raise ValueError(f"{name[:120]!r}: {problem}")
+
+
+def check_values(ids: Tensor, tensors: Mapping[str, Tensor]) -> None:
+    """Raises ValueError for a row that is there twice, numbers that are not finite, in float32 too, and categories outside
+    0 .. 2^31 - 1.
+    """
+    ordered = ids.sort().values
+    if len(twice := ordered[1:][ordered[1:] == ordered[:-1]]):
+        raise ValueError(f"id {int(twice[0])} occurs twice in a batch")
+    for name, values in tensors.items():
+        if not values.is_floating_point():
+            if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < 2**31:
+                raise ValueError(f"{name}: ids of categories are whole numbers from 0, below 2^31")
+        elif not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
+            raise ValueError(f"{name}: it has numbers that are not finite (NaN or infinite)")
+        elif values.dtype is torch.float64 and not name.startswith("update/") and not bool(values.float().isfinite().all()):
+            raise ValueError(f"{name}: it has numbers that are too large for float32, in which attacks compute")
+    update = {name.removeprefix("update/"): len(values) for name, values in tensors.items() if name.startswith("update/")}
+    if update and (not {"before", "sent", "after"} <= set(update) or len(set(update.values())) > 1):
+        raise ValueError("update: before, sent and after must be there, of one length")

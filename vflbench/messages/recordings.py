@@ -2,42 +2,78 @@
 
 from __future__ import annotations
 
-import os
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as validated
+from pydantic_core import from_json
+from safetensors import safe_open
 from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGradients
-from vflbench.messages.message_batch import (
+from vflbench.messages.recording_format import (
     FACTS,
-    Batch,
-    Place,
-    check_bytes,
+    MESSAGES,
+    PER_ROW,
+    Phase,
+    check_shape,
     check_values,
+    checked,
     facts_of,
-    in_order_of,
-    read_batch,
-    read_part,
-    read_parts,
-    read_places,
+    first_problem,
+    read_manifest,
 )
-from vflbench.messages.recording_format import MESSAGES, Phase, read_manifest
+from vflbench.messages.serialize import saved
 from vflbench.messages.threat import Seat
-from vflbench.plain_files import in_a_line, is_there, replaced
+from vflbench.plain_files import check_plain, in_a_line, is_there, replaced
 
 _NAME = re.compile(r"(\w[\w.-]{0,63})-[0-9]{1,18}\.safetensors")
-MOST_BATCHES = 10**6
+_STEP = re.compile(r"0|[1-9][0-9]{0,10}")
+_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
+"""Types of safetensors that are read, and torch's names for them."""
+_MOST_BYTES = 2**31
+"""Of one party's messages about one batch; a batch is the part of a recording that must fit memory."""
+_MOST_BATCHES = 10**6
+
+
+@validated(config=ConfigDict(extra="forbid"))
+class When:
+    """When a batch was met."""
+
+    epoch: Annotated[int, Field(ge=0, lt=10**6)] = 0
+    step: Annotated[int, Field(ge=0, lt=10**9)] | None = None
+    phase: Phase = "train"
+
+
+_WHEN = TypeAdapter(When)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A tensor in a file: its first byte, its shape, and the name of its type in torch."""
+
+    start: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * getattr(torch, self.dtype).itemsize
+
+
+Place = tuple[Path, Mapping[str, Part]]
+"""A file, and where it has `ids` and `KIND/NAME` of a batch."""
 
 
 @dataclass
@@ -81,11 +117,9 @@ class RecordedMessages:
     def know_shares(self, shares: Sequence[float]) -> None:
         """Shares of the classes that attackers know, in place of those in manifest.json. Raises UserError."""
         try:
-            if not all(0 <= share <= 1 for share in shares):
-                raise ValueError("they must be numbers from 0 to 1")
             self.manifest = replace(self.manifest, class_shares=tuple(shares))
-        except ValueError as error:
-            problem = str(error).removeprefix("class_shares: ")
+        except ValidationError as error:
+            problem = first_problem(error).removeprefix("class_shares: ")
             raise UserError(problem, key="--class-shares", value=",".join(map(str, shares))) from error
 
     @cached_property
@@ -133,46 +167,39 @@ class RecordedMessages:
     def ids(self, epoch: int) -> Iterator[np.ndarray]:
         """The ids of each recorded round of an epoch."""
         for step in self.epochs.get(epoch, ()):
-            yield self._ids(next(iter(self._places["train", epoch, step].values()))).numpy()
-
-    def _ids(self, place: Place) -> Tensor:
-        with self._explained(place.path):
-            return read_batch(place, ids_alone=True).ids
-
-    def _batch(self, place: Place) -> Batch:
-        """What one party has of a batch, checked."""
-        with self._explained(place.path):
-            batch = read_batch(place)
-            check_values(batch)
-            return batch
+            path, parts = next(iter(self._places["train", epoch, step].values()))
+            with self._explained(path):
+                yield read_part(path, parts["ids"]).numpy()
 
     def _round(self, phase: Phase, epoch: int, step: int) -> Round:
+        ids = torch.empty(0)
         facts: dict[str, Facts] = {}
-        batches = {party: self._batch(place) for party, place in self._places[phase, epoch, step].items()}
-        ids = next(iter(batches.values())).ids
-        for party, batch in batches.items():
-            if not torch.equal(ids, batch.ids):
-                if not torch.equal(ids.sort().values, batch.ids.sort().values):
+        kinds = {kind for coverage in self.coverage.values() for kind in coverage.kinds}
+        withheld = sorted(kinds & {"embedding", "gradient", "summed_gradient"})  # of this party or batch, where it has none
+        for party, place in self._places[phase, epoch, step].items():
+            coverage, tensors = self.coverage[party], self._tensors(place)
+            own = tensors.pop("ids")
+            ids = ids if facts else own
+            if not torch.equal(ids, own):
+                if not torch.equal(ids.sort().values, own.sort().values):
                     problem = f"in epoch {epoch}, step {step} party {party} has other ids than the other parties"
                     raise UserError(problem, key="recording", value=self.folder)
-                batch = in_order_of(ids, batch)
-            facts[party] = self._facts(party, batch)
+                order = own.argsort()[ids.argsort().argsort()]
+                tensors = {name: v[order] if name.partition("/")[0] in PER_ROW else v for name, v in tensors.items()}
+            if coverage.kinds["columns"] < coverage.batches:
+                tensors = {name: values for name, values in tensors.items() if not name.startswith("columns/")}
+            layers = list(self.manifest.parties[party].layers)
+            facts[party] = facts_of(tensors, len(ids), layers, self.manifest.rules, withheld)
         private = read_private(self.folder, epoch, step) if phase == "train" else None
         return Round(epoch, step, ids, facts=facts, private=private)
 
-    def _facts(self, party: str, batch: Batch) -> dict[type[Fact], Fact]:
-        """A kind of message that other batches or parties have, and this one has not, was withheld: it has no layers."""
-        layers = self.manifest.parties[party].layers
-        order = {layer: place for place, layer in enumerate(layers)}
-        made = facts_of(batch, order, self.manifest.rules)
-        kinds = {kind for coverage in self.coverage.values() for kind in coverage.kinds}
-        empty = {"embedding": Embeddings({}), "gradient": Gradients({}), "summed_gradient": SummedGradients({})}
-        for kind, fact in empty.items():
-            if kind in kinds and type(fact) not in made:
-                made[type(fact)] = fact
-        if OwnColumns in made and self.coverage[party].kinds["columns"] < self.coverage[party].batches:
-            del made[OwnColumns]
-        return made
+    def _tensors(self, place: Place) -> dict[str, Tensor]:
+        """`ids`, and `KIND/NAME` -> values, checked."""
+        path, parts = place
+        with self._explained(path):
+            tensors = {name: read_part(path, part) for name, part in parts.items()}
+            check_values(tensors["ids"], {name: values for name, values in tensors.items() if name != "ids"})
+            return tensors
 
     def _files(self) -> Iterator[tuple[Path, str]]:
         """Shards by name. Raises UserError for anything else where messages are expected."""
@@ -192,17 +219,42 @@ class RecordedMessages:
     def _index(self, path: Path, party: str) -> None:
         coverage = self.coverage.setdefault(party, Coverage())
         with self._explained(path):
-            for place in read_places(path, party, self.manifest):
-                parties = self._places.setdefault((place.phase, place.epoch, place.step), {})
+            metadata, parts = read_header(path)
+            batches: dict[str, dict[str, Part]] = {}
+            for name, part in parts.items():
+                number, _, rest = name.partition("/")
+                if not _STEP.fullmatch(number) or not rest:
+                    raise ValueError(f"{name[:120]!r} is no `STEP/KIND/NAME`")
+                batches.setdefault(number, {})[rest] = part
+            for number, of_batch in sorted(batches.items()):
+                try:
+                    when: When = checked(_WHEN, from_json(metadata.get(number, "{}"), allow_inf_nan=False))
+                except ValueError as error:
+                    raise ValueError(f"metadata of {number}: {error}") from error
+                when.step = int(number) if when.step is None else when.step
+                parties = self._places.setdefault((when.phase, when.epoch, when.step), {})
                 if party in parties:
-                    raise ValueError(f"epoch {place.epoch}, step {place.step} of party {party} is there twice")
-                parties[party] = place
-                if place.phase == "train":
+                    raise ValueError(f"epoch {when.epoch}, step {when.step} of party {party} is there twice")
+                parties[party] = path, of_batch
+                types = self._checked(of_batch, party, number)
+                if when.phase == "train":
                     coverage.batches += 1
-                    coverage.kinds.update(place.kinds)
-                coverage.types |= place.types
-                if len(self._places) > MOST_BATCHES:
-                    raise ValueError(f"there are more than {MOST_BATCHES:,} batches")
+                    coverage.kinds.update({name.partition("/")[0] for name in types})
+                coverage.types |= {dtype for name, dtype in types.items() if name.startswith(("embedding/", "gradient/"))}
+                if len(self._places) > _MOST_BATCHES:
+                    raise ValueError(f"there are more than {_MOST_BATCHES:,} batches")
+
+    def _checked(self, parts: Mapping[str, Part], party: str, number: str) -> dict[str, str]:
+        """`KIND/NAME` -> type of a batch. Raises ValueError for one that can't be read."""
+        check_bytes(parts.values(), number)
+        ids = parts.get("ids", Part(0, (), ""))
+        if len(ids.shape) != 1 or not ids.shape[0] or ids.dtype != "int64":
+            raise ValueError(f"{number}/ids: there must be (n,) int64 ids of its rows, one at least")
+        others = {name: part for name, part in parts.items() if name != "ids"}
+        for name, part in others.items():
+            layers = self.manifest.parties[party].layers
+            check_shape(name, part.shape, part.dtype, ids.shape[0], layers, self.manifest.classes)
+        return {name: part.dtype for name, part in others.items()}
 
     @contextmanager
     def _explained(self, path: Path) -> Iterator[None]:
@@ -219,29 +271,59 @@ class RecordedMessages:
         return UserError(f"{name} can't be read: {in_a_line(reason)}", key="recording", value=self.folder)
 
 
-PRIVATE = "private"
+def read_header(path: Path) -> tuple[dict[str, str], dict[str, Part]]:
+    """The metadata of a safetensors file, and where each tensor is. Raises ValueError, or what the library raises."""
+    check_plain(path)
+    with safe_open(path, framework="np") as file:  # refuses what is cut off, or whose tensors overlap
+        metadata = file.metadata() or {}
+    with path.open("rb") as raw:
+        length = int.from_bytes(raw.read(8), "little")
+        described = from_json(raw.read(length))
+    described.pop("__metadata__", None)
+    for name, one in described.items():
+        if one["dtype"] not in _TYPES:
+            raise ValueError(f"{name[:120]!r}: its type is {one['dtype']!r}, and only {', '.join(_TYPES)} are read")
+    return metadata, {
+        name: Part(8 + length + one["data_offsets"][0], tuple(one["shape"]), _TYPES[one["dtype"]])
+        for name, one in described.items()
+    }
+
+
+def read_part(path: Path, part: Part) -> Tensor:
+    """Its values, in memory of torch: elsewhere, some matrix products round otherwise."""
+    values = torch.empty(part.shape, dtype=getattr(torch, part.dtype))
+    with path.open("rb") as file:
+        file.seek(part.start)
+        if file.readinto(values.view(-1).view(torch.uint8).numpy()) < part.bytes:
+            raise ValueError("the file ends too early")
+    return values
+
+
+def check_bytes(parts: Iterable[Part], where: str) -> None:
+    """Raises ValueError for a batch that doesn't fit memory."""
+    if (count := sum(part.bytes for part in parts)) > _MOST_BYTES:
+        raise ValueError(
+            f"{where}: the batch has {count:,} bytes, and {_MOST_BYTES:,} are read at most; record smaller ones"
+        )
 
 
 def write_private(folder: Path, epoch: int, step: int, batch: PrivateBatch) -> None:
     """Write the private batch of a round, in place of an earlier one."""
-    path = _path(folder, epoch, step)
+    path = _private(folder, epoch, step)
     path.parent.mkdir(exist_ok=True)
-    tensors = {"x": batch.x, "y": batch.y, "steps": batch.steps}
-    plain = {name: values.detach().cpu().clone().contiguous() for name, values in tensors.items()}
     with replaced(path) as temporary:
-        save_file(plain, os.fspath(temporary), metadata={"owner": batch.owner})
+        temporary.write_bytes(saved({"x": batch.x, "y": batch.y, "steps": batch.steps}, {"owner": batch.owner}))
 
 
 def read_private(folder: Path, epoch: int, step: int) -> PrivateBatch | None:
     """The private batch of a round; None if there is none. Raises UserError for a file that holds something else."""
-    path = _path(folder, epoch, step)
+    path = _private(folder, epoch, step)
     if not is_there(path):
         return None
     try:
-        metadata, parts = read_parts(path)
-        check_bytes(sum(part.bytes for part in parts.values()), path.name)
-        with path.open("rb") as file:
-            x, y, steps = (read_part(file, parts[name]) for name in ("x", "y", "steps"))
+        metadata, parts = read_header(path)
+        check_bytes(parts.values(), path.name)
+        x, y, steps = (read_part(path, parts[name]) for name in ("x", "y", "steps"))
         if x.ndim != 2 or y.ndim != 1 or steps.ndim != 1 or not len(x) == len(y) == len(steps):
             raise ValueError("x must be (m, d), y and steps (m,)")
         if not bool(x.double().isfinite().all()) or not bool(y.abs().eq(1).all()) or steps.dtype.is_floating_point:
@@ -252,5 +334,5 @@ def read_private(folder: Path, epoch: int, step: int) -> PrivateBatch | None:
     return PrivateBatch(metadata.get("owner", "")[:200], x, y, steps.to(torch.int64))
 
 
-def _path(folder: Path, epoch: int, step: int) -> Path:
-    return folder / PRIVATE / f"{epoch:04d}_{step:08d}.safetensors"
+def _private(folder: Path, epoch: int, step: int) -> Path:
+    return folder / "private" / f"{epoch:04d}_{step:08d}.safetensors"

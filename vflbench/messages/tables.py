@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.recording_format import LAYER
+from vflbench.messages.recording_format import is_layer
 from vflbench.numerics.auc import array_of
 from vflbench.plain_files import check_plain, in_a_line, replaced, temporary_beside
 
@@ -290,7 +290,7 @@ def _part(rows: pa.Table) -> ScoredRows:
             raise ValueError(f"column {name} differs within a part")
         one[name] = values[0].as_py()
     names = [one[name] for name in ("attack", "message", "party", "layer")]
-    if not 0 <= one["epoch"] < 10**6 or not all(LAYER.fullmatch(name) for name in names):
+    if not 0 <= one["epoch"] < 10**6 or not all(map(is_layer, names)):
         raise ValueError("an epoch must be a number from 0, and names must have 1 to 200 characters, none of them control")
     ids, exact = _array(rows.column("id")), one["exact"]
     if len(np.unique(ids)) < len(ids):

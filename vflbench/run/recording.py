@@ -22,9 +22,9 @@ from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact, Facts, Round
 from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns, OwnModel, Updates
-from vflbench.messages.message_batch import FACTS, packed
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.recording_format import (
+    FACTS,
     FEATURES,
     KNOWN,
     LABEL_PARTY,
@@ -38,6 +38,7 @@ from vflbench.messages.recording_format import (
     Manifest,
     PartyLayers,
     RunHead,
+    packed,
     read_manifest,
     write_batch_file,
     write_json,
