@@ -7,11 +7,10 @@ of noise are left out. The alternatives:
 
     one by one    solve_target, solve_power: a problem a call, with a sum over 2,000 numbers between calls, so that caches
                   and branch predictors don't have the problem to themselves; the median call
-    batched       the same functions on arrays of 1,000 and 20,000 problems, compiled by numba; per problem
     SLSQP         scipy.optimize.minimize on the logarithms of the four variances with analytic gradients, the least power
                   for a sumKL as a constraint, from the variances without noise times 2, in units where g + u + v = 1
 
-Exact: against 50 digits (mpmath, tests/numerics/sumkl_reference.py), largest relative error of the power. SLSQP is counted
+Exact: against 50 digits (mpmath, tests/defenses/sumkl_reference.py), largest relative error of the power. SLSQP is counted
 as failed where it says so, breaks the constraint by more than 1e-6 or needs 1 % more power than the optimum.
 
 Then one whole gradient() call at 8192 x 128 float32, beside drawing torch.randn(8192, 128) from the same generator.
@@ -28,14 +27,14 @@ import torch
 from scipy.optimize import minimize
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-from numerics.sumkl_reference import reference
+from defenses.sumkl_reference import reference
 
 from benches.lines import Cost, Line, in_turns, median, quietest, timed
 from vflbench.defenses.base import Context
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.marvell import Marvell
+from vflbench.defenses.marvell_noise import solve_power, solve_target, sumkl_without_noise
 from vflbench.defenses.max_norm import MaxNorm
-from vflbench.numerics.sumkl import solve_power, solve_target, sumkl_without_noise
 
 Problem = tuple[float, float, int, float, float, float]
 
@@ -51,8 +50,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def bench(options: argparse.Namespace) -> Iterator[Line]:
     if options.quick:
         options.problems, options.slsqp, options.digits, options.rounds = 50, 5, 0, 1
-    problems = draw(20_000, options.seed)
-    powers = [solve_target(*problem).power for problem in problems[: options.problems]]
+    problems = draw(options.problems, options.seed)
+    powers = [solve_target(*problem).power for problem in problems]
     yield from solving(problems, powers, options)
     yield from gradients(options.rounds)
 
@@ -73,7 +72,7 @@ def draw(count: int, seed: int) -> list[Problem]:
 
 
 def solving(problems: list[Problem], powers: list[float], options: argparse.Namespace) -> Iterator[Line]:
-    single, between = problems[: options.problems], list(range(2000))
+    between = list(range(2000))
 
     def call(solve: Callable, problem: Problem) -> Cost:
         sum(between)
@@ -82,19 +81,11 @@ def solving(problems: list[Problem], powers: list[float], options: argparse.Name
     def one_by_one(solve: Callable, calls: list[Problem]) -> Cost:
         return quietest([median([call(solve, problem) for problem in calls]) for _ in range(options.rounds)])
 
-    by_power = [(*problem[:5], power) for problem, power in zip(single, powers, strict=True)]
+    by_power = [(*problem[:5], power) for problem, power in zip(problems, powers, strict=True)]
     general, says = by_slsqp(problems[: options.slsqp], powers)
     exact = digits(problems[: options.digits], powers)
-    yield Line("solve_target, one by one", one_by_one(solve_target, single), "SLSQP", general, note=f"{says}{exact}")
+    yield Line("solve_target, one by one", one_by_one(solve_target, problems), "SLSQP", general, note=f"{says}{exact}")
     yield Line("solve_power, one by one", one_by_one(solve_power, by_power))
-    for count in (1000, 20_000):
-        columns = np.array(problems[:count]).T
-        given = solve_target(*columns).power  # compiles
-        for solve, goal in ((solve_target, columns[5]), (solve_power, given)):
-            solve(*columns[:5], goal)
-            costs = [timed(lambda: solve(*columns[:5], goal)) for _ in range(options.rounds)]  # noqa: B023
-            other = ("SLSQP", general) if solve is solve_target else ()
-            yield Line(f"{solve.__name__}, batched, {count:,}, a problem", quietest(costs).per(count), *other)
 
 
 def by_slsqp(problems: list[Problem], powers: list[float]) -> tuple[Cost, str]:

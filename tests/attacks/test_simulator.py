@@ -5,6 +5,7 @@ import torch
 from builders import session
 
 from vflbench.attacks.simulator import Simulator, cells
+from vflbench.attacks.unpaired import matched
 from vflbench.data.digits import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.quantize import Quantize
@@ -16,7 +17,6 @@ from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep
-from vflbench.numerics.matching import matched
 
 CLASSES = 4
 

@@ -12,13 +12,12 @@ from vflbench.attacks.remainder import Remainder
 from vflbench.cli.components import construct
 from vflbench.defenses.base import WithheldError
 from vflbench.defenses.marvell import Marvell, class_moments, leak_auc_bound
+from vflbench.defenses.marvell_noise import equalising_noise, full_moments, shared_noise, solve_target
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.facts import BatchHints, ClassShares, Gradients
 from vflbench.messages.threat import View
 from vflbench.metrics.privacy import Exposure, holds
 from vflbench.numerics.auc import auc
-from vflbench.numerics.class_noise import equalising_noise, full_moments, shared_noise
-from vflbench.numerics.sumkl import solve_target
 
 
 def gradients(rng, n=4096, d=128, positive=0.25, spread=(0.02, 0.05)):

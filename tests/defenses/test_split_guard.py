@@ -13,7 +13,7 @@ from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.models.cnn import Cnn
 from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.wide_deep import WideDeep
-from vflbench.numerics.alarm import alarm
+from vflbench.numerics.interval import alarm
 
 ALWAYS, HALF = 1 - 1e-9, 0.5
 FACTS = frozenset({Embeddings, Gradients})

@@ -8,9 +8,9 @@ import torch
 from scipy import stats
 
 from vflbench.defenses.marvell import Marvell, leak_auc_bound
+from vflbench.defenses.marvell_noise import solve_target
 from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
-from vflbench.numerics.sumkl import solve_target
 
 N, D = 40_000, 16
 SETTINGS = [(1.0, 1.0, 4.0), (0.02, 0.05, 1.0), (3.0, 0.01, 0.5), (1e-8, 1e-10, 1e-8)]  # u, v, g

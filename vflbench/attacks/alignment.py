@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from vflbench.attacks.mixture import LeadingProjections
-from vflbench.numerics.two_normals import TwoNormals
+from vflbench.attacks.mixture import LeadingProjections, TwoNormals
 from vflbench.options import options
 
 

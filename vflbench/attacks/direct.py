@@ -2,14 +2,13 @@
 
 import math
 
-import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
-from vflbench.numerics.eigen import top_eigenvectors
+from vflbench.numerics.directions import top_eigenvector
 from vflbench.options import options
 
 _MOST_NATS = 1e6  # the evidence of one batch is finite where the prior is 0 or 1
@@ -85,17 +84,12 @@ def shared_directions(layers: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tens
 
     layers: name -> (n, d), in any units. Returns float64 in units of the largest entry. A layer of zeros gives zeros.
     """
-    scaled = {}
+    found = {}
     for layer, x in layers.items():
-        values = x.double()
-        largest = values.abs().max() if values.numel() else values.new_tensor(0.0)
-        scaled[layer] = values / largest if largest > 0 else values
-    projected: dict[str, tuple[Tensor, Tensor]] = {}
-    for width in {x.shape[1] for x in scaled.values()}:
-        alike = [layer for layer, x in scaled.items() if x.shape[1] == width]
-        vectors = top_eigenvectors(torch.stack([scaled[layer].T @ scaled[layer] for layer in alike]))
-        projected |= {layer: (scaled[layer] @ v, v) for layer, v in zip(alike, vectors, strict=True)}
-    return {layer: projected[layer] for layer in layers}
+        scaled = x.double() / (float(x.abs().max()) or 1.0 if x.numel() else 1.0)
+        v = top_eigenvector(scaled.T @ scaled)
+        found[layer] = scaled @ v, v
+    return found
 
 
 def evidence_of_side(s: Tensor, prior: float) -> float:

@@ -11,8 +11,7 @@ from vflbench.attacks.spectral import point_to_positives
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat, View
-from vflbench.numerics.eigen import leading_components
-from vflbench.numerics.logit_direction import gradient_moments, logit_direction, without_loudness
+from vflbench.numerics.directions import gradient_moments, leading_components, logit_direction, without_loudness
 from vflbench.options import Rank, options
 
 
@@ -24,7 +23,7 @@ class Directions(Attack):
         s_i = <h_i - mean, u>
 
     component: the direction u. `auto`: the one along which the logit rises, which is the top singular vector of the
-    gradients of all audited batches of the epoch (`numerics.logit_direction`). j = 1, 2, ...: the j-th singular vector of
+    gradients of all audited batches of the epoch (`numerics.directions`). j = 1, 2, ...: the j-th singular vector of
     the centred embeddings, with the sign that `spectral` guesses, by the smaller cluster; it needs no gradients.
     whiten: with auto, scale down the part of u along the first component, if this component varies much more than the others
     (`without_loudness` there). Other components are not changed, because whitening all of them would amplify noise.
@@ -80,7 +79,7 @@ class Directions(Attack):
 
 
 def add_moments(kept: dict[str, tuple[Tensor, Tensor]], layers: Mapping[str, Tensor]) -> None:
-    """Add the moments of one batch of gradients (`numerics.logit_direction`) to those of others: of each layer a (d, d) and
+    """Add the moments of one batch of gradients (`numerics.directions`) to those of others: of each layer a (d, d) and
     a (d,) tensor, on the CPU. layers: layer -> (n, d).
     """
     for layer, g in layers.items():

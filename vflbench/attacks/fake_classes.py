@@ -10,7 +10,7 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.kmeans import clusters
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
 from vflbench.messages.threat import Threat, View
-from vflbench.numerics.eigen import top_eigenvectors
+from vflbench.numerics.directions import top_eigenvector
 from vflbench.options import Count, Range, options
 
 _ALIKE = 10  # clusters, of all batches, that are joined with each
@@ -89,6 +89,6 @@ def by_class(cluster: Tensor, means: Tensor, centres: Tensor, positive: float) -
     nearest = (unit @ unit.T).topk(min(_ALIKE, len(unit)), dim=1).indices
     joined = (means * sizes[:, None])[nearest].sum(dim=1) / sizes[nearest].sum(dim=1, keepdim=True).clamp_min(1)
     weighted = joined * sizes.sqrt()[:, None]
-    along = (joined @ top_eigenvectors((weighted.T @ weighted)[None])[0])[cluster]
+    along = (joined @ top_eigenvector(weighted.T @ weighted))[cluster]
     few_are_above = along.pow(3).sum() > 0
     return along if bool(few_are_above) == (positive < 0.5) else -along

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.errors import UserError
@@ -19,9 +21,6 @@ from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModel, PeerModels, Queries
 from vflbench.messages.threat import Seat, Threat, View
 from vflbench.numerics.decoder import fit_decoder
-from vflbench.numerics.descent import descend
-from vflbench.numerics.id_search import improve_ids, nearest_ids
-from vflbench.numerics.open_relu import OpenRelu
 from vflbench.numerics.pixels import area_of
 from vflbench.options import Count, Rate, Rows, Steps, Weight, Width, options
 
@@ -56,6 +55,21 @@ _LEAST_NOISE = 1e-4  # of a received number's variance: the noise that it is tak
 _SILENT = 1e-6  # of the mean variance: a number that varies less than that on known rows says nothing
 _STEPS, _PAIRS = 300, 20  # of the quasi-Newton search
 _WIDTHS = (1.0, 2.0)  # of the prior, in its own standard deviations
+
+
+_EVERY = 10  # steps between two checks of the progress of each row
+_GAIN = 0.02  # a row whose objective fell by a smaller share since the last check gets a smaller step
+_SMALLEST = 2.0**-6  # a row is finished when its step is this share of the first step, or smaller
+_BETA1, _BETA2, _EPS = 0.9, 0.99, 1e-12
+
+Objective = Callable[["Tensor", "Tensor"], "Tensor"]
+"""(x (m, d), rows (m,)) -> (m,): the values at x of the problems with these indices, differentiable in x."""
+
+
+_ROWS_PER_CALL = 1 << 16  # of `score`
+
+
+_RELUS = (F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
 
 
 @options
@@ -97,7 +111,7 @@ class ModelInversion(Attack):
     of starts; each row keeps the best. candidates: ids of a column that are scored exactly, the most promising ones.
     auxiliary, decoder_width, decoder_steps: rows and size of the decoder.
 
-    Closed ReLUs pass a tenth of a gradient (`vflbench.numerics.open_relu`). Without that, the search stalls where units that
+    Closed ReLUs pass a tenth of a gradient (`OpenRelu`). Without that, the search stalls where units that
     must open are closed at every point it tries.
 
     Source: He, Zhang and Lee, "Model inversion attacks against collaborative inference", ACSAC 2019, sections 4 (white box)
@@ -626,3 +640,143 @@ def is_larger(misfits: Tensor, usual: Tensor) -> bool:
     """Whether the mean log of misfits (n,) lies more than three standard errors above that of known rows' misfits (m,)."""
     log, others = misfits.clamp_min(1e-12).log(), usual.clamp_min(1e-12).log()
     return bool(log.mean() > others.mean() + _ERRORS * others.std() * (1 / len(log) + 1 / len(others)) ** 0.5)
+
+
+def descend(
+    objective: Objective,
+    start: Tensor,
+    low: Tensor,
+    high: Tensor,
+    *,
+    steps: int,
+    size: float,
+    method: Literal["adam", "momentum"] = "adam",
+    enough: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Projected gradient descent: x <- clip(x - s_i u, low, high).
+
+        adam:      u = m / (sqrt(v) + eps),  m and v the running means of g and g^2
+        momentum:  u = m / (1 - beta1),      m the running mean of g / rms(g)
+
+    s_i is halved if the objective of row i fell by less than 2 % in ten steps. A row is finished when its value is at most
+    `enough` or its step is at most size / 64. Finished rows are no longer evaluated.
+
+    start: (n, d). low, high: (d,). size: the first step s. Returns the best x visited, (n, d), and its values (n,).
+    """
+    best, best_value = start.clamp(low, high), torch.full((len(start),), torch.inf, device=start.device)
+    rows = torch.arange(len(start), device=start.device)
+    x, m, v = best.clone(), torch.zeros_like(best), torch.zeros_like(best)
+    sizes, before = torch.full_like(best[:, :1], size), best_value.clone()
+    for step in range(1, steps + 1):
+        z = x.requires_grad_()
+        values = objective(z, rows)
+        (g,) = torch.autograd.grad(values.sum(), z)
+        x, values = x.detach(), values.detach()
+        is_better = values < best_value[rows]
+        best[rows[is_better]], best_value[rows[is_better]] = x[is_better], values[is_better]
+        if step % _EVERY == 0:
+            improved = best_value[rows] < (1 - _GAIN) * before[rows]
+            sizes = torch.where(improved[:, None], sizes, sizes / 2)
+            before[rows] = best_value[rows]
+            active = (best_value[rows] > enough) & (sizes[:, 0] > size * _SMALLEST)
+            if not active.all():
+                rows, x, g, m, v, sizes = (values[active] for values in (rows, x, g, m, v, sizes))
+            if not len(rows):
+                break
+        if method == "momentum":
+            g = g / g.square().mean(dim=1, keepdim=True).sqrt().clamp_min(_EPS)
+        m = _BETA1 * m + (1 - _BETA1) * g
+        v = _BETA2 * v + (1 - _BETA2) * g.square()
+        along = m / (1 - _BETA1**step) / ((v / (1 - _BETA2**step)).sqrt() + _EPS) if method == "adam" else m / (1 - _BETA1)
+        x = torch.minimum(torch.maximum(x - sizes * along, low), high)
+    return best, best_value
+
+
+def nearest_ids(vectors: Tensor, tables: Sequence[Tensor]) -> Tensor:
+    """(n, c) ids whose vectors are nearest, row by row. vectors: (n, c, dim). tables: (ids, dim) per column."""
+    columns = [torch.cdist(vectors[:, j], table).argmin(dim=1) for j, table in enumerate(tables)]
+    return torch.stack(columns, dim=1)
+
+
+def improve_ids(
+    ids: Tensor,
+    tables: Sequence[Tensor],
+    targets: Tensor,
+    slope: Callable[[Tensor], Tensor],
+    score: Callable[[Tensor, Tensor], Tensor],
+    candidates: int,
+) -> tuple[Tensor, Tensor]:
+    """One pass over the columns. In each column, every row takes the id with the smallest score, its other ids fixed.
+
+    If a column has more ids than `candidates`, only some are scored: half of them have the smallest value of a linear model
+    of the score, <slope_ij, T_j[id]>, half are nearest to `targets`, and one is the row's present id.
+
+    ids: (n, c). tables: (ids, dim) per column. targets: (n, c, dim). slope: ids (n, c) -> (n, c, dim), the gradient of the
+    score in the embedding vectors. score: (rows (m,), ids (m, c)) -> (m,). Returns new ids (n, c) and their scores (n,).
+    """
+    ids = ids.clone()
+    rows = torch.arange(len(ids), device=ids.device)
+    value = score(rows, ids)
+    for j, table in enumerate(tables):
+        tried = _candidates(ids, j, table, targets[:, j], slope, candidates)  # (n, m)
+        scores = torch.cat([_scores(r, ids, j, t, score) for r, t in _parts(rows, tried)])
+        least, place = scores.min(dim=1)
+        better = least < value
+        ids[better, j] = tried.gather(1, place[:, None])[better, 0]
+        value = torch.minimum(value, least)
+    return ids, value
+
+
+def _candidates(ids: Tensor, j: int, table: Tensor, target: Tensor, slope: Callable[[Tensor], Tensor], count: int) -> Tensor:
+    """(n, m) ids to try in column j."""
+    if len(table) <= count:
+        return torch.arange(len(table), device=ids.device).expand(len(ids), -1)
+    half = max(1, count // 2)
+    promising = (slope(ids)[:, j] @ table.T).topk(half, largest=False).indices
+    near = torch.cdist(target, table).topk(half, largest=False).indices
+    return torch.cat([promising, near, ids[:, j : j + 1]], dim=1)
+
+
+def _parts(rows: Tensor, tried: Tensor) -> list[tuple[Tensor, Tensor]]:
+    size = max(1, _ROWS_PER_CALL // tried.shape[1])
+    return list(zip(rows.split(size), tried.split(size), strict=True))
+
+
+def _scores(rows: Tensor, ids: Tensor, j: int, tried: Tensor, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """(n, m) scores of these rows with each of their candidate ids in column j."""
+    n, m = tried.shape
+    changed = ids[rows][:, None].repeat(1, m, 1)
+    changed[:, :, j] = tried
+    return score(rows.repeat_interleave(m), changed.view(n * m, -1)).view(n, m)
+
+
+class OpenRelu(TorchFunctionMode):
+    """Within this context every ReLU keeps its values but has another gradient.
+
+        forward: max(0, x);   backward: g where x > 0, slope g elsewhere
+
+    A gradient search for the input of a network gets stuck where the relevant units are inactive. With slope > 0 it still
+    learns in which direction they become active. At an input with the target outputs both gradients are 0.
+    """
+
+    def __init__(self, slope: float):
+        super().__init__()
+        self.slope = slope
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _RELUS:
+            return _OpenRelu.apply(args[0], self.slope)
+        return func(*args, **(kwargs or {}))
+
+
+class _OpenRelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
+        ctx.save_for_backward(x > 0)
+        ctx.slope = slope
+        return x.clamp_min(0)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        (is_open,) = ctx.saved_tensors
+        return torch.where(is_open, g, ctx.slope * g), None

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.mixture import fit_two_normals
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
-from vflbench.numerics.eigen import eigenvectors, top_eigenvectors
-from vflbench.numerics.two_normals import fit_two_normals
+from vflbench.numerics.directions import eigenvectors, top_eigenvector
 from vflbench.options import Rank, options
 
 _RANKS = (4, 8, 12, 16, 24, 32)
@@ -34,7 +34,7 @@ class Recurrence(Attack):
     rows that recur are those of the other class, although the covariances of both are equal.
 
     rank: r, or `auto`: of 4, 8, ..., 32 the one at which two normal distributions of s, whose upper one has the share of
-    positives or of negatives, gain most likelihood over one (`numerics.two_normals`). Which of the shares gains more also
+    positives or of negatives, gain most likelihood over one (`mixture.TwoNormals`). Which of the shares gains more also
     says which class recurs, with a given rank too. The gains of earlier batches count as well, each with 0.9 of the weight
     of the next. At a prior of 1/2 the shares say nothing, and the attack assumes that positives recur.
 
@@ -74,7 +74,7 @@ def off_the_leading_direction(g: Tensor) -> Tensor | None:
     if not bool(g.any()):
         return None
     scaled = g.double() / g.abs().max()
-    v = top_eigenvectors((scaled.T @ scaled)[None])[0]
+    v = top_eigenvector(scaled.T @ scaled)
     rest = scaled - torch.outer(scaled @ v, v)
     rounding = torch.finfo(g.dtype).eps * scaled.norm()
     return rest if bool(rest.norm() > rounding) else None

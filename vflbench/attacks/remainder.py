@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.mixture import fit_two_normals
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
-from vflbench.numerics.class_normals import log_ratio_of_normals
-from vflbench.numerics.eigen import eigenvectors
-from vflbench.numerics.two_normals import fit_two_normals
+from vflbench.numerics.directions import eigenvectors
 from vflbench.options import Rank, options
 
 _ITERATIONS = 5  # of the fits among which the rule chooses
@@ -21,6 +20,9 @@ _FITTED = 2048  # rows, at most, to which they are fitted, if these are enough
 _SURE, _STEPS = 3.0, 4  # nats for a standard deviation of the length; steps from there
 _GROWTH = 1.25  # from one rank that it tries to the next
 _MEMORY = 0.5  # weight of the last batch's gains beside this one's
+
+
+_SMALLEST = 1e-6  # of the mean variance, added to each: a covariance of low rank has an inverse
 
 
 @options
@@ -39,13 +41,13 @@ class Remainder(Attack):
         r in {1, 2, ...} in steps of about a quarter up to min(3 d / 4, n / 2),   q in {1 - p, p},
 
     with p the share of positives, the pair is taken for which two normal distributions, the upper with share q, gain most
-    likelihood over one (`numerics.two_normals`). q = p says that positives have the noise; the sign is then +. At p = 1/2
+    likelihood over one (`mixture.TwoNormals`). q = p says that positives have the noise; the sign is then +. At p = 1/2
     the shares say nothing, and the sign is that of the formula. For q, the gains of earlier batches count as well, each with
     half the weight of the next. A rank that is given is lowered to d - 1.
 
     Narrow layers, with d <= n min(p, 1 - p) / 4, have few directions without gradients. There, with `auto` only, the score
     is a starting point: a normal distribution with a covariance of its own is fitted to each class
-    (`numerics.class_normals`), and s_i is the log-likelihood ratio. At widths of 4 and 16 it reads 0.02 to 0.05 more than
+    (`log_ratio_of_normals`), and s_i is the log-likelihood ratio. At widths of 4 and 16 it reads 0.02 to 0.05 more than
     the length.
 
     Layers of a single unit, or with zero gradients only, are left out: they have no remainder.
@@ -104,3 +106,34 @@ def log_remainders(g: Tensor, ranks: list[int]) -> Tensor:
     rest = (parts @ outside.to(g)).T.double()
     rounding = parts.sum(dim=1).max() * torch.finfo(g.dtype).eps ** 2
     return rest.clamp_min(float(rounding)).log()
+
+
+def log_ratio_of_normals(x: Tensor, guess: Tensor, share: float, iterations: int, fitted: int = 2048) -> Tensor:
+    """log N(x_i; m1, S1) / N(x_i; m0, S0), the most likely means and covariances after steps of expectation-maximisation.
+
+    x: (n, d) float64, in any units. guess: (n,), log-likelihood ratios to start from. share: of class 1, in (0, 1).
+    fitted: rows, spread evenly, to which both are fitted, at most. Returns (n,), up to a constant. A row's constant
+    coordinates add nothing.
+    """
+    spread = x.std(dim=0, correction=0)
+    unit = (x - x.mean(dim=0)) / torch.where(spread > 0, spread, 1.0)
+    places = torch.linspace(0, len(x) - 1, min(len(x), fitted), device=x.device).long()
+    prior, sample, ratio = math.log(share / (1 - share)), unit[places], guess[places]
+    for step in range(iterations):
+        weights, asked = torch.sigmoid(prior + ratio), sample if step + 1 < iterations else unit
+        ratio = _log_density(asked, sample, weights) - _log_density(asked, sample, 1 - weights)
+    return ratio
+
+
+def _log_density(asked: Tensor, x: Tensor, weights: Tensor) -> Tensor:
+    """At rows (m, d), of the normal distribution with the weighted mean and covariance of x (n, d), up to a constant.
+    weights: (n,).
+    """
+    weights = weights / weights.sum().clamp_min(1e-9)
+    mean = weights @ x
+    centred = x - mean
+    covariance = centred.T @ (centred * weights[:, None])
+    covariance.diagonal().add_(_SMALLEST * covariance.diagonal().mean() + 1e-12)
+    root = torch.linalg.cholesky(covariance)
+    squares = torch.linalg.solve_triangular(root, (asked - mean).T, upper=False).square().sum(dim=0)
+    return -0.5 * squares - root.diagonal().log().sum()

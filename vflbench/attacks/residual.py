@@ -8,8 +8,7 @@ from vflbench.attacks.directions import add_moments
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat, View
-from vflbench.numerics.eigen import top_eigenvectors
-from vflbench.numerics.logit_direction import logit_direction
+from vflbench.numerics.directions import logit_direction, top_eigenvector
 from vflbench.options import options
 
 
@@ -68,7 +67,7 @@ class Residual(Attack):
 def _along_top(g: Tensor) -> tuple[Tensor, Tensor]:
     """The top eigenvector v (d,) of G^T G, and G v (n,) in units of its root mean square."""
     g = g.double()
-    v = top_eigenvectors((g.T @ g)[None])[0]
+    v = top_eigenvector(g.T @ g)
     c = g @ v
     return v, c / c.square().mean().sqrt().clamp_min(torch.finfo(torch.float64).tiny)
 

@@ -8,7 +8,7 @@ from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnModel
 from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
-from vflbench.numerics.eigen import leading_components
+from vflbench.numerics.directions import leading_components
 from vflbench.options import Rows, Weight, options
 
 _LIKE = 500  # rows with a similar embedding, among which a residual is measured

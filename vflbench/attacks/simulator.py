@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
+from vflbench.attacks.unpaired import Grid, by_matching, by_moments
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.facts import Embeddings, Labels, OwnColumns, OwnTop
 from vflbench.messages.peer_facts import Architecture, Auxiliary, PeerArchitectures
@@ -22,7 +23,6 @@ from vflbench.messages.threat import Seat, Threat, View
 from vflbench.models.layers import convolution, linear
 from vflbench.numerics.optim import AdamSteps
 from vflbench.numerics.pixels import area_of
-from vflbench.numerics.unpaired import Grid, by_matching, by_moments
 from vflbench.options import Rate, Rows, Steps, Weight, Width, options
 
 _LEAK = 0.2  # of the ReLUs of decoders and judges
@@ -60,7 +60,7 @@ class Simulator(Attack):
     c] are linear equations for it. Otherwise rows of one class are matched one to one at the least cost, W is fitted to the
     pairs, and these steps are repeated. They start from the class means and from the decoder's answers, and the result with
     the lower cost counts. Until 8 rows of each class have arrived, the answer is the mean of the class
-    (`numerics.unpaired`).
+    (`attacks.unpaired`).
 
     knows_architecture: false replaces the copy of the party's architecture, of new weights, by two ReLU layers of `width`.
     rows: rows of each audited batch that are rebuilt. auxiliary: auxiliary rows. width: of the decoders and judges; a
@@ -133,8 +133,8 @@ class Simulator(Attack):
         """Columns as vectors by a map that is fitted to embeddings and auxiliary rows that are not paired; at too few of
         them, the mean of the row's class.
 
-        Where every party's embedding has cells, by moments of the newer half (`numerics.unpaired.by_moments`), else by
-        matching all parties together (`numerics.unpaired.by_matching`).
+        Where every party's embedding has cells, by moments of the newer half (`attacks.unpaired.by_moments`), else by
+        matching all parties together (`attacks.unpaired.by_matching`).
         """
         columns, labels = self._auxiliary(view)
         rows = {party: mimic.coding.vectors(columns[party]) for party, mimic in self._mimics.items()}

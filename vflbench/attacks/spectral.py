@@ -11,11 +11,9 @@ from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat, View
-from vflbench.numerics.eigen import leading_components, top_eigenvectors
-from vflbench.numerics.logit_direction import gradient_moments, logit_direction, without_loudness
+from vflbench.numerics.directions import gradient_moments, leading_components, logit_direction, without_loudness
 from vflbench.options import Rank, options
 
-_SAFE_RANGE = (1e-18, 1e30)  # of sums of squares in float32
 _BALANCED = 0.1  # within this distance of 1/2, chance decides which cluster is smaller
 
 
@@ -98,19 +96,10 @@ def spectral_projections(layers: Mapping[str, Tensor], component: int = 1) -> di
     """Layer -> <x_i - mean, v>, v an eigenvector of the batch covariance; the sign of v is arbitrary.
 
     layers: name -> (n, d). component: which eigenvector, from 1, that of the largest eigenvalue. Returns name -> (n,) of the
-    same type. By way of the (d, d) covariances, many times faster than an SVD of (n, d). Of the first component only the top
-    vectors are computed, in float64 and together. A constant layer gives zeros.
+    same type. By way of the (d, d) covariances, many times faster than an SVD of (n, d). A constant layer gives zeros.
     """
     centred = {layer: x - x.mean(dim=0) for layer, x in layers.items()}
-    if component > 1:
-        vectors_of = {layer: leading_components(x, component)[1] for layer, x in centred.items()}
-        return {layer: x @ vectors_of[layer][:, -1].to(x) for layer, x in centred.items()}
-    top: dict[str, Tensor] = {}
-    for width in {x.shape[1] for x in centred.values()}:
-        alike = [layer for layer, x in centred.items() if x.shape[1] == width]
-        vectors = top_eigenvectors(torch.stack([_scatter(centred[layer]) for layer in alike]))
-        top |= dict(zip(alike, vectors, strict=True))
-    return {layer: x @ top[layer].to(x) for layer, x in centred.items()}
+    return {layer: x @ leading_components(x, component)[1][:, -1].to(x) for layer, x in centred.items()}
 
 
 def rising_projection(x: Tensor, u: Tensor) -> Tensor:
@@ -121,15 +110,6 @@ def rising_projection(x: Tensor, u: Tensor) -> Tensor:
     centred = x - x.mean(dim=0)
     spreads, vectors = leading_components(centred, 2)
     return centred @ without_loudness(u, spreads, vectors).to(x)
-
-
-def _scatter(centred: Tensor) -> Tensor:
-    """X^T X (d, d) in float64, of the type's own products where these stay in its range; in any units."""
-    scatter = (centred.T @ centred).double()
-    if _SAFE_RANGE[0] < float(scatter.diagonal().max()) < _SAFE_RANGE[1]:
-        return scatter
-    scaled = centred.double() / centred.abs().max().clamp_min(torch.finfo(centred.dtype).tiny)
-    return scaled.T @ scaled
 
 
 def point_to_positives(s: Tensor, prior: float) -> Tensor:

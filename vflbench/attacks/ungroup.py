@@ -1,6 +1,8 @@
 """Ungroup attack: labels of single rows from gradients that are means over groups of rows, joined over the epochs."""
 
 import torch
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import lsmr
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack, Scores
@@ -8,8 +10,7 @@ from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
-from vflbench.numerics.eigen import top_eigenvectors
-from vflbench.numerics.group_sums import rows_of_sums
+from vflbench.numerics.directions import top_eigenvector
 from vflbench.options import RidgeOrZero, Rows, Weight, options
 
 
@@ -88,7 +89,7 @@ class Ungroup(Attack):
         sums = torch.cat([size[:, None] * met[2].double() for size, met in zip(sizes, self._met, strict=True)])
         scaled = sums / torch.cat(sizes).sqrt()[:, None]
         scaled = scaled / scaled.abs().max().clamp_min(1e-300)
-        u = top_eigenvectors((scaled.T @ scaled)[None])[0]
+        u = top_eigenvector(scaled.T @ scaled)
         if len(self._direction) == len(u) and float(self._direction @ u) < 0:
             u = -u
         unit = (scaled @ u).square().mean().sqrt().clamp_min(1e-300)
@@ -98,3 +99,15 @@ class Ungroup(Attack):
         self._groups.append(torch.cat([met[1] + start for met, start in zip(self._met, counted, strict=True)]))
         self._sums.append(scaled @ u / unit * torch.cat(sizes).sqrt())
         self._direction, self._met = u, []
+
+
+def rows_of_sums(rows: Tensor, groups: Tensor, sums: Tensor, ridge: float) -> Tensor:
+    """The r (n,) of least squares with a ridge, float64; no (n, n) matrix is formed.
+
+        min_r  sum_G (z_G - sum_(i in G) r_i)^2 / |G| + ridge |r|^2
+
+    rows, groups: (m,) places of a row and of a group that it is in; each row is in one at least. sums: z (groups,).
+    """
+    weight = groups.bincount(minlength=len(sums)).clamp_min(1).double().rsqrt()
+    member = csr_array((weight[groups].numpy(), (groups.numpy(), rows.numpy())), shape=(len(sums), int(rows.max()) + 1))
+    return torch.from_numpy(lsmr(member, (weight * sums).numpy(), damp=ridge**0.5, atol=1e-9, btol=1e-9)[0])

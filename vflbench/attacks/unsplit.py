@@ -6,12 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.model_inversion import total_variation
+from vflbench.attacks.model_inversion import nearest_ids, total_variation
 from vflbench.messages.fact import Layers
 from vflbench.messages.facts import Embeddings, OwnColumns
 from vflbench.messages.peer_facts import Architecture, PeerArchitectures
 from vflbench.messages.threat import Seat, Threat, View
-from vflbench.numerics.id_search import nearest_ids
 from vflbench.numerics.optim import AdamSteps
 from vflbench.numerics.pixels import area_of
 from vflbench.options import Count, Rate, Rows, Steps, Weight, options

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from vflbench.defenses.base import LabelDefense
 from vflbench.numerics.distance_correlation import distance_correlation
-from vflbench.numerics.whitening import explained_share, whitened
 from vflbench.options import NonNegativeInt, Ridge, Weight, options
 
 
@@ -23,10 +23,10 @@ class Dcor(LabelDefense):
     that a party sends and the labels (classes, or real numbers).
 
     dependence: what stands in place of dCor(h, Y). `whitened` is dCor of whitened embeddings, `explained` the share of the
-    labels that the embeddings explain linearly, R^2 (`numerics.whitening`). A direction with a large variance and without
-    the label lowers neither. Both are ours, and they are no better defense: at equal test AUC, attacks read up to 0.03 less
-    than under the published penalty on Criteo and 0.02 more on synthetic rows. After one epoch instead of two, without a
-    penalty, they read no more than under the best of these penalties (docs/experiments/adaptive_attacks.md).
+    labels that the embeddings explain linearly, R^2 (`whitened`, `explained_share`). A direction with a large variance and
+    without the label lowers neither. Both are ours, and they are no better defense: at equal test AUC, attacks read up to
+    0.03 less than under the published penalty on Criteo and 0.02 more on synthetic rows. After one epoch instead of two,
+    without a penalty, they read no more than under the best of these penalties (docs/experiments/adaptive_attacks.md).
     ridge: ridge of these two, in units of the embeddings' mean variance. Directions of much less variance don't count.
 
     alpha_d: weight; 0 is no penalty. statistic: `squared` as published, or its `root`, which other code calls dCor and which
@@ -78,3 +78,45 @@ class Dcor(LabelDefense):
         figures = {"constant_batches": self._constant} | ({"dcor": self._sum / self._count} if self._count else {})
         self._constant, self._sum, self._count = 0, 0.0, 0
         return figures
+
+
+def whitened(x: Tensor, ridge: float) -> Tensor:
+    """(n, d) float64: L^-1 (x_i - mean) with C = L L^T. x: (n, d). ridge: r > 0.
+
+    Distances between the rows are those of any other whitening by C, ZCA among them: |L^-1 (x_i - x_j)|^2 =
+    (x_i - x_j)^T C^-1 (x_i - x_j). Rows that are all equal give zeros.
+    """
+    centred = x.double() - x.double().mean(dim=0)
+    factor = _cholesky(centred, ridge)
+    return centred if factor is None else torch.linalg.solve_triangular(factor, centred.T, upper=False).T
+
+
+def explained_share(x: Tensor, y: Tensor, ridge: float) -> Tensor:
+    """How much of y the rows explain linearly: a float64 scalar in [0, 1), R^2 of least squares as the ridge goes to 0.
+
+        sum_c b_c^T C^-1 b_c / (1/n sum_i |y_i - mean|^2),   b_c = 1/n sum_i (x_i - mean) y_ic
+
+    x: (n, d). y: (n,) integers or booleans are classes, one column each; (n,) or (n, k) floating values. 0 where either is
+    constant. Never more than the R^2 of the minimiser of 1/n sum_i |y_i - mean - w (x_i - mean)|^2 + r tr(C0) / d |w|^2.
+    """
+    if y.is_floating_point():
+        columns = (y[:, None] if y.dim() == 1 else y).double()
+    else:
+        columns = torch.nn.functional.one_hot(y.long().unique(return_inverse=True)[1]).double()
+    columns = columns - columns.mean(dim=0)
+    centred = x.double() - x.double().mean(dim=0)
+    factor, total = _cholesky(centred, ridge), columns.square().sum() / len(columns)
+    if factor is None or total == 0:
+        return centred.sum() * 0
+    b = torch.linalg.solve_triangular(factor, centred.T @ columns / len(x), upper=False)
+    return b.square().sum() / total
+
+
+def _cholesky(centred: Tensor, ridge: float) -> Tensor | None:
+    """L (d, d) with C = L L^T; None for rows of zeros."""
+    n, d = centred.shape
+    covariance = centred.T @ centred / n
+    level = covariance.diagonal().mean()
+    if not bool(level > 0):
+        return None
+    return torch.linalg.cholesky(covariance + ridge * level * torch.eye(d, dtype=covariance.dtype, device=covariance.device))

@@ -9,11 +9,17 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, LabelDefense, WithheldError
+from vflbench.defenses.marvell_noise import (
+    equalising_noise,
+    full_moments,
+    shared_noise,
+    solve_power,
+    solve_target,
+    sphericity,
+    sumkl_without_noise,
+)
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.metrics.privacy import Guarantee
-from vflbench.numerics.class_noise import equalising_noise, full_moments, shared_noise
-from vflbench.numerics.sphericity import sphericity
-from vflbench.numerics.sumkl import solve_power, solve_target, sumkl_without_noise
 from vflbench.options import HalfShare, Power, SumKl, options
 
 _TEST_EVERY = 32  # batches of both classes
@@ -29,10 +35,10 @@ class Marvell(LabelDefense):
 
         g'_i = g_i + N(0, S_y),   S_y = (l1y - l2y) e e^T + l2y I,   e = (m1 - m0) / |m1 - m0|
 
-    with the variances l that `numerics.sumkl` computes from the moments of the batch: class means m0, m1, population
+    with the variances l that `defenses.marvell_noise` computes from the moments of the batch: class means m0, m1, population
     variances u, v averaged over coordinates, share of positives p. Each batch and layer that crosses is solved anew.
 
-    noise: `published` is the noise above. `full` and `shared` are ours (`numerics.class_noise`). They use the whole
+    noise: `published` is the noise above. `full` and `shared` are ours (`defenses.marvell_noise`). They use the whole
     covariances S0, S1 of the classes, of any rank, and the difference d = m1 - m0.
 
     With `full`, each class gets the noise that it lacks beside the other (the positive part of the difference). Both get T:
@@ -65,8 +71,8 @@ class Marvell(LabelDefense):
     of a batch are the Gaussians N(m_y, u_y I), isotropic and of full rank. Real gradients have low rank, and the optimum
     gives the noise across e to one class only. So a row with noise in directions without gradients belongs to that class.
     The assumption is tested on the gradients of the run, on the first batch and every 32nd after it, class by class
-    (`numerics.sphericity`). Noise is drawn again in each epoch. So for an attacker who joins n messages about a row, sumkl
-    is n times as large (attack=averaging).
+    (`sphericity`). Noise is drawn again in each epoch. So for an attacker who joins n messages about a row, sumkl is n
+    times as large (attack=averaging).
 
     Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022; ByteDance, "Technical Report of
     Label Leakage and Protection in Federated Learning".

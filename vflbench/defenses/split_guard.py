@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, NonLabelDefense
-from vflbench.numerics.alarm import alarm
+from vflbench.numerics.interval import alarm
 from vflbench.options import Count, Fraction, NonNegativeInt, Positive, options
 
 _FAKE, _FIRST, _SECOND = range(3)

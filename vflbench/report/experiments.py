@@ -15,9 +15,8 @@ import altair as alt
 import pandas as pd
 
 from vflbench.errors import UserError
-from vflbench.numerics.alarm import POLICIES, alarm
 from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import OverRuns, over_runs
+from vflbench.numerics.interval import POLICIES, OverRuns, alarm, over_runs
 from vflbench.places import config_folder
 from vflbench.report.charts import MOST_LINES, Figure, curves, heat_map, names, numbers
 from vflbench.report.group import Section, Setting, at_cut, over_seeds

@@ -17,8 +17,7 @@ from vflbench.generators import Generators
 from vflbench.messages.facts import Gradients, OwnColumns, OwnModel
 from vflbench.numerics.auc import auc
 from vflbench.numerics.column_vectors import column_vectors
-from vflbench.numerics.eigen import leading_components
-from vflbench.numerics.logit_direction import logit_direction, without_loudness
+from vflbench.numerics.directions import leading_components, logit_direction, without_loudness
 from vflbench.run.experiment import Experiment
 from vflbench.run.settings import set_threads
 from vflbench.run.setup import seat

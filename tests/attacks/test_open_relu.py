@@ -2,7 +2,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vflbench.numerics.open_relu import OpenRelu
+from vflbench.attacks.model_inversion import OpenRelu
 
 
 def test_values_stay_and_inactive_units_pass_a_share_of_the_gradient():

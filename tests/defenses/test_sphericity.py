@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vflbench.numerics.sphericity import sphericity
+from vflbench.defenses.marvell_noise import sphericity
 
 SHAPES = [(8, 4), (40, 128), (512, 16), (128, 64)]
 

@@ -1,6 +1,6 @@
 import torch
 
-from vflbench.numerics.id_search import improve_ids, nearest_ids
+from vflbench.attacks.model_inversion import improve_ids, nearest_ids
 
 
 def planted(rng, sizes=(3, 40, 7), rows=6, dim=2):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vflbench.numerics.group_sums import rows_of_sums
+from vflbench.attacks.ungroup import rows_of_sums
 
 
 def grouped(rng, rows, size, epochs):

@@ -1,7 +1,7 @@
 import torch
 
+from vflbench.attacks.remainder import log_ratio_of_normals
 from vflbench.numerics.auc import auc
-from vflbench.numerics.class_normals import log_ratio_of_normals
 
 ROWS, SHARE = 4000, 0.25
 

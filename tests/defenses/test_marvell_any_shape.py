@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import optimize
 
-from vflbench.numerics.class_noise import ClassMoments, equalising_noise, full_moments, positive_root, shared_noise
+from vflbench.defenses.marvell_noise import ClassMoments, equalising_noise, full_moments, positive_root, shared_noise
 
 
 def moments_of(rng, d=5, rank=5, share=0.25, inside=True):

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from vflbench.attacks.completion import _ridges, _thin_svd, added_logits, averaged_ridge
 from vflbench.numerics.auc import auc
-from vflbench.numerics.evidence import _ridges, _thin_svd, added_logits, averaged_ridge
 
 WIDE = 12
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from vflbench.numerics.two_normals import fit_two_normals
+from vflbench.attacks.mixture import fit_two_normals
 
 
 def gain_of(t, upper_share):

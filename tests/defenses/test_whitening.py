@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflbench.numerics.whitening import explained_share, whitened
+from vflbench.defenses.dcor import explained_share, whitened
 
 
 def rows(rng, n=200, d=5):

@@ -1,6 +1,6 @@
 import torch
 
-from vflbench.numerics.descent import descend
+from vflbench.attacks.model_inversion import descend
 
 
 def test_a_convex_problem_is_solved_within_the_box(rng):

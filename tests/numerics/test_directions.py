@@ -1,0 +1,157 @@
+import pytest
+import torch
+
+from vflbench.numerics.directions import (
+    eigenvectors,
+    gradient_moments,
+    leading_components,
+    logit_direction,
+    top_eigenvector,
+    without_loudness,
+)
+
+
+def with_spectrum(values, rng):
+    values = torch.as_tensor(values, dtype=torch.float64)
+    basis = torch.linalg.qr(torch.randn(len(values), len(values), generator=rng, dtype=torch.float64)).Q
+    return basis * values @ basis.T, basis[:, values.argmax()]
+
+
+def difference(v, reference):
+    """|v - reference| for the better sign: for small angles the angle, to full precision."""
+    return (v - reference * torch.sign(v @ reference)).norm().item()
+
+
+def test_the_planted_vector_is_recovered_to_the_precision_of_its_gap(rng):
+    for d in (2, 12, 128):
+        for ratio in (0.0, 0.5, 0.9, 0.99, 0.9999):
+            matrix, planted = with_spectrum([1.0, *[ratio * 0.99**i for i in range(d - 1)]], rng)
+            error = difference(top_eigenvector(matrix), planted)
+            assert error < 1e-13 / (1 - ratio), f"d={d} ratio={ratio}"
+
+
+def test_it_solves_its_equation_as_well_as_lapack(rng):
+    activations = torch.randn(300, 64, generator=rng, dtype=torch.float64).relu()
+    for matrix in (activations.T @ activations, activations[:20].T @ activations[:20]):
+        v, value = top_eigenvector(matrix), torch.linalg.eigvalsh(matrix)[-1]
+        assert (matrix @ v - value * v).norm() < 1e-13 * value
+
+
+def test_units_do_not_matter(rng):
+    for unit in (1e-200, 1e-20, 1.0, 1e150):
+        matrix, planted = with_spectrum([1.0, 0.7, 0.1], rng)
+        assert difference(top_eigenvector(matrix * unit), planted) < 1e-12, unit
+
+
+def test_eigenvalues_of_either_sign_fall_and_rows_of_zeros_come_last(rng):
+    inner, _ = with_spectrum([2.0, 0.5, -1.0], rng)
+    matrix = torch.zeros(5, 5, dtype=torch.float64)
+    matrix[1:4, 1:4] = inner
+    values, vectors = eigenvectors(matrix)
+    assert torch.allclose(values, torch.tensor([2.0, 0.5, -1.0, 0.0, 0.0], dtype=torch.float64))
+    assert torch.allclose(vectors * values @ vectors.T, matrix)
+    assert not vectors[:, 3:].any()
+
+
+def test_a_tie_gives_a_vector_of_the_top_space():
+    v = top_eigenvector(torch.diag(torch.tensor([2.0, 2.0, 1.0], dtype=torch.float64)))
+    assert abs(v[2]) < 1e-12
+    assert v.norm().item() == pytest.approx(1)
+
+
+def test_a_matrix_of_zeros_has_no_direction():
+    assert not top_eigenvector(torch.zeros(5, 5, dtype=torch.float64)).any()
+
+
+def test_the_slower_iteration_replaces_eigh_where_it_fails(rng, monkeypatch):
+    matrix, planted = with_spectrum([1.0, 0.9999, 0.1], rng)
+
+    def fail(_):
+        raise torch.linalg.LinAlgError("failed to converge")
+
+    monkeypatch.setattr(torch.linalg, "eigh", fail)
+    assert difference(top_eigenvector(matrix), planted) < 1e-9
+
+
+def test_components_are_those_of_the_singular_value_decomposition(rng):
+    x = torch.randn(400, 6, generator=rng, dtype=torch.float64) * torch.arange(6, 0, -1)
+    x = x - x.mean(dim=0)
+    _, s, vt = torch.linalg.svd(x, full_matrices=False)
+    for scale in (1.0, 1e-30, 1e30):
+        spreads, vectors = leading_components(scale * x, 4)
+        assert torch.allclose(spreads, scale * s[:4] / 20, rtol=1e-9)
+        assert torch.allclose((vectors * vt[:4].T).sum(dim=0).abs(), torch.ones(4, dtype=torch.float64))
+
+
+def test_there_are_no_components_where_rows_do_not_vary(rng):
+    """Dead columns, and a rank below the width."""
+    x = torch.zeros(100, 8)
+    x[:, [1, 4, 6]] = torch.randn(100, 2, generator=rng) @ torch.randn(2, 3, generator=rng)
+    spreads, vectors = leading_components(x - x.mean(dim=0), 10)
+    assert vectors.shape == (8, 10)
+    assert (spreads[:2] > 0).all()
+    assert not spreads[3:].any()
+    assert not vectors[:, 3:].any()
+    assert not vectors[[0, 2, 3, 5, 7]].any()
+    assert not any(part.any() for part in leading_components(torch.zeros(5, 2), 2))
+
+
+def test_a_second_eigenvector_that_is_a_unit_vector_is_not_taken_for_the_first():
+    """The top eigenvector is spread over 100 coordinates, so the largest diagonal entry of a power is the second's."""
+    matrix = torch.zeros(101, 101, dtype=torch.float64)
+    matrix[:100, :100] = 1 / 100
+    matrix[100, 100] = 0.999
+    v = top_eigenvector(matrix)
+    assert v[:100].abs().min() == pytest.approx(0.1)
+    assert abs(v[100]) < 1e-10
+
+
+def gradients(rng, n=4000, d=16, prior=0.25, noise=0.0):
+    """(p_i - y_i) beta of a logistic model, and beta."""
+    beta = torch.nn.functional.normalize(torch.randn(d, generator=rng, dtype=torch.float64), dim=0)
+    logit = torch.log(torch.tensor(prior / (1 - prior))) + torch.randn(n, generator=rng, dtype=torch.float64)
+    p = logit.sigmoid()
+    y = torch.rand(n, generator=rng, dtype=torch.float64) < p
+    return (p - y.double())[:, None] * beta + noise * torch.randn(n, d, generator=rng, dtype=torch.float64), beta
+
+
+def test_the_gradients_of_a_logistic_model_point_along_its_weights_the_right_way_round(rng):
+    for prior in (0.05, 0.25, 0.75, 0.95):
+        g, beta = gradients(rng, prior=prior)
+        assert torch.allclose(logit_direction(*gradient_moments(g), prior), beta, atol=1e-6), prior
+
+
+def test_isotropic_noise_and_units_do_not_matter(rng):
+    g, beta = gradients(rng, n=20000, noise=0.3)
+    for scale in (1.0, 1e-12, 1e12):
+        assert logit_direction(*gradient_moments(scale * g), 0.25) @ beta > 0.99, scale
+
+
+def test_moments_of_batches_add_up(rng):
+    """Batch by batch the sign of the top direction is arbitrary, which must not cancel."""
+    g, beta = gradients(rng, n=4000, noise=0.1)
+    moments = [gradient_moments(batch) for batch in g.split(200)]
+    second, third = (sum(parts) for parts in zip(*moments, strict=True))
+    assert torch.allclose(second, g.T @ g)
+    assert logit_direction(second, third, 0.25) @ beta > 0.99
+
+
+def test_gradients_of_zero_point_nowhere():
+    for g in (torch.zeros(5, 3), torch.zeros(0, 3)):
+        assert not logit_direction(*gradient_moments(g), 0.25).any()
+
+
+def test_a_loud_component_is_scaled_to_the_spread_of_the_second(rng):
+    x = torch.randn(5000, 3, generator=rng, dtype=torch.float64) * torch.tensor([30.0, 2.0, 1.0])
+    spreads, vectors = leading_components(x - x.mean(dim=0), 2)
+    first, rest = vectors[:, 0], torch.nn.functional.normalize(vectors[:, 1], dim=0)
+    u = torch.nn.functional.normalize(rest + 0.02 * first, dim=0)
+    quiet = without_loudness(u, spreads, vectors)
+    assert torch.allclose(quiet @ first, u @ first * spreads[1] / spreads[0])
+    assert torch.allclose(quiet @ rest, u @ rest)
+
+
+def test_a_first_component_that_is_the_logit_stays(rng):
+    x = torch.randn(5000, 3, generator=rng, dtype=torch.float64) * torch.tensor([30.0, 2.0, 1.0])
+    spreads, vectors = leading_components(x - x.mean(dim=0), 2)
+    assert torch.allclose(without_loudness(vectors[:, 0], spreads, vectors), vectors[:, 0])
