@@ -107,9 +107,8 @@ def test_columns_are_printable_different_and_bounded(tmp_path):
     for header in ("a\x1b[31m,y", "y,y", "a" * 300 + ",y", "a\0,y"):
         for read in (lambda path: Csv(path=path, label="y"), lambda path: Binary(path=path)):
             assert "row 1: " in problem_of(read(write(tmp_path / "x", [header, *TABLE[1:]])))
-    many = ",".join(f"c{j}" for j in range(150_000))
-    for read in (lambda path: Csv(path=path, label="c0"), lambda path: Binary(path=path)):
-        assert "row 1: " in problem_of(read(write(tmp_path / "many", [many, many])))
+    many = ",".join(map(str, range(100_001)))
+    assert "row 1: the header names 100,001 columns" in problem_of(Binary(path=write(tmp_path / "many", [many])))
 
 
 @pytest.mark.slow
