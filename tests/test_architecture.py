@@ -174,7 +174,7 @@ CAPS = {
     "vflbench/models": 1_157,
     "vflbench/numerics": 911,
     "vflbench/protocols": 1_773,
-    "vflbench/report": 2_793,
+    "vflbench/report": 2_703,
     "vflbench/results": 1_297,
     "vflbench/run": 3_472,
 }

@@ -23,7 +23,7 @@ def by_name(figures):
 
 def texts_of(figure):
     """Everything that is written, from top to bottom of the file."""
-    return ["".join(node.itertext()) for node in ElementTree.fromstring(svg(figure)).iter(f"{_SVG}text")]
+    return [" ".join(node.itertext()) for node in ElementTree.fromstring(svg(figure)).iter(f"{_SVG}text")]
 
 
 def marks_of(figure):
@@ -34,17 +34,24 @@ def marks_of(figure):
     return [tuple(map(float, re.match(r"translate\((.+),(.+)\)", path.get("transform")).groups())) for path in paths]
 
 
+def points_of(figure):
+    """Those with both places; a line across has one."""
+    return [point for point in figure.spec["datasets"]["points"] if None not in (point["x"], point["y"])]
+
+
 def lines_of(figure):
     """Label -> its points, (x, y)."""
     made = {}
-    for point in figure.spec["datasets"]["points"]:
+    for point in points_of(figure):
         made.setdefault(point["label"], []).append((point["x"], round(point["y"], 3)))
     return made
 
 
 def levels_of(figure):
     """Label -> place of each line across."""
-    return {level["label"]: round(level["place"], 3) for level in figure.spec["datasets"]["levels"]}
+    places = {one["label"]: one["x"] if one["y"] is None else one["y"] for one in figure.spec["datasets"]["points"]}
+    drawn = {point["label"] for point in points_of(figure)}
+    return {label: round(place, 3) for label, place in places.items() if label not in drawn}
 
 
 def expressions(spec):

@@ -11,7 +11,7 @@ from builders import run_in
 from jinja2.utils import htmlsafe_json_dumps
 from outputs_tree import interval, leak, marvell, sweep, write_run
 from PIL import Image
-from report.drawn import by_name, expressions, levels_of, lines_of, marks_of, section_of, texts_of
+from report.drawn import by_name, expressions, levels_of, lines_of, marks_of, points_of, section_of, texts_of
 
 from vflbench.attacks.kmeans import Kmeans
 from vflbench.attacks.norm import Norm
@@ -39,7 +39,6 @@ HOSTILE = (
     *("__proto__", "constructor", "toString", "valueOf", "hasOwnProperty", "length", "null", "undefined", "NaN"),
     *("\x00\x1b[31m", "x" * 5000, "a\nb", "ü 漢字 ع"),
 )
-COMPLETION = "vflbench.attacks.completion.Completion"
 
 
 def drawn(folder, **how):
@@ -222,7 +221,7 @@ def test_a_sweep_has_utility_attacks_and_references_at_each_value(tmp_path):
     assert lines["test AUC"] == [("0.04", 0.76), ("0.16", 0.76)]
     assert levels_of(figure) == {"0.5, a coin": 0.5}
     assert "trained on the labels of half of the rows" in figure.note
-    assert "Drawn are 7 of 9 attacks, those with the largest leaks." in figure.note
+    assert "Drawn are 7 of 9 attacks: the worst of the verdict" in figure.note
     assert "attack_0 on gradients" not in lines
 
 
@@ -233,7 +232,7 @@ def test_layers_are_in_order_and_those_that_no_attacker_sees_are_hollow(tmp_path
         write_run(tmp_path / str(seed), defense=defense, leaks=[*leaks, leak("norm", "h1", 0.9, visible=False)])
     figure = drawn(tmp_path)["layers_norm_on_gradients"]
     assert lines_of(figure)["alibi"] == [("f1", 0.6), ("f2 (cut)", 0.7), ("h1", 0.9)]
-    assert {p["x"] for p in figure.spec["datasets"]["points"] if p["hollow"]} == {"h1"}
+    assert {p["x"] for p in points_of(figure) if p["hollow"]} == {"h1"}
     assert "no attacker sees" in figure.note
 
 
@@ -289,7 +288,7 @@ def test_a_run_has_its_leak_at_every_layer_beside_its_utility_and_references(tmp
         "probe, half of the labels known 0.900": 0.9,
         "hints (own columns), own features alone 0.610": 0.61,
     }
-    low, high = ([p[end] for p in layers.spec["datasets"]["points"]] for end in ("low", "high"))
+    low, high = ([p[end] for p in points_of(layers)] for end in ("low", "high"))
     assert (low, high) == (pytest.approx([0.6, 0.7, 0.8]), pytest.approx([0.8, 0.9, 1.0]))
     assert lines_of(figures["epochs_leak"]) == {"norm on gradients": [(0, 0.8), (1, 0.8)]}
     assert set(lines_of(figures["epochs_utility"])) == {"test AUC", "train AUC"}
@@ -307,13 +306,10 @@ def test_of_many_attacks_the_worst_and_the_strongest_of_each_message_are_drawn_a
         assert "Drawn are 7 of 12 attacks: the worst of the verdict, the strongest on each kind of message" in figure.note
 
 
-def test_parties_are_kinds_of_lines_and_many_are_drawn_as_the_worst_of_them(tmp_path):
-    rows = [(party, "f1", "gradient", "norm", value, "true") for party, value in (("a", 0.6), ("b", 0.8))]
-    figure = single(tmp_path / "two", rows)["layers"]
-    assert lines_of(figure) == {"norm on gradients": [("f1", 0.6), ("f1", 0.8)]}
-    assert "Lines: solid party a, dashed party b." in figure.note
-    rows = [(f"party{i}", "f1", "gradient", "norm", 0.5 + i / 20, "true") for i in range(9)]
-    assert lines_of(single(tmp_path / "nine", rows)["layers"]) == {"norm on gradients": [("f1", 0.9)]}
+@pytest.mark.parametrize("parties", [2, 9])
+def test_of_several_parties_the_one_with_the_largest_leak_is_drawn(tmp_path, parties):
+    rows = [(f"party{i}", "f1", "gradient", "norm", 0.5 + i / 20, "true") for i in range(parties)]
+    assert lines_of(single(tmp_path / "run", rows)["layers"]) == {"norm on gradients": [("f1", 0.45 + parties / 20)]}
 
 
 def test_more_than_two_classes_have_figures_of_their_own(tmp_path):
@@ -328,22 +324,6 @@ def test_more_than_two_classes_have_figures_of_their_own(tmp_path):
     assert list(figures) == ["layers_ami", "layers_accuracy"]
     assert lines_of(figures["layers_accuracy"]) == {"kmeans on embeddings": [("f2 (cut)", 0.4)]}
     assert levels_of(figures["layers_accuracy"]) == {"0.500, always the most frequent class": 0.5}
-
-
-def test_known_labels_are_lines_with_a_point_for_each_number(tmp_path):
-    attacks = {
-        "few": {"_target_": COMPLETION, "known": 20},
-        "many": {"_target_": COMPLETION},  # 100, the default
-        "joined": {"_target_": COMPLETION, "known": 100, "message": "both"},
-        "norm": {"_target_": "vflbench.attacks.norm.Norm"},
-    }
-    for seed in (0, 1):
-        values = {"few": 0.6 + 0.02 * seed, "many": 0.7, "joined": 0.9, "norm": 0.99}
-        leaks = [leak(name, "f2", value, message="embedding") for name, value in values.items()]
-        write_run(tmp_path / str(seed), seed=seed, leaks=leaks, config={"attack": attacks})
-    figure = drawn(tmp_path)["along_known_labels"]
-    assert sorted(lines_of(figure)["none"]) == [("100", 0.7), ("100", 0.9), ("20", 0.61)]
-    assert "Lines: solid embeddings, dashed both." in figure.note
 
 
 def test_a_heat_map_has_each_value_in_its_cell_and_colours_from_white_to_red():

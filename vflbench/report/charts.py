@@ -23,7 +23,6 @@ from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval
 from vflbench.report.group import LEAKS, Section, attack_on, flat, slugged
 from vflbench.report.tables import assumptions, ceiling, largest, text_of
-from vflbench.report.tables import known_labels as known_labels_table
 from vflbench.report.words import in_words, within
 from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
@@ -84,6 +83,7 @@ _OF_REFERENCES = (
 )
 _OVER_SEEDS = "Means over seeds with 95 % t-intervals."
 _LOWER_IS_BETTER = ("loss", "seconds", "bytes", "leak", "error", "rebuilt")
+_BY_LAYER = {"leak_auc": "layers", "leak_ami": "layers_ami", "leak_accuracy": "layers_accuracy"}
 _MOST_POINTS, _MOST_ENTRIES = 5_000, 30
 _DARK = 0.72  # from this part of a heat map's scale on white letters are easier to read
 _VEGA_LITE = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
@@ -139,24 +139,22 @@ def curves(
     note: str = "",
     *,
     levels: Sequence[Level] = (),
-    upright: bool = False,
     height: int = 300,
 ) -> Figure:
     """Marks with intervals and lines, a legend that filters, and axes that zoom.
 
     points: a line each. label: its name in the legend; x, y: its place, numbers, names or `Interval`s. What may be missing:
     style: its name in `styles`, else the label; more: what else the hover says; line: solid | dashed | dotted | dashdot |
-    none; mark, hollow: whether there is a mark, and whether it is hollow; part: what one line joins, else the label. x, y:
-    Altair's channels of these fields (`numbers`, `names`). levels: lines across, or upright ones.
+    none; mark, hollow: whether there is a mark, and whether it is hollow. Points of one label and kind of line are joined.
+    x, y: Altair's channels of these fields (`numbers`, `names`). levels: lines across; upright ones if y has names.
     """
     titles = {"x": x.to_dict().get("title"), "y": y.to_dict().get("title")}
-    points = _cleaned(points, titles)
-    across = pd.DataFrame(
-        [level for level in levels if math.isfinite(level[1])], columns=["label", "place", "line", "style"]
-    )
-    across["label"] = across["label"].map(text)
-    looks = _looks(points, across, {**styles, **FIXED})
-    legend = _legend(list(looks), points.y if y.shorthand == "y:N" else ())
+    is_wide = y.shorthand == "y:N"
+    points = _cleaned(points, levels, "x" if is_wide else "y", titles)
+    looks = _looks(points, {**styles, **FIXED})
+    is_level = points.x.isna() | points.y.isna()
+    labels = list(dict.fromkeys(points.label[~is_level]))
+    legend = _legend(list(looks), points.y[~is_level] if is_wide else [])
 
     def look(channel: Any, part: int, **more: Any) -> Any:
         scale = alt.Scale(domain=list(looks), range=[of[part] for of in looks.values()])
@@ -167,18 +165,18 @@ def curves(
     dashes = alt.Scale(domain=list(_LINES), range=[dash for dash, _ in _LINES.values()])
     dash = alt.StrokeDash("line:N", scale=dashes, legend=None)
     chosen = alt.selection_point(name="legend", fields=["label"], bind="legend", toggle="true")
-    labels = list(dict.fromkeys(points.label))
+    every = alt.Chart(alt.NamedData("points")).transform_filter(chosen)
+    base = every.transform_filter("isValid(datum.x) && isValid(datum.y)").encode(x=x, y=y)
     beside = {"field": "label", "type": "nominal", "scale": {"domain": labels}}  # marks of several labels at one name
     named = [way for way in (x, y) if way.shorthand.endswith(":N") and len(labels) > 1]
-    base = alt.Chart(alt.NamedData("points")).transform_filter(chosen).encode(x=x, y=y)
     base = base.encode(**{f"{way.shorthand[0]}Offset": beside for way in named})
     layers = []
-    if len(across):
-        rules = alt.Chart(alt.NamedData("levels")).transform_filter(chosen).mark_rule(clip=True, strokeWidth=1.5)
-        layers.append(rules.encode(alt.X("place:Q") if upright else alt.Y("place:Q"), stroke=stroke, strokeDash=dash))
-    if (points["line"] != "none").any():
+    if is_level.any():
+        rules = every.transform_filter("!isValid(datum.x) || !isValid(datum.y)").mark_rule(clip=True, strokeWidth=1.5)
+        layers.append(rules.encode(alt.X("x:Q") if is_wide else alt.Y("y:Q"), stroke=stroke, strokeDash=dash))
+    if (points.line[~is_level] != "none").any():
         lines = base.transform_filter("datum.line != 'none'").mark_line(clip=True, strokeWidth=2)
-        layers.append(lines.encode(stroke=stroke, strokeDash=dash, detail="part:N", order=alt.OrderValue(0)))
+        layers.append(lines.encode(stroke=stroke, strokeDash=dash, order=alt.OrderValue(0)))
     for low, end, high in (("low", alt.Y, alt.Y2("high")), ("x_low", alt.X, alt.X2("x_high"))):
         if points[low].notna().any():
             bars = base.transform_filter(f"datum.mark && isValid(datum.{low})").mark_rule(clip=True, strokeWidth=1.4)
@@ -194,48 +192,53 @@ def curves(
     marks = marks.encode(stroke=stroke, fill=fill, shape=shape, tooltip=alt.Tooltip("hover:N"))
     chart = alt.layer(*layers, marks.add_params(chosen, zoom), width="container", height=height)
     note += f" The legend names {_MOST_ENTRIES} of {len(looks)}." * (len(looks) > _MOST_ENTRIES)
-    described = f"{len(points)} points of {', '.join(labels[:8])}{', ...' * (len(labels) > 8)}."
-    data = {"points": points, "levels": across}
-    return finished(chart, data, slug, title, note.strip(), described, is_wide=y.shorthand == "y:N", titles=titles)
+    described = f"{(~is_level).sum()} points of {', '.join(labels[:8])}{', ...' * (len(labels) > 8)}."
+    return finished(chart, {"points": points}, slug, title, note.strip(), described, is_wide=is_wide, titles=titles)
 
 
-def _cleaned(points: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
-    """The columns that are drawn, without points that have no finite place; texts on one line."""
-    points = points.reindex(columns=["label", "x", "y", "style", "line", "mark", "hollow", "part", "more"]).astype(object)
+def _cleaned(points: pd.DataFrame, levels: Sequence[Level], way: str, titles: Mapping[str, str]) -> pd.DataFrame:
+    """The columns that are drawn, without points that have no finite place; texts on one line. First the levels.
+
+    way: the field of a level's place. Its other place is missing.
+    """
+    points = (
+        points.reindex(columns=["label", "x", "y", "style", "line", "mark", "hollow", "more"])
+        .astype(object)
+        .reset_index(drop=True)
+    )
+    hover = points.label.map(text)
+    for name, low, high in (("x", "x_low", "x_high"), ("y", "low", "high")):
+        values = points[name]
+        hover += "\n" + f"{titles[name]}: " * bool(titles[name].strip()) + values.map(text_of)
+        points[low], points[high] = ([getattr(value, end, None) for value in values] for end in ("low", "high"))
+        points[name] = [text(value) if isinstance(value, str) else getattr(value, "mean", value) for value in values]
+    hover += ("\n" + points.pop("more")).fillna("")
+    points["hover"] = hover.map(lambda said: "\n".join(text(line, 1000) for line in said.strip("\n").split("\n")))
+    points = points.replace([math.inf, -math.inf], math.nan).dropna(subset=["x", "y"])[:_MOST_POINTS]
+    across = pd.DataFrame(levels, columns=["label", way, "line", "style"]).astype(object)
+    across = across[across[way].map(math.isfinite)].assign(mark=False)
+    points = pd.concat([across, points], ignore_index=True)
     points["label"] = points.label.map(text)
-    hover = points.label
-    for way, low, high in (("x", "x_low", "x_high"), ("y", "low", "high")):
-        hover = hover + "\n" + f"{titles[way]}: " * bool(titles[way].strip()) + points[way].map(text_of)
-        ends = [(v.mean, v.low, v.high) if isinstance(v, Interval) else (v, math.nan, math.nan) for v in points[way]]
-        points[way], points[low], points[high] = zip(*ends, strict=True) if ends else ((), (), ())
-        if points[way].map(lambda value: isinstance(value, str)).any():
-            points[way] = points[way].map(text)
-    points["hover"] = [
-        "\n".join(text(line, 1000) for line in (*said.split("\n"), *([more] if isinstance(more, str) and more else [])))
-        for said, more in zip(hover, points.pop("more"), strict=True)
-    ]
-    points = points.assign(line=points.line.fillna("solid"), mark=points["mark"].ne(False), hollow=points.hollow.eq(True))
-    for name in ("part", "style"):
-        points[name] = points[name].fillna(points.label)
-    points = points.replace([math.inf, -math.inf], math.nan).dropna(subset=["x", "y"])
-    return points[:_MOST_POINTS].reset_index(drop=True)
+    points["style"] = points["style"].fillna(points.label)
+    return points.assign(line=points.line.fillna("solid"), mark=points["mark"].ne(False), hollow=points.hollow.eq(True))
 
 
-def _looks(points: pd.DataFrame, levels: pd.DataFrame, styles: Styles) -> dict[str, tuple[str, str, str]]:
+def _looks(points: pd.DataFrame, styles: Styles) -> dict[str, tuple[str, str, str]]:
     """Label -> colour, fill and symbol. What is hollow everywhere, or has no mark, is so in the legend."""
     looks = {}
-    for label, of in pd.concat([levels.assign(mark=False, hollow=False), points]).groupby("label", sort=False):
+    for label, of in points.groupby("label", sort=False):
         colour, mark = styles.get(of["style"].iloc[0], (GREY, "circle"))
         symbol = mark if of.mark.any() else _LINES[of.line.iloc[0]][1]
         looks[label] = (colour, colour if of.mark.any() and not of.hollow.all() else "transparent", symbol)
     return looks
 
 
-def _legend(names: Sequence[str], beside: Sequence[str]) -> alt.Legend | None:
+def _legend(names: Sequence[str], beside: Iterable[str]) -> alt.Legend:
     """In as many columns as there is room for. beside: the names beside the vertical axis."""
     taken = min(_LETTER * max(map(len, beside), default=4) + 40, 440)
     room = f"(across - min({taken:.0f}, across < 460 ? 190 : 440))"
-    columns = alt.expr(f"max(1, min({min(len(names), 4)}, floor({room} / {_LETTER * max(map(len, names)) + 40:.0f})))")
+    widest = _LETTER * max(map(len, names), default=1) + 40
+    columns = alt.expr(f"max(1, min({min(len(names), 4)}, floor({room} / {widest:.0f})))")
     limit = alt.expr(f"{room} - 20")
     return alt.Legend(values=list(names)[:_MOST_ENTRIES], columns=columns, labelLimit=limit, symbolLimit=0, title=None)
 
@@ -302,59 +305,53 @@ def heat_map(
     the page shows a table in place of the figure.
     """
     lines = []
-    for (group, column), of in table.items():
-        for row, cell in of.items():
-            value = cell.mean if isinstance(cell, Interval) else cell if isinstance(cell, float) else math.nan
-            value, full = math.nan if group == "" else value, text_of(cell)
-            said = full if group == "" else "" if math.isnan(value) else f"{value:.2f}"
-            if (instead := (words or {}).get((row, (group, column)))) is not None:
-                said, full = instead, f"{full}, {instead}" if isinstance(cell, Interval) else instead
-            place = max(value, low)
-            place = min(math.log(place / low, high / low) if log else (place - low) / (high - low), 1.0)
-            shade = _shade(place) if group else ""
-            line = [*map(text, (group, column, row)), value, text(said, 32), shade, place > _DARK]
-            lines.append([*line, f"{text(row)}\n{text(column)}: {full}"])
-    cells = pd.DataFrame(lines, columns=["group", "column", "row", "value", "words", "shade", "dark", "hover"])
-    cells["part"] = cells.groupby("group", sort=False).ngroup()
+    for part, (group, of_group) in enumerate(table.T.groupby(level=0, sort=False)):
+        for (_, column), of in of_group.iterrows():
+            for row, cell in of.items():
+                value = math.nan if isinstance(cell, str) or not group else float(getattr(cell, "mean", cell))
+                instead = (words or {}).get((row, (group, column)), "")
+                said = instead or ("" if group and math.isnan(value) else f"{value:.2f}" if group else text_of(cell))
+                full = ", ".join(filter(None, [text_of(cell), instead]))
+                place = math.log(max(value, low) / low, high / low) if log else (value - low) / (high - low)
+                line = [part, *map(text, (group, column, row)), value, text(said, 32), _shade(place) if group else ""]
+                lines.append([*line, place > _DARK, f"{text(row)}\n{text(column)}: {full}"])
+    cells = pd.DataFrame(lines, columns=["part", "group", "column", "row", "value", "words", "shade", "dark", "hover"])
     bare: dict[str, Any] = {"domain": False, "ticks": False}
-    axis = alt.Axis(labelLimit=320, labelPadding=8, **bare)
+    axis: alt.Axis | None = alt.Axis(labelLimit=320, labelPadding=8, **bare)
     extent = min(_LETTER * cells.column.str.len().max() + 6, 206)
     head = alt.Axis(orient="top", labelAngle=-90, labelLimit=200, minExtent=extent, titleAnchor="start", **bare)
-    across = alt.Scale(type="band", paddingInner=0.02, paddingOuter=0)
-    rows = list(dict.fromkeys(cells.row))
     charts = []
-    for number, (group, of) in enumerate(cells.groupby("group", sort=False)):
-        titled: dict[str, Any] = {"title": group if group != " " else "\u00a0", "sort": list(dict.fromkeys(of.column))}
-        x = alt.X("column:N", axis=head, scale=across, **titled)
-        y = alt.Y("row:N", sort=rows, title=None, axis=None if number else axis, scale=alt.Scale(type="band", padding=0.02))
+    for part, of in cells.groupby("part"):
+        across = alt.Scale(type="band", paddingInner=0.02, paddingOuter=0)
+        x = alt.X("column:N", axis=head, scale=across, title=of.group.iloc[0], sort=list(dict.fromkeys(of.column)))
+        order = list(dict.fromkeys(cells.row))
+        y = alt.Y("row:N", sort=order, title=None, axis=axis, scale=alt.Scale(type="band", padding=0.02))
         wide = alt.Step(max(42.0, _LETTER * of.words.str.len().max() + 10))
         base = alt.Chart(alt.NamedData("cells"), width=wide, height=alt.Step(23)).encode(x=x, y=y)
-        base = base.transform_filter(f"datum.part == {number}")
-        on_colours = {"condition": {"test": "datum.dark", "value": "#ffffff"}, "value": "#1c1c1c"}
-        texts = base.mark_text(fontSize=11).encode(text="words:N", color=alt.value(INK) if group == " " else on_colours)
-        boxes = base.mark_rect().encode(color=alt.Color("shade:N", scale=None), tooltip=alt.Tooltip("hover:N"))
-        charts.append(texts if group == " " else alt.layer(boxes, texts))
+        base = base.transform_filter(f"datum.part == {part}")
+        colour = alt.when("datum.dark").then(alt.value("#ffffff")).when("datum.shade").then(alt.value("#1c1c1c"))
+        texts = base.mark_text(fontSize=11).encode(text="words:N", color=colour.otherwise(alt.value(INK)))
+        boxes = base.transform_filter("datum.shade").mark_rect()
+        boxes = boxes.encode(color=alt.Color("shade:N", scale=None), tooltip=alt.Tooltip("hover:N"))
+        charts.append(alt.layer(boxes, texts))
+        axis = None  # of the first part alone
     known = cells.value.dropna()
     spread = f" Values from {known.min():.3g} to {known.max():.3g}." if len(known) else ""
-    described = f"{len(rows)} rows by {cells[cells.group != ' '].column.nunique()} columns.{spread}"
-    return finished(
-        alt.hconcat(*charts, spacing=14), {"cells": cells}, slug, title, note, described, is_wide=True, heat=True
-    )
+    described = f"{cells.row.nunique()} rows by {cells[cells.shade != ''].column.nunique()} columns.{spread}"
+    chart = alt.hconcat(*charts, spacing=14)
+    return finished(chart, {"cells": cells}, slug, title, note, described, is_wide=True, heat=True)
 
 
 def _shade(place: float) -> str:
     """From white at 0 to dark red at 1; grey for nan."""
-    if math.isnan(place):
-        return "#e4e4e4"
-    parts = ((255, 253, 239, 165), (255, 219, 122, 0), (255, 160, 74, 38))  # of red, green and blue
-    return "#" + "".join(f"{round(np.interp(place, (0, 1 / 3, 2 / 3, 1), shades)):02x}" for shades in parts)
+    shades = ((255, 253, 239, 165), (255, 219, 122, 0), (255, 160, 74, 38))  # of red, green and blue
+    parts = [np.interp(place, (0, 1 / 3, 2 / 3, 1), shade) if place == place else 228 for shade in shades]
+    return "#" + "".join(f"{round(part):02x}" for part in parts)
 
 
 def charts(section: Section) -> list[Figure]:
-    """The figures of a section that show leaks and utility: plane, sweeps, layers and epochs; of one run its own."""
-    if len(section.runs) == 1:
-        return [*sweeps(section), *known_labels(section), *epochs(section), *run_layers(section)]
-    return [*plane(section), *sweeps(section), *known_labels(section), *layers(section), *epochs(section)]
+    """The figures of a section that show leaks and utility."""
+    return [*plane(section), *sweeps(section), *epochs(section), *layers(section)]
 
 
 def plane(section: Section) -> Iterator[Figure]:
@@ -384,8 +381,8 @@ def plane(section: Section) -> Iterator[Figure]:
 def sweeps(section: Section) -> Iterator[Figure]:
     """Utility, every attack's leak and the promised ceilings along each option that varies as a number."""
     found = []
-    leaves = {one.name: flat(one.runs[0].config) for one in section.groups}
     options = section.settings.options
+    leaves = {one.name: flat(one.runs[0].config) for one in section.groups}
     for key in dict.fromkeys(section.by or (key for of in options for key in of)):
         for name, of in leaves.items():
             if isinstance(of.get(key), int | float) and not isinstance(of[key], bool) and of[key] == of[key]:
@@ -403,8 +400,8 @@ def _sweep(section: Section, key: str, rest: str, values: pd.Series, place: int)
     """values: setting -> value. place: counted where an option has several sweeps, whose titles say what stays the same."""
     option, head = key.rsplit(".", 1)[-1], section.leak_column
     leaks = section.leaks[section.leaks.counts & section.leaks.setting.isin(values.index)]
-    attacks = strongest(leaks, head)
-    leaks = leaks[leaks.is_reference | leaks.attack.isin(attacks[:MOST_LINES])].rename(columns={"is_reference": "hollow"})
+    attacks, drawn = _strongest(section, leaks, head, MOST_LINES)
+    leaks = leaks[leaks.is_reference | leaks.attack.isin(attacks)].rename(columns={"is_reference": "hollow"})
     of_references = np.where(leaks.attack.str.startswith(PROBE), PROBE, OWN)
     leaks = leaks.assign(
         label=leaks.attack + np.where(leaks.hollow, ", reference", ""),
@@ -416,8 +413,7 @@ def _sweep(section: Section, key: str, rest: str, values: pd.Series, place: int)
     runs = section.runs[section.runs.setting.isin(values.index)]
     note = (
         f"Leaks {section.where}: means over seeds with 95 % t-intervals. Ceilings are what the defenses promise for one run."
-        f"{_OF_REFERENCES * bool(points.hollow.any())}{assumptions(runs.run)}"
-        f"{_of_all(attacks[:MOST_LINES], attacks)}{f' Here: {rest}.' * bool(place)}"
+        f"{_OF_REFERENCES * bool(points.hollow.any())}{assumptions(runs.run)}{drawn}{f' Here: {rest}.' * bool(place)}"
     )
     points = pd.concat([utility, points, *_ceilings(runs)])
     points = points.assign(value=points.setting.map(values)).sort_values("value", kind="stable")
@@ -437,34 +433,69 @@ def _ceilings(runs: pd.DataFrame) -> Iterator[pd.DataFrame]:
     promises = [[promise for promise in run.summary.guarantees.values() if promise is not None] for run in runs.run]
     failed = [any(promise.assumption_holds is False for promise in of) for of in promises if of]
     said = f" (assumption fails in {sum(failed)} of {len(failed)} runs)" if any(failed) else ""
-    one, every = (
-        runs.run.map(lambda run, name=name: ceiling(run, f"leak_auc_{name}"))
-        .groupby(runs.setting, sort=False)
-        .max()
-        .dropna()
-        for name in ("one_message", "all_messages")
-    )
+    heights = {
+        name: runs.run.map(lambda run, key=name: ceiling(run, f"leak_auc_{key}")) for name in ("one_message", "all_messages")
+    }
+    one, every = (of.groupby(runs.setting, sort=False).max().dropna() for of in heights.values())
     lines = [("one message", one, "dotted"), ("all messages of a run", every, "dashed")]
     for what, height, line in [("one message and all of a run", every, "dashed")] if one.equals(every) else lines:
         yield height.rename("y").reset_index().assign(label=f"promised ceiling, {what}{said}", mark=False, line=line)
 
 
 def layers(section: Section) -> Iterator[Figure]:
-    """For each of the strongest attacks its leak at every layer, a line per setting, at the party where it is largest."""
-    head = section.leak_column
-    every = strongest(section.counted, head)
-    leaks, left_out = _some(section, section.leaks)
+    """The leak at every layer, at the party where it is largest: for each of the strongest attacks with a line per setting;
+    of one run with a line per attack, intervals over batches, and what the model and references reach.
+    """
+    is_one, heads = len(section.runs) == 1, [section.leak_column]
+    if is_one:
+        heads = ["leak_ami", "leak_accuracy"] if section.leaks.leak_auc.isna().all() else ["leak_auc"]
+    leaks, left_out = _some(section, section.leaks.assign(place=range(len(section.leaks))))
     same = [leaks.index.rename("run"), "setting", "attack", "layer"]
-    leaks = leaks[leaks.visible == leaks.groupby(same).visible.transform("any")].rename(columns={"setting": "label"})
-    for attack in every[:MOST_ATTACKS]:
-        of = leaks[leaks.attack == attack]
-        if of.layer.nunique() > 1:
-            points = _by_layer(section, _largest(of, ["label", "layer", "visible"], head))
-            note = "Hollow: layers of the label party, which no attacker sees." * int(points.hollow.any())
+    leaks = leaks[leaks.visible == leaks.groupby(same).visible.transform("any")]
+    for head in heads:
+        attacks, drawn = _strongest(section, section.counted, head, MOST_LINES if is_one else MOST_ATTACKS)
+        for these in [attacks] if is_one else [[attack] for attack in attacks]:
+            of = leaks[leaks.attack.isin(these)].rename(columns={"attack" if is_one else "setting": "label"})
+            if of.layer.nunique() < 2 - is_one:
+                continue
+            points, means, name = _largest(of, ["label", "layer", "visible"], head), _OVER_SEEDS, these[0]
+            slug, title, levels = f"{section.slug}_layers_{slugged(name)}", f"Leak at every layer: {name}", _coin(head)
+            if is_one:
+                of = of.sort_values(head, kind="stable").drop_duplicates(["label", "layer"], keep="last")
+                points = of.assign(y=[_over_batches(section.runs.run[0].summary.leaks[i], head) for i in of.place])
+                slug, title = f"{section.slug}_{_BY_LAYER[head]}", f"Label leakage per layer: {LEAKS[head]}"
+                levels, means = list(_beside(section, head)), "Last epoch; means with 95 % intervals over batches."
+            points = _by_layer(section, points)
+            hidden = " Hollow: layers of the label party, which no attacker sees." * int(points.hollow.any())
             axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, LEAKS[head])
-            slug, title = f"{section.slug}_layers_{slugged(attack)}", f"Leak at every layer: {attack}"
-            note = f"{note}{left_out}{_of_all(every[:MOST_ATTACKS], every)}".strip()
-            yield curves(points, section.styles, *axes, slug, title, note, levels=_coin(head))
+            note = f"{means}{hidden}{left_out}{drawn}"
+            yield curves(points, section.styles, *axes, slug, title, note, levels=levels)
+
+
+def _over_batches(leak: Leak, head: str) -> Interval:
+    """What a leak counts as, with its interval over batches."""
+    found = [leak.two_sided, leak.net] if head == "leak_auc" else [leak.classes[head.removeprefix("leak_")]]
+    best = max(found, key=lambda one: -math.inf if one.mean is None else one.mean)
+    return Interval(*(math.nan if end is None else end for end in (best.mean, best.low, best.high)))
+
+
+def _beside(section: Section, head: str) -> Iterator[Level]:
+    """What a run's model and a guess reach, as far as they are known, and what references read: the probe, and the strongest
+    attack on own columns.
+    """
+    run, leaks = section.runs.run[0], section.leaks[section.leaks.is_reference & section.leaks.visible]
+    metric = head.removeprefix("leak_")
+    for split, line in (("test", "dashdot"), ("train", "dotted")):
+        known = [getattr(of, f"{split}_{metric}", None) for of in (run.summary, run.manifest.model)]
+        for value in [value for value in known if value is not None][:1]:
+            yield f"{split} {metric.replace('auc', 'AUC')} {value:.3f}", value, line, ""
+    majority = max(run.manifest.data.train_class_ratios, default=math.nan)
+    always = (f"{majority:.3f}, always the most frequent class", majority, "solid", "")
+    yield {"leak_auc": COIN, "leak_ami": ("0", 0.0, "solid", "")}.get(head, always)
+    is_probe = leaks.name.map(base_name) == PROBE
+    for style, which, knows in ((PROBE, is_probe, "half of the labels known"), (OWN, ~is_probe, "own features alone")):
+        for one in leaks[which].dropna(subset=head).sort_values(head).tail(1).to_dict("records"):
+            yield f"{one['attack']}, {knows} {one[head]:.3f}", one[head], "solid", style
 
 
 def epochs(section: Section) -> Iterator[Figure]:
@@ -475,95 +506,25 @@ def epochs(section: Section) -> Iterator[Figure]:
     rows = measurements(replace(section, runs=runs)).rename(columns={"setting": "label", "epoch": "x"})
     metric = {"test_accuracy": "accuracy"}.get(section.x, "auc")
     leak = section.y if section.y in ("leak_accuracy", "leak_ami") else "leak_auc"
-    utility = rows[rows.metric == metric]
+    utility = rows[(rows.metric == metric) & rows.split.isin(["test", "train"])]
     leaks = rows[rows.visible & rows.metric.isin(_READINGS if leak == "leak_auc" else [leak])]
     score, name = metric.replace("auc", "AUC"), "leak AUC" if leak == "leak_auc" else leak.replace("_", " ")
     if len(section.runs) == 1:
-        drawn, said = _few(section, section.leak_column)
+        drawn, said = _strongest(section, section.counted, section.leak_column, MOST_LINES)
         utility, leaks = utility.assign(label=utility.split + f" {score}"), leaks.assign(label=leaks.attack)
-        utility, leaks = utility[utility.split.isin(["test", "train"])], leaks[leaks.attack.isin(drawn)]
-        title, note = "Leak per epoch", f"Leaks at the layer and party where they are largest. {said}".strip()
+        leaks, note = leaks[leaks.attack.isin(drawn)], f"Leaks at the layer and party where they are largest.{said}"
     else:
-        utility, leaks = (
-            utility[utility.split == "test"],
-            leaks[leaks.cut & (leaks.attack == leaks.index.map(section.worst))],
-        )
-        title, note = "Worst leak at the cut per epoch", f"{_OVER_SEEDS}{left_out}"
-    utility = utility.assign(hollow=utility.split == "train")
-    for slug, head, axis, points, levels in (
-        (
-            "utility",
-            "The model per epoch",
-            score if len(section.runs) == 1 else f"test {score}",
-            _largest(utility, ["label", "x", "hollow"], "value", metric),
-            (),
-        ),
-        ("leak", title, name, _largest(leaks, ["label", "x"], "value", leak), _coin(leak)),
+        utility, score, note = utility[utility.split == "test"], f"test {score}", f"{_OVER_SEEDS}{left_out}"
+        leaks = leaks[leaks.cut & (leaks.attack == leaks.index.map(section.worst))]
+    title = "Leak per epoch" if len(section.runs) == 1 else "Worst leak at the cut per epoch"
+    for slug, head, axis, of, column, levels in (
+        ("utility", "The model per epoch", score, utility, metric, []),
+        ("leak", title, name, leaks, leak, _coin(leak)),
     ):
-        if rows.x.max() > 0 and len(points):
+        if rows.x.max() > 0 and len(of):
+            points = _largest(of.assign(hollow=of.label == f"train {score}"), ["label", "x", "hollow"], "value", column)
             axes = numbers(alt.X, "epoch", whole=rows.x.max()), numbers(alt.Y, axis)
             yield curves(points, section.styles, *axes, f"{section.slug}_epochs_{slug}", head, note, levels=levels)
-
-
-def run_layers(section: Section) -> Iterator[Figure]:
-    """Of one run: the last epoch's leak at every layer, with intervals over batches. A kind of line per party."""
-    run = section.runs.run[0]
-
-    def of_model(metric: str) -> Iterator[Level]:
-        """A line across for the test and the train figure of the model, or for what a recording says of it."""
-        for split, line in (("test", "dashdot"), ("train", "dotted")):
-            known = [getattr(of, f"{split}_{metric}", None) for of in (run.summary, run.manifest.model)]
-            for value in [value for value in known if value is not None][:1]:
-                yield f"{split} {metric.replace('auc', 'AUC')} {value:.3f}", value, line, ""
-
-    kinds = {"leak_auc": ("layers", "leak AUC", [*of_model("auc"), COIN])}
-    if section.leaks.leak_auc.isna().all():
-        majority = max(run.manifest.data.train_class_ratios, default=math.nan)
-        most = (f"{majority:.3f}, always the most frequent class", majority, "solid", "")
-        kinds = {
-            "leak_ami": ("layers_ami", "adjusted mutual information", [("0", 0.0, "solid", "")]),
-            "leak_accuracy": ("layers_accuracy", "accuracy", [*of_model("accuracy"), most]),
-        }
-    for head, (slug, name, levels) in kinds.items():
-        drawn, said = _few(section, head)
-        points = section.leaks.assign(y=[_over_batches(leak, head) for leak in run.summary.leaks])
-        points = points[points.attack.isin(drawn)].dropna(subset=head).rename(columns={"attack": "label"})
-        if points.empty:
-            continue
-        levels += [(f"{look[0]} {value:.3f}", value, "solid", look[1]) for _, look, value in _references(section, head)]
-        parties = list(points[points.visible].party.unique())
-        if len(parties) > 3:
-            points = points.sort_values(head, kind="stable").drop_duplicates(["label", "layer"], keep="last")
-            parties = []
-        lines = dict(zip(parties, ("solid", "dashed", "dashdot"), strict=False))
-        points = points.assign(line=[lines.get(party, "solid") for party in points.party], part=points.label + points.party)
-        points = _by_layer(section, points)
-        hidden = " Hollow: no attacker sees the layer." * int(points.hollow.any())
-        kept = f" Lines: {', '.join(f'{line} party {party}' for party, line in lines.items())}." * (len(lines) > 1)
-        note = f"Last epoch; means with 95 % intervals over batches.{hidden}{kept} {said}".strip()
-        axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, name)
-        title = f"Label leakage per layer{f', {name}' * (head != 'leak_auc')}"
-        yield curves(points, section.styles, *axes, f"{section.slug}_{slug}", title, note, levels=levels)
-
-
-def known_labels(section: Section) -> Iterator[Figure]:
-    """What `completion` reads by the number of known labels: a colour per setting, a kind of line per message."""
-    table = known_labels_table(section)
-    if table is None:
-        return
-    points, left_out = _some(section, table.frame.drop(columns="train AUC"))
-    points = points.melt(["setting", "message"], var_name="x", value_name="y").dropna()
-    lines = dict(zip(sorted(points.message.unique(), reverse=True), _LINES, strict=False))
-    points = points.rename(columns={"setting": "label", "message": "more"})
-    points = points.assign(
-        x=points.x.str.removesuffix(" known"), line=points.more.map(lines), part=points.label + points.more
-    )
-    points["hollow"] = points.line != "solid"
-    axes = names(alt.X, "rows whose labels are known", points.x.unique()), numbers(alt.Y, "two-sided leak AUC of completion")
-    said = ", ".join(f"{line} {message}" for message, line in lines.items())
-    note = f"Leaks {section.where}. Lines: {said}. {_OVER_SEEDS}{left_out}"
-    slug, title = f"{section.slug}_along_known_labels", "Leak by the number of known labels"
-    yield curves(points, section.styles, *axes, slug, title, note, levels=[COIN])
 
 
 def measurements(section: Section) -> pd.DataFrame:
@@ -578,49 +539,28 @@ def measurements(section: Section) -> pd.DataFrame:
     return section.lines(of, [*COLUMNS, "cut"])
 
 
-def _over_batches(leak: Leak, head: str) -> Interval | None:
-    """What a leak counts as, with its interval over batches."""
-    found = [leak.two_sided, leak.net] if head == "leak_auc" else [leak.classes.get(head.removeprefix("leak_"))]
-    known = [(one.mean, one.low, one.high) for one in found if one is not None and one.mean is not None]
-    return Interval(*(math.nan if end is None else end for end in max(known, key=lambda ends: ends[0]))) if known else None
-
-
-def _few(section: Section, head: str) -> tuple[list[str], str]:
-    """At most MOST_LINES attacks of one run, and a sentence on those that are left out.
-
-    They are the verdict's worst, the strongest on each kind of message, and the strongest of the others.
-    """
-    strength = section.counted.dropna(subset=head).sort_values(head, ascending=False, kind="stable")
-    every, worst = list(strength.attack.unique()), section.runs.run[0].summary.verdict.worst
-    first = [attack for attack in every if worst and attack == attack_on(worst.attack, worst.message)]
-    drawn = list(dict.fromkeys([*first, *strength.drop_duplicates("message").attack, *every]))[:MOST_LINES]
-    said = "the worst of the verdict, the strongest on each kind of message, and the strongest of the others"
-    return drawn, f"Drawn are {len(drawn)} of {len(every)} attacks: {said}. metrics.csv has all." * (len(drawn) < len(every))
-
-
-def _references(section: Section, head: str) -> Iterator[tuple[str, tuple[str, str], float]]:
-    """(attack, its label and the name of its style, what it reads): the probe, and the strongest attack on own columns."""
-    leaks = section.leaks[section.leaks.is_reference & section.leaks.visible].dropna(subset=head).sort_values(head)
-    is_probe = leaks.name.map(base_name) == PROBE
-    for style, of, knows in (
-        (PROBE, leaks[is_probe], "half of the labels known"),
-        (OWN, leaks[~is_probe], "own features alone"),
-    ):
-        for attack, value in list(zip(of.attack, of[head], strict=True))[-1:]:
-            yield attack, (f"{attack}, {knows}", style), value
-
-
 def _largest(leaks: pd.DataFrame, by: Sequence[str], column: str, figure: str = "") -> pd.DataFrame:
     """y: mean and interval over runs of the largest value that each has in a group, beside the columns that make groups."""
     return largest(leaks, by, column, figure).rename("y").reset_index()
 
 
-def strongest(leaks: pd.DataFrame, figure: str) -> list[str]:
-    """The attacks on messages, the one with the largest mean leak in any setting first."""
-    leaks = leaks[~leaks.is_reference]
-    of_runs = leaks.groupby(["attack", "setting", leaks.index], sort=False)[figure].max()
-    means = of_runs.groupby(["attack", "setting"], sort=False).mean().groupby("attack", sort=False).max()
-    return list(means.sort_values(ascending=False, kind="stable").index)
+def _strongest(section: Section, leaks: pd.DataFrame, figure: str, most: int) -> tuple[list[str], str]:
+    """At most so many of the attacks on messages, and a sentence if there are others.
+
+    First the worst of the verdicts, then the strongest on each kind of message, then those with the largest mean leak in any
+    setting.
+    """
+    leaks, by = leaks[~leaks.is_reference], ["attack", "message", "setting"]
+    means = leaks.groupby([*by, leaks.index], sort=False)[figure].max().groupby(by, sort=False).mean()
+    order = means.groupby(by[:2], sort=False).max().dropna().sort_values(ascending=False, kind="stable").reset_index()
+    worst = [attack_on(one.attack, one.message) for run in section.runs.run if (one := run.summary.verdict.worst)]
+    first = [attack for attack in worst if attack in set(order.attack)]
+    every = list(dict.fromkeys([*first, *order.drop_duplicates("message").attack, *order.attack]))
+    said = (
+        f" Drawn are {most} of {len(every)} attacks: the worst of the verdict, the strongest on each kind of message, and "
+        "the strongest of the others. The tables have all."
+    )
+    return every[:most], said * (len(every) > most)
 
 
 def _some(section: Section, frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -636,25 +576,13 @@ def _coin(figure: str) -> list[Level]:
     return [COIN] if "auc" in figure or figure in ("leak_two_sided", "leak_oriented", "leak_raw") else []
 
 
-def _of_all(drawn: Sequence[str], every: Sequence[str]) -> str:
-    """How many attacks have no line or figure; nothing where all have one."""
-    return f" Drawn are {len(drawn)} of {len(every)} attacks, those with the largest leaks." * (len(drawn) < len(every))
-
-
 def _by_layer(section: Section, points: pd.DataFrame) -> pd.DataFrame:
-    """From input to output, `f5 (cut)` of a layer that crosses. What no attacker sees is hollow and dotted, and a line of
-    its own.
-    """
+    """From input to output, `f5 (cut)` of a layer that crosses. What no attacker sees is hollow, and a line of its own."""
     of_runs = [run.layers for run in section.runs.run]
     order, crossing = merged_order(of_runs), {name for of in of_runs for name in of.crossing}
     points = points.sort_values("layer", key=lambda layer: layer.map(order.index), kind="stable")
-    line, part = (points.get(name, default) for name, default in (("line", "solid"), ("part", points.label)))
-    return points.assign(
-        x=[f"{layer} (cut)" if layer in crossing and layer != "cut" else layer for layer in points.layer],
-        hollow=~points.visible,
-        line=np.where(points.visible, line, "dotted"),
-        part=part + np.where(points.visible, "", " "),
-    )
+    named = [f"{layer} (cut)" if layer in crossing and layer != "cut" else layer for layer in points.layer]
+    return points.assign(x=named, hollow=~points.visible, line=np.where(points.visible, "solid", "dotted"))
 
 
 def merged_order(runs: Iterable[Layers]) -> list[str]:

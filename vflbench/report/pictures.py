@@ -16,7 +16,7 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from vflbench.errors import UserError
-from vflbench.report.charts import INK, SOFT, Figure, Level, curves, finished, heat_map, names, numbers, text
+from vflbench.report.charts import Figure, Level, curves, finished, heat_map, names, numbers, text
 from vflbench.report.group import Section, over_seeds, slugged
 from vflbench.report.tables import text_of
 from vflbench.results.folder import RECONSTRUCTIONS, Unreadable, read_bytes, shown
@@ -42,7 +42,7 @@ _SAID = {"mse": "MSE {:.3f}", "identified": "identified {:.0%}"}
 MOST_FIGURES, MOST_SETTINGS = 8, 60
 _LOGARITHMIC, _LEAST = ("mse", "error_over_spread"), 1e-6
 _DRAWN = {"mean": "dotted", "class_mean": "dashdot", "random_row": "dashed", "chance": "dotted"}  # guesses with a line
-_ACROSS, _SIDE, _GAP, _LINE, _WIDE, _LETTERS = 10, 26, 3, 17, 340, 54  # pictures side by side; pixels; letters of a line
+_ACROSS, _SIDE, _GAP, _WIDE, _LETTERS = 10, 26, 3, 340, 54  # pictures side by side; pixels; letters of a line
 _MOST_PAIRS, _MOST_ROWS, _MOST_PICTURES = 12, 40, 20
 
 
@@ -131,7 +131,7 @@ def _of_one_data(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
     parts = [of for _, of in rebuilt.groupby(data, sort=False) if 2 <= of.setting.nunique() <= MOST_SETTINGS]
     for place, of in enumerate(parts, 1):
         end = f"_{place}" * (len(parts) > 1)
-        yield from (*_recovery(section, of, end), *_against(section, of, end))
+        yield from (*_recovery(section, of, end), *_by_bits(section, of, end))
 
 
 def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
@@ -148,38 +148,34 @@ def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Fig
         slug, title = f"{section.slug}_recovery_{figure}{end}", f"What is rebuilt: {RECOVERY[figure]}"
         note = "Means over seeds with 95 % t-intervals; upright lines: guesses without messages."
         levels, height = _guesses(rebuilt, figure, least), max(120, 28 * len(order))
-        yield curves(points, section.styles, *axes, slug, title, note, levels=levels, upright=True, height=height)
+        yield curves(points, section.styles, *axes, slug, title, note, levels=levels, height=height)
 
 
-def _against(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
-    """A quantity of the strongest attack against bits sent and against utility, a mark a setting; then its pictures."""
-    attack, utility = strongest(rebuilt), section.utility
+def _by_bits(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
+    """What the strongest attack rebuilt against the bits that were sent, a mark a setting; then its pictures."""
+    attack = strongest(rebuilt)
     of = rebuilt[rebuilt.attack == attack]
     answers, slug = of[of.guess == ""], f"{section.slug}_inversion_{slugged(attack)}"
-    figure = next((f for f in ("ssim", *FIGURES) if f in answers and answers[f].notna().any()), None)
-    score = section.titled(utility)
-    for kind, values, what, axis in (
-        ("bits", section.runs.run.map(bits_per_row), "bits sent", numbers(alt.X, _BITS, log=2)),
-        ("utility", section.values(utility), score, numbers(alt.X, f"{score} of the model")),
-    ):
-        known = answers.assign(value=answers.run.map(values))
-        if figure is not None and (known.value > 0).any():
-            x = over_seeds(known, ["setting"], "value", "bits" if kind == "bits" else utility)
-            points = pd.DataFrame({"x": x, "y": over_seeds(known, ["setting"], figure)}).rename_axis("label").reset_index()
-            note = f"Rebuilt by {attack}. Means over seeds with 95 % t-intervals; lines: guesses without messages."
-            axes, levels = (axis, numbers(alt.Y, figure.replace("_", " "))), _guesses(of, figure)
-            which, title = f"{slug}_{figure}_{kind}{end}", f"Rebuilt data against {what}"
-            yield curves(points.assign(line="none"), section.styles, *axes, which, title, note, levels=levels)
+    known = answers.assign(bits=answers.run.map(section.runs.run.map(bits_per_row)))
+    for figure in [name for name in ("ssim", *FIGURES) if name in answers and answers[name].notna().any()][:1]:
+        points = pd.DataFrame({"x": over_seeds(known, ["setting"], "bits"), "y": over_seeds(known, ["setting"], figure)})
+        points = points.rename_axis("label").reset_index().assign(line="none")
+        note = f"Rebuilt by {attack}. Means over seeds with 95 % t-intervals; lines: guesses without messages."
+        axes = numbers(alt.X, _BITS, log=2), numbers(alt.Y, figure.replace("_", " "))
+        which, title, levels = f"{slug}_{figure}_bits{end}", "Rebuilt data against bits sent", _guesses(of, figure)
+        if (known.bits > 0).any():
+            yield curves(points, section.styles, *axes, which, title, note, levels=levels)
     firsts = section.runs[section.runs.setting.isin(answers.setting)].drop_duplicates("setting")[:24]
     pairs = {place: pair for place, run in firsts.run.items() if (pair := _pictures_of(run, attack))}
     if pairs:
-        means, lines = answers.set_index("run"), [("true", row_of(next(iter(pairs.values()))[0]))]
+        means, lines = answers.set_index("run"), [("true", mosaic([next(iter(pairs.values()))[0][:_ACROSS]]))]
         for place, (_, answer) in pairs.items():
             facts = [said.format(v) for name, said in _SAID.items() if name in means and (v := means[name][place]) == v]
-            lines.append((": ".join([firsts.setting[place], *filter(None, [", ".join(facts)])]), row_of(answer)))
+            said = ": ".join([firsts.setting[place], *filter(None, [", ".join(facts)])])
+            lines.append((said, mosaic([answer[:_ACROSS]])))
         said = f"True pictures, and below them the same as {attack} rebuilt them from {'; '.join(firsts.setting[[*pairs]])}."
         title, note = f"Rebuilt pictures: {attack}", "Identified by chance: 5 %." * ("identified" in means)
-        yield picture_figure([("", lines)], f"{slug}_pictures{end}", title, note, said)
+        yield picture_figure(lines, f"{slug}_pictures{end}", title, note, said)
 
 
 def _guesses(rebuilt: pd.DataFrame, figure: str, least: float = -math.inf) -> list[Level]:
@@ -211,23 +207,19 @@ def rebuilt_figure(run: Run, slug: str, name: str) -> Figure | None:
     Pictures, (n, height, width) or (n, height, width, channels), are in lines of ten, the true ones above the rebuilt ones.
     A table (n, columns) is shown as two pictures side by side.
     """
-    pairs = dict(_pairs(run))
-    blocks: list[tuple[str, Lines]] = []
+    pairs, lines = dict(_pairs(run)), []
     for key, both in list(pairs.items())[:_MOST_PAIRS]:
         attack, party, layer = [*key.split("/"), "", ""][:3]
-        if both[0].ndim > 2:
-            starts = range(0, min(len(both[0]), _MOST_PICTURES), _ACROSS)
-            named = [(start, *one) for start in starts for one in zip(("true", "rebuilt"), both, strict=True)]
-            lines: Lines = [(name, row_of(of[start:_MOST_PICTURES])) for start, name, of in named]
-        else:
-            lines = [tables_of(*both)]
-        blocks.append((f"{attack}: party {party}, {layer}", lines))
-    if not blocks:
+        said, image = tables_of(*both) if both[0].ndim == 2 else ("the rebuilt ones are below the true ones", None)
+        starts = range(0, min(len(both[0]), _MOST_PICTURES), _ACROSS)
+        image = image or mosaic([of[start : start + _ACROSS] for start in starts for of in both])
+        lines.append((f"{attack}: party {party}, {layer}; {said}", image))
+    if not lines:
         return None
-    left_out = len(pairs) - len(blocks)
+    left_out = len(pairs) - len(lines)
     note = f"Of one run; at most 20 pictures or 40 rows of each.{f' {left_out} more are in its file.' * bool(left_out)}"
     said = f"True data beside what attacks rebuilt of it: {', '.join(pairs)}."
-    return picture_figure(blocks, slug, f"Rebuilt data: {name}", note, said)
+    return picture_figure(lines, slug, f"Rebuilt data: {name}", note, said)
 
 
 def _pictures_of(run: Run, attack: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -253,55 +245,34 @@ def _pairs(run: Run) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
             yield key, (truth, answer)
 
 
-Lines = Sequence[tuple[str, Image.Image]]
-"""Names of lines and their pictures, twice as large as they are shown."""
+def picture_figure(lines: Sequence[tuple[str, Image.Image]], slug: str, title: str, note: str, alt_text: str) -> Figure:
+    """Pictures below each other, each under its text; 340 pixels wide, as it should be on a telephone too.
 
-
-def picture_figure(blocks: Sequence[tuple[str, Lines]], slug: str, title: str, note: str, alt_text: str) -> Figure:
-    """Blocks of lines under titles, 340 pixels wide, so that it is as it should be on a telephone too.
-
-    Short names stand to the left of their pictures, longer ones above them.
+    The pictures are twice as large as they are shown.
     """
-    texts, images, y = [], [], 0.0
-    for head, lines in blocks:
-        left = 52 if all(len(name) <= 8 for name, _ in lines) else 0
-        titled = textwrap.wrap(text(head), _LETTERS)
-        texts.append({"y": y, "text": "\n".join(titled), "soft": False})
-        y += _LINE * len(titled)
-        for name, image in lines:
-            words, wide, tall = textwrap.wrap(text(name), _LETTERS), image.width / 2, image.height / 2
-            texts.append({"y": y + (tall - _LINE) / 2 * (left > 0), "text": "\n".join(words), "soft": True})
-            y += _LINE * len(words) * (left == 0)
-            images.append({"x": left, "y": y, "wide": wide, "tall": tall, "url": data_url(image)})
-            y += tall + _GAP
-        y += 10
-    x_axis = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, _WIDE], nice=False, zero=False))
-    y_axis = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[y, 0], nice=False, zero=False))
-    size: dict[str, Any] = {"width": alt.expr("datum.wide"), "height": alt.expr("datum.tall"), "aspect": False}
-    drawn = alt.Chart(alt.NamedData("pictures")).mark_image(align="left", baseline="top", **size)
-    colour = {"condition": {"test": "datum.soft", "value": SOFT}, "value": INK}
-    written = alt.Chart(alt.NamedData("texts")).mark_text(
-        align="left", baseline="top", lineBreak="\n", lineHeight=_LINE, fontWeight=alt.expr("datum.soft ? 400 : 600")
-    )
-    layers = (
-        drawn.encode(x=x_axis, y=y_axis, url="url:N"),
-        written.encode(x=alt.XDatum(0), y=y_axis, text="text:N", color=colour),
-    )
-    chart = alt.layer(*layers, width=_WIDE, height=max(round(y), 1))
-    data = {"pictures": pd.DataFrame(images), "texts": pd.DataFrame(texts)}
-    return finished(chart, data, slug, title, note, alt_text)
+    charts = []
+    for place, (said, image) in enumerate(lines):
+        head = alt.Title(textwrap.wrap(text(said), _LETTERS), fontSize=12, offset=4)
+        size: dict[str, Any] = {"width": image.width / 2, "height": image.height / 2}
+        base = alt.Chart(alt.NamedData("pictures"), title=head, width=_WIDE, height=image.height / 2)
+        base = base.transform_filter(f"datum.place == {place}").encode(x=alt.value(0), y=alt.value(0), url="url:N")
+        charts.append(base.mark_image(align="left", baseline="top", aspect=False, **size))
+    pictures = pd.DataFrame({"place": range(len(lines)), "url": [data_url(image) for _, image in lines]})
+    return finished(alt.vconcat(*charts, spacing=10), {"pictures": pictures}, slug, title, note, alt_text)
 
 
-def row_of(pictures: np.ndarray) -> Image.Image:
-    """Up to ten pictures side by side, of white at 1 and black at 0; nan is grey.
+def mosaic(lines: Sequence[np.ndarray]) -> Image.Image:
+    """Lines of pictures, of white at 1 and black at 0; nan is grey.
 
-    pictures: (n, height, width) or (n, height, width, channels).
+    lines: (n, height, width) or (n, height, width, channels) each, of one height and width.
     """
-    tall = round(2 * _SIDE * pictures.shape[1] / pictures.shape[2])
-    row = Image.new("RGBA", (2 * ((_SIDE + _GAP) * len(pictures[:_ACROSS]) - _GAP), tall))
-    for place, picture in enumerate(pictures[:_ACROSS]):
-        row.paste(image_of(picture, 2 * _SIDE, tall), (2 * place * (_SIDE + _GAP), 0))
-    return row
+    tall = round(_SIDE * lines[0].shape[1] / lines[0].shape[2])
+    made = Image.new("RGBA", (2 * ((_SIDE + _GAP) * max(map(len, lines)) - _GAP), 2 * ((tall + _GAP) * len(lines) - _GAP)))
+    for row, pictures in enumerate(lines):
+        for column, picture in enumerate(pictures):
+            at = 2 * column * (_SIDE + _GAP), 2 * row * (tall + _GAP)
+            made.paste(image_of(picture, 2 * _SIDE, 2 * tall), at)
+    return made
 
 
 def tables_of(truth: np.ndarray, answer: np.ndarray) -> tuple[str, Image.Image]:
