@@ -169,7 +169,7 @@ CAPS = {
     "vflbench/defenses": 1_760,
     "vflbench/engines": 617,
     "vflbench/hosts": 1_461,
-    "vflbench/messages": 2_065,
+    "vflbench/messages": 2_033,
     "vflbench/metrics": 1_407,
     "vflbench/models": 1_157,
     "vflbench/numerics": 911,

@@ -7,6 +7,7 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.codec import Grid
+from vflbench.messages.fact import copied
 from vflbench.options import restore_state, state_of
 
 
@@ -121,7 +122,7 @@ def test_a_range_for_each_row(rng):
     assert encoded.nbytes == 30 * 12 * 3 // 8 + 30 * 8
     places = torch.tensor([3, 20])
     assert torch.equal(encoded.rows(places).values, encoded.values[places])
-    assert torch.equal(encoded.copy().values, encoded.values)
+    assert torch.equal(copied(encoded).values, encoded.values)
 
 
 def test_gradients_are_quantized_by_the_same_rule_as_embeddings(rng):

@@ -74,9 +74,6 @@ class RowGrid:
     def rows(self, index: Tensor) -> RowGrid:
         return RowGrid(self.low[index], self.step[index], self.levels)
 
-    def copy(self) -> RowGrid:
-        return RowGrid(self.low.clone(), self.step.clone(), self.levels)
-
 
 def _rounded(places: Tensor, u: Tensor | None, levels: int) -> Tensor:
     """int64; to the nearest of 0 .. levels - 1, or by chance with mean `places`."""
@@ -103,9 +100,6 @@ class Codebook:
         """(n, m, s)"""
         size = self.words.shape[1]
         return torch.nn.functional.pad(h, (0, -h.shape[1] % size)).view(len(h), -1, size)
-
-    def copy(self) -> Codebook:
-        return Codebook(self.words.clone())
 
     def numbers(self, codes: Tensor, width: int) -> Tensor:
         return self.words[codes].flatten(start_dim=1)[:, :width]
@@ -134,7 +128,7 @@ class Encoded:
         """(nbytes,) uint8: what is announced, the places, and the numbers or codes."""
         parts = [] if self.announced is None else [_as_bytes(self.announced)]
         if self.places is not None:
-            parts.append(self._packed_places())
+            parts.append(self._packed_places(self.places))
         parts.append(_as_bytes(self.numbers) if self.code is None else pack(self.numbers, self.code.bits))
         return torch.cat(parts)
 
@@ -148,8 +142,8 @@ class Encoded:
         start = 0 if self.announced is None else 4 * len(self.announced)
         places = None
         if self.places is not None:
-            end = start + packed_bytes(*self._place_layout)
-            places, start = self._unpacked_places(self.payload[start:end]), end
+            end = start + packed_bytes(*self._place_layout(self.places))
+            places, start = self._unpacked_places(self.payload[start:end], self.places), end
         rest, shape = self.payload[start:], self.numbers.shape
         read = rest.clone().view(torch.float32) if self.code is None else unpack(rest, self.numbers.numel(), self.code.bits)
         return replace(self, numbers=read.view(shape), places=places)
@@ -169,12 +163,6 @@ class Encoded:
     def is_biased(self) -> bool:
         """Whether the mean of the noise is still in `values`."""
         return isinstance(self.code, Grid) and bool(self.code.noise_mean) and not self.code.corrected
-
-    def copy(self) -> Encoded:
-        """The same in tensors of its own."""
-        code = self.code if isinstance(self.code, Grid | None) else self.code.copy()
-        places, announced = (None if part is None else part.clone() for part in (self.places, self.announced))
-        return replace(self, numbers=self.numbers.clone(), code=code, places=places, announced=announced)
 
     def rows(self, index: Tensor) -> Encoded:
         """The encoding of these rows alone."""
@@ -200,28 +188,21 @@ class Encoded:
             numbers = self.code.numbers(self.code.codes(numbers), corrected=False)
         return numbers if places is None else torch.zeros_like(h).scatter(1, places, numbers)
 
-    @property
-    def _sent_places(self) -> Tensor:
-        if self.places is None:
-            raise ValueError("all coordinates are sent, so there are no places")
-        return self.places
-
-    @property
-    def _place_layout(self) -> tuple[int, int]:
+    def _place_layout(self, places: Tensor) -> tuple[int, int]:
         """Numbers and bits each that encode the places: an index each, or a bit a coordinate, whichever is shorter."""
-        rows, kept = self._sent_places.shape
+        rows, kept = places.shape
         by_index = bits_for(self.width - 1)
         return (rows * self.width, 1) if self.width < kept * by_index else (rows * kept, by_index)
 
-    def _packed_places(self) -> Tensor:
-        (count, bits), places = self._place_layout, self._sent_places
+    def _packed_places(self, places: Tensor) -> Tensor:
+        count, bits = self._place_layout(places)
         if count == places.numel():
             return pack(places, bits)
         mask = torch.zeros(len(places), self.width, dtype=torch.int64, device=places.device)
         return pack(mask.scatter_(1, places, 1), 1)
 
-    def _unpacked_places(self, payload: Tensor) -> Tensor:
-        (count, bits), places = self._place_layout, self._sent_places
+    def _unpacked_places(self, payload: Tensor, places: Tensor) -> Tensor:
+        count, bits = self._place_layout(places)
         numbers = unpack(payload, count, bits)
         if count == places.numel():
             return numbers.view(places.shape)

@@ -2,13 +2,12 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from vflbench.messages.codec import Encoded
 from vflbench.messages.message import Kind
 
 Layers = Mapping[str, "Tensor"]
@@ -32,7 +31,7 @@ class Fact:
 
     def copy(self) -> Self:
         """The same fact in tensors of its own, which an attack may change."""
-        return replace(self, **{part.name: copied(getattr(self, part.name)) for part in fields(self)})
+        return copied(self)
 
     def named(self, ids_of: Callable[[Tensor], Tensor]) -> Self:
         """The same fact for an attack, which knows rows by names. ids_of: names (m,) -> row ids (m,)."""
@@ -49,16 +48,18 @@ def rows_of(layers: Layers, index: Tensor) -> dict[str, Tensor]:
 
 
 def copied(value: Any) -> Any:
-    """Tensors cloned, and those in mappings, lists, facts and encodings; networks deeply; anything else as it is."""
+    """Tensors cloned, and those in mappings, lists and data classes; networks deeply; anything else as it is."""
     if isinstance(value, torch.Tensor):
         return value.clone()
-    if isinstance(value, Encoded | Fact):
-        return value.copy()
+    if isinstance(value, Network):
+        return copy.deepcopy(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{part.name: copied(getattr(value, part.name)) for part in fields(value)})
     if isinstance(value, Mapping):
         return {key: copied(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return type(value)([copied(part) for part in value])
-    return copy.deepcopy(value) if isinstance(value, Network) else value
+    return value
 
 
 Facts = Mapping[type[Fact], Fact]

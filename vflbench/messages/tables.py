@@ -179,16 +179,17 @@ def _refuse_repeated(ids: np.ndarray) -> None:
 
 SCORES = "scores.parquet"
 _ROWS = 2**16  # written and read at a time
-_NAME, _LIST = pa.dictionary(pa.int32(), pa.string()), pa.list_(pa.float64())
-_SCHEMA = pa.schema(
-    [
-        *(("part", pa.int64()), ("epoch", pa.int32())),
-        *((name, _NAME) for name in ("attack", "message", "party", "layer")),
-        *(("visible", pa.bool_()), ("exact", pa.int8()), ("id", pa.int64()), ("known", pa.bool_())),
-        *((name, _LIST) for name in ("scores", "candidates", "difference")),
-    ]
-)
-_ALIKE = ("epoch", "attack", "message", "party", "layer", "visible", "exact")  # in all rows of a part
+_ALIKE = {
+    "part": pa.int64(),
+    "epoch": pa.int32(),
+    **dict.fromkeys(("attack", "message", "party", "layer"), pa.string()),
+    "visible": pa.bool_(),
+    "exact": pa.int8(),
+}
+"""Columns with one value in all rows of a part."""
+_LISTS = ("scores", "candidates", "difference")
+_OF_ROWS = {"id": pa.int64(), "known": pa.bool_(), **dict.fromkeys(_LISTS, pa.list_(pa.float64()))}
+_SCHEMA = pa.schema(_ALIKE | _OF_ROWS)
 MOST_COLUMNS = 4096  # of scores and candidates
 
 
@@ -233,24 +234,22 @@ class ScoreWriter:
         n = len(rows.ids)
         if not n:
             return
-        arrays = [
-            pa.array(np.full(n, self._parts, np.int64)),
-            pa.array(np.full(n, rows.epoch, np.int32)),
-            *(pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), [text]) for text in rows.key[:4]),
-            pa.array(np.full(n, rows.key[4], np.bool_)),
-            pa.array(np.full(n, _exact(rows.scores) + 2 * _exact(rows.candidates), np.int8)),
+        exact = _exact(rows.scores) + 2 * _exact(rows.candidates)
+        alike = zip(_ALIKE.values(), (self._parts, rows.epoch, *rows.key, exact), strict=True)
+        values = (np.empty((n, 0)) if v is None else v for v in (rows.scores, rows.candidates, rows.difference))
+        columns = [
+            *(pa.repeat(pa.scalar(value, kind), n) for kind, value in alike),
             pa.array(rows.ids),
             pa.array(rows.known),
-            *(_lists(np.empty((n, 0)) if v is None else v) for v in (rows.scores, rows.candidates, rows.difference)),
         ]
-        self._waiting.append(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+        self._waiting.append(pa.RecordBatch.from_arrays([*columns, *map(_lists, values)], schema=_SCHEMA))
         self._parts, self._rows = self._parts + 1, self._rows + n
         if self._rows >= _ROWS:
             self._flush()
 
     def _flush(self) -> None:
         if self._waiting:
-            self._file.write_table(pa.Table.from_batches(self._waiting).unify_dictionaries())
+            self._file.write_table(pa.Table.from_batches(self._waiting))
         self._waiting, self._rows = [], 0
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -295,7 +294,7 @@ def _part(rows: pa.Table) -> ScoredRows:
     ids, exact = _array(rows.column("id")), one["exact"]
     if len(np.unique(ids)) < len(ids):
         raise ValueError("a row is scored twice in one part")
-    scores, candidates, difference = (_matrix(rows, name) for name in ("scores", "candidates", "difference"))
+    scores, candidates, difference = (_matrix(rows, name) for name in _LISTS)
     column = scores[:, 0] if scores.shape[1] == 1 else scores
     column = column if exact & 1 else column.astype(np.float32)
     candidates = candidates if exact & 2 else candidates.astype(np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -60,29 +60,18 @@ class Threat:
     active: whether it deviates from the protocol; an honest-but-curious attacker, who doesn't, is passive.
     """
 
-    seat: Seat
-    knows: frozenset[type[Fact]]
+    seat: Seat = Seat.NON_LABEL
+    knows: Set[type[Fact]] = frozenset()
     known_rows: int = 0
     hints: int = 0
     active: bool = False
 
-    def __init__(
-        self,
-        seat: Seat = Seat.NON_LABEL,
-        knows: Iterable[type[Fact]] = (),
-        known_rows: int = 0,
-        hints: int = 0,
-        active: bool = False,
-    ):
-        facts = {*knows} | ({BatchHints} if hints else set())
-        if known_rows and KnownColumn not in facts:
-            facts.add(Known)
-        for name, value in {"seat": seat, "knows": frozenset(facts), "known_rows": known_rows, "hints": hints}.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "active", active)
-        counts = {Known: known_rows, KnownColumn: known_rows, BatchHints: hints}
+    def __post_init__(self) -> None:
+        hints, labels = bool(self.hints), bool(self.known_rows) and KnownColumn not in self.knows
+        object.__setattr__(self, "knows", frozenset({*self.knows, *[BatchHints] * hints, *[Known] * labels}))
+        counts = {Known: self.known_rows, KnownColumn: self.known_rows, BatchHints: self.hints}
         for kind, count in counts.items():
-            if kind in facts and count < 1:
+            if kind in self.knows and count < 1:
                 raise ValueError(f"a threat with {kind.__name__} must say how many: known_rows or hints")
 
     @property

@@ -1,13 +1,14 @@
 """The only door between parties, which carries messages and counts them, and the way to a party in another process."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import torch
+from pydantic import TypeAdapter
 
 from vflbench.errors import UserError
 from vflbench.messages.message import Kind, Message
@@ -47,25 +48,16 @@ class Wire:
 
     def state(self) -> list[list[Any]]:
         """Traffic since it was last taken, as plain values."""
-        return traffic_state(self.traffic)
+        return [[sender, receiver, str(kind), t.messages, t.bytes] for (sender, receiver, kind), t in self.traffic.items()]
 
     def restore(self, state: list[list[Any]]) -> None:
+        """Raises ValueError for what is no such state."""
+        rows = _ROWS.validate_python(state)
         self.traffic.clear()
-        self.traffic.update(traffic_from(state))
+        self.traffic.update({(sender, receiver, kind): Traffic(*counts) for sender, receiver, kind, *counts in rows})
 
 
-def traffic_state(traffic: Mapping[Route, Traffic]) -> list[list[Any]]:
-    """Rows of sender, receiver, kind, messages, bytes."""
-    return [[sender, receiver, str(kind), t.messages, t.bytes] for (sender, receiver, kind), t in traffic.items()]
-
-
-def traffic_from(state: list[list[Any]]) -> dict[Route, Traffic]:
-    """The inverse of `traffic_state`. Raises ValueError for counts that are none."""
-    if any(type(part) is not str for row in state for part in row[:3]) or any(
-        type(n) is not int for row in state for n in row[3:]
-    ):
-        raise ValueError("its traffic is no names and whole numbers")
-    return {(sender, receiver, Kind(kind)): Traffic(*counts) for sender, receiver, kind, *counts in state}
+_ROWS = TypeAdapter(list[tuple[str, str, Kind, int, int]])
 
 
 P = TypeVar("P")

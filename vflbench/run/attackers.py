@@ -324,7 +324,7 @@ class Attacker:
     @property
     def reads(self) -> frozenset[type[Fact]]:
         """What the attack declares, and own columns where they stand in for messages."""
-        return self.attack.threat.knows | self.threat.knows
+        return frozenset(self.attack.threat.knows | self.threat.knows)
 
     def rows_of(self, facts: Facts, rows: Tensor) -> dict[type[Fact], Fact]:
         """Those facts of these rows that it reads."""
