@@ -1,10 +1,13 @@
 """Rounds that an auditor attacks, without a run around them."""
 
+from functools import partial
+
 import torch
 from builders import session
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.generators import Generators
+from vflbench.numerics.mixing import mix, unmix
 from vflbench.run.attackers import draw_canaries
 from vflbench.run.auditor import Auditor
 from vflbench.run.settings import Audit
@@ -41,7 +44,8 @@ class Audited:
             cut_layers=self.session.cut_layers(),
             cheating=cheating,
         )
-        self.names = self.auditor.names
+        self.names = partial(mix, key=self.auditor.name_key)  # of ids
+        self.ids = partial(unmix, key=self.auditor.name_key)  # of names
         self.batches = self.train.ids[: steps * size].split(size)
         self.findings = [self.epoch(number) for number in range(epochs)]
         self.leaks = self.findings[-1].leaks if epochs else []
@@ -51,7 +55,7 @@ class Audited:
         for step, ids in enumerate(self.batches):
             watch = self.auditor.wants(step)
             self.auditor.see(self.session.round(ids, epoch=number, step=step, watch=watch))
-        facts = self.session.facts(self.auditor.rows_at_the_end, self.auditor.wants_at_the_end)
+        facts = self.session.facts(torch.cat(self.auditor.parts_at_the_end[:2]), self.auditor.wants_at_the_end)
         return self.auditor.end_epoch(facts)
 
     def attack(self, name):
@@ -60,4 +64,4 @@ class Audited:
 
     def labels(self, names):
         """(n,) classes of the rows with these names, which no attacker can look up."""
-        return self.rows.labels(self.names.ids(names))
+        return self.rows.labels(self.ids(names))

@@ -148,7 +148,7 @@ def test_followed_rows_are_the_same_all_along_and_asked_about_once_met(data):
 def test_an_attack_that_follows_rows_sees_every_round_and_others_see_the_audited_ones(data):
     audited = Audited(data, {"echo": Echo(1), "few": Follower(60)}, audited=2)
     assert len(audited.attack("echo").asked) == 2
-    names = audited.names.of(torch.cat([*audited.batches]))
+    names = audited.names(torch.cat([*audited.batches]))
     assert set(audited.attack("few").met) <= set(names.tolist())
     assert len(audited.attack("few").met) > 20
     assert audited.auditor.wants(1) == {Gradients}  # a round that is not audited: for the follower alone
@@ -166,7 +166,10 @@ def test_the_state_holds_which_rows_were_met_and_what_attacks_keep(data):
         audited.auditor.see(audited.session.round(ids, epoch=1, step=step, watch=audited.auditor.wants(step)))
     other.auditor.restore(audited.auditor.state())
     other.auditor.begin_epoch(1, 4)
-    ends = [one.auditor.end_epoch(one.session.facts(one.auditor.rows_at_the_end, frozenset())) for one in (audited, other)]
+    ends = [
+        one.auditor.end_epoch(one.session.facts(torch.cat(one.auditor.parts_at_the_end[:2]), frozenset()))
+        for one in (audited, other)
+    ]
     assert str(ends[0]) == str(ends[1])
     assert other.attack("few").met == audited.attack("few").met
     assert other.attack("few").groups == audited.attack("few").groups
@@ -208,7 +211,7 @@ def test_the_rows_of_the_end_of_an_epoch_are_training_rows_in_no_order(data):
     audited = Audited(data, {"clerk": Clerk()}, epochs=2)
     first, second = Clerk.seen
     assert torch.equal(first, second)
-    ids = audited.names.ids(first)
+    ids = audited.ids(first)
     assert torch.equal(ids.sort().values, audited.train.ids)  # fewer than 4096: all of them
     assert not torch.equal(ids, audited.train.ids)
 

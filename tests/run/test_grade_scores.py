@@ -48,7 +48,7 @@ def test_names_that_were_not_asked_about_are_refused(data):
     wrong = {
         "another row": lambda ids, scores: (torch.cat([ids[:-1], ids[-1:] + 1]), scores),
         "twice": lambda ids, scores: (ids.repeat(2), scores.repeat(2)),
-        "ids of rows": lambda ids, scores: (names.names.ids(ids), scores),
+        "ids of rows": lambda ids, scores: (names.ids(ids), scores),
         "numbers": lambda ids, scores: (ids.double(), scores),
         "no list": lambda ids, scores: (ids[:, None], scores),
     }

@@ -23,7 +23,6 @@ from vflbench.messages.threat import Seat, Threat, Unavailable, Undeclared, View
 from vflbench.metrics.canary import Guesses
 from vflbench.metrics.leak import Key
 from vflbench.numerics.column_vectors import column_vectors
-from vflbench.numerics.mixing import mix, unmix
 from vflbench.protocols.adversary import Adversary, LabelAdversary
 from vflbench.results.schema import OWN_COLUMNS
 
@@ -55,24 +54,6 @@ Population: TypeAlias = "EncodedRows | RecordedRows"
 """The training rows: of a data set, or of a recording."""
 Lookup: TypeAlias = "AlignedRows | RecordedRows"
 """What is known of rows, by their ids: of a data set, or of a recording."""
-
-
-class RowNames:
-    """Names by which attackers tell rows apart. A name says nothing else about a row.
-
-    Places in a file that is sorted by label would be the labels, so attackers see a keyed permutation of the row ids.
-    """
-
-    def __init__(self, rng: torch.Generator):
-        self.key = int(torch.randint(2**62, (), generator=rng))
-
-    def of(self, ids: Tensor) -> Tensor:
-        """(n,) names of these rows."""
-        return mix(ids, self.key)
-
-    def ids(self, names: Tensor) -> Tensor:
-        """(n,) ids of the rows with these names."""
-        return unmix(names, self.key)
 
 
 class Rows:

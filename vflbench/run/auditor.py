@@ -16,6 +16,7 @@ from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
 from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Gradients, Known, KnownColumn
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Seat
+from vflbench.numerics.mixing import mix, unmix
 from vflbench.options import restore_state, state_of
 from vflbench.results.schema import OWN_COLUMNS
 from vflbench.run.attackers import (
@@ -25,7 +26,6 @@ from vflbench.run.attackers import (
     Hints,
     Lookup,
     Population,
-    RowNames,
     Rows,
     attackers_at,
     attribute_target,
@@ -54,6 +54,9 @@ class Auditor:
 
     Rounds come from a session or from a recording; the auditor can't tell. For each: `wants(step)` names the facts to
     collect, and `see(round)` attacks it. `end_epoch` returns what the epoch came to.
+
+    Attackers tell rows apart by names, a keyed permutation of the ids: places in a file that is sorted by label would be the
+    labels.
 
     At the end of an epoch, attacks that follow rows through the run are asked about these, and the others about rows of the
     audited batches and a sample beside them: from each audited batch come its first rows, as many as leave room for the
@@ -87,8 +90,8 @@ class Auditor:
     tables: Callable[[], Tables] = Tables
 
     def __post_init__(self, generators: Generators) -> None:
-        train, self.names = self.train, RowNames(generators["row names"])
-        on_device = partial(generators.on, train.device)
+        train, on_device = self.train, partial(generators.on, self.train.device)
+        self.name_key = int(torch.randint(2**62, (), generator=generators["row names"]))
         self.attackers = list(attackers_at(self.attacks, self.seats, self.cheating, on_device))
         references = list(column_references(self.attackers, on_device)) if self.references else []
         self.attackers += references
@@ -197,7 +200,7 @@ class Auditor:
     def _query(self, ids: Tensor, epoch: int, step: int | None = None) -> QueryRows:
         canary = self.canaries.find(ids)[0]
         labels = self.rows.labels(ids) if len(ids) else ids
-        return QueryRows(ids, self.names.of(ids), labels, torch.zeros_like(canary), canary, epoch, step)
+        return QueryRows(ids, mix(ids, self.name_key), labels, torch.zeros_like(canary), canary, epoch, step)
 
     def _draw_hints(self, query: QueryRows, attackers: Sequence[Attacker]) -> Hints:
         """As many known positives as any of these attackers needs and as there are, and a known row of each class if any
@@ -236,15 +239,15 @@ class Auditor:
         """The facts that the attacker declares. facts: of a round, or of the end of an epoch, of its party."""
         knows = attacker.attack.threat.knows
         held = columns_for_messages(attacker, facts, self.rows.features) if attacker.on_columns else facts
-        known = {kind: fact.named(self.names.ids) for kind, fact in held.items() if kind in knows}
+        known = {kind: fact.named(partial(unmix, key=self.name_key)) for kind, fact in held.items() if kind in knows}
         known |= {kind: fact for kind, fact in self._supplied.items() if kind in knows}
         ids, labels = (values[: attacker.threat.known_rows] for values in (self.known.ids, self.known.labels))
         target = self._grader.targets.get(attacker.name)
         if KnownColumn in knows and target is not None:
             values = target.values(self.rows.features(target.party, ids))
-            known[KnownColumn] = KnownColumn(target.party, target.name, self.names.of(ids), values, target.count)
+            known[KnownColumn] = KnownColumn(target.party, target.name, mix(ids, self.name_key), values, target.count)
         elif Known in knows and attacker.threat.known_rows:
-            known[Known] = Known(self.names.of(ids), labels)
+            known[Known] = Known(mix(ids, self.name_key), labels)
         return known
 
     @property
@@ -255,17 +258,12 @@ class Auditor:
         asked = list(dict.fromkeys([*self._met_rows.tolist(), *self._sample.tolist()]))[:ASKED_ROWS]
         return [self._followed.ids, torch.tensor(asked, dtype=torch.int64, device=self._sample.device), self.known.ids]
 
-    @property
-    def rows_at_the_end(self) -> Tensor:
-        """(n,) ids of the rows about which attacks are asked at the end of an epoch."""
-        return torch.cat(self.parts_at_the_end[:2])
-
     def end_epoch(self, facts: Mapping[str, Facts]) -> Findings:
         """Ask the attacks that answer at the end of an epoch, and return what the epoch came to.
 
-        facts: what each party knows between rounds about `rows_at_the_end`.
+        facts: what each party knows between rounds about the first two of `parts_at_the_end`.
         """
-        tables, ids, others = self._grader.tables, self.rows_at_the_end, len(self._followed)
+        tables, ids, others = self._grader.tables, torch.cat(self.parts_at_the_end[:2]), len(self._followed)
         answered = {one.name for one in self.attackers if tables.leaks.has(one.name)}  # about batches
         for attacker in self.attackers if self.audited else ():
             if attacker.attack.overrides("epoch") and not attacker.on_columns:

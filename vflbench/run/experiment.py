@@ -160,7 +160,8 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
     if not interruption.asked:
         with meter.audit("attacking at its end"):
             wanted = auditor.wants_at_the_end | (rounds.wants_at_the_end if rounds is not None else frozenset())
-            facts = remembered(session.facts(auditor.rows_at_the_end, wanted), auditor.parts_at_the_end)
+            parts = auditor.parts_at_the_end
+            facts = remembered(session.facts(torch.cat(parts[:2]), wanted), parts)
             if rounds is not None:
                 rounds.end_epoch(number, facts)
             findings = auditor.end_epoch(facts)

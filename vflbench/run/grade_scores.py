@@ -205,9 +205,7 @@ class Tables:
     def measure(self, round_: Round, labels: Tensor, canary: Tensor, visible: Sequence[str], hidden: Sequence[str]) -> None:
         """How far the embeddings of every layer of these parties depend on the labels, canaries aside."""
         for party in (*visible, *hidden):
-            embeddings = round_.facts.get(party, {}).get(Embeddings)
-            layers = embeddings.layers if isinstance(embeddings, Embeddings) else {}
-            for layer, h in layers.items():
+            for layer, h in getattr(round_.facts.get(party, {}).get(Embeddings), "layers", {}).items():
                 self.dependence.add((party, layer, party in visible), h[~canary], labels[~canary])
 
     def state(self) -> dict[str, Any]:
@@ -356,13 +354,9 @@ def _messages(facts: Mapping[str, Facts], party: str, layers: Sequence[str]) -> 
     """Kind and layer -> (n, d), of the layers that cross, in both directions; embeddings as they arrived, where the label
     party's facts are there.
     """
-    embeddings, gradients = (facts.get(party, {}).get(kind) for kind in (Embeddings, Gradients))
-    arrived = facts.get(LABEL_PARTY, {}).get(Embeddings)
-    sent: Mapping[str, Tensor] = embeddings.layers if isinstance(embeddings, Embeddings) else {}
-    if isinstance(arrived, Embeddings):
-        sent = {**sent, **arrived.received.get(party, {})}
-    received = gradients.layers if isinstance(gradients, Gradients) else {}
-    both = ((Kind.EMBEDDING, sent), (Kind.GRADIENT, received))
+    sent, received = (getattr(facts.get(party, {}).get(kind), "layers", {}) for kind in (Embeddings, Gradients))
+    arrived = getattr(facts.get(LABEL_PARTY, {}).get(Embeddings), "received", {}).get(party, {})
+    both = ((Kind.EMBEDDING, {**sent, **arrived}), (Kind.GRADIENT, received))
     return {(kind, layer): values[layer] for kind, values in both for layer in layers if layer in values}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense, changes
 from vflbench.defenses.chain import Figures, claims_of
 from vflbench.metrics.canary import canaries_needed, power
-from vflbench.metrics.embedding_privacy import EmbeddingRelease, Sent
+from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.leak import NO_MESSAGE, Leak, above, at_levels, worst
 from vflbench.metrics.privacy import THE_LEAK, Exposure, Ledger, Release, holds
 from vflbench.results import schema
@@ -288,23 +288,18 @@ def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> li
     deltas, from the distribution of the noise rather than from a theorem; None where no eps is enough, or where there is no
     such figure (`exact` is False).
     """
-    return [
-        {"party": party, "layer": layer, "defense": name, "width": sent.width, **_of_all(release, epochs)}
-        for (party, layer), sent in claims.items()
-        for name, release in sent.releases
-    ]
-
-
-def _of_all(release: EmbeddingRelease, epochs: int) -> dict[str, Any]:
-    messages = release.messages(epochs, (MESSAGES_PER_EPOCH - 1) * epochs)
-    total = release.delta_after(messages)
-    after = {"epsilon_all": release.after(messages, total), "epsilon_exact": math.inf, "epsilon_exact_all": math.inf}
-    if release.exact_after is not None:
-        after["epsilon_exact"] = release.exact_after(1, release.delta)
-        after["epsilon_exact_all"] = release.exact_after(messages, total)
-    known = {name: getattr(release, name) for name in ("mechanism", "epsilon", "delta", "reason", "assumes")}
-    known |= after | {"messages": messages, "delta_all": total, "exact": release.exact_after is not None}
-    return {name: None if value == math.inf else value for name, value in known.items()}
+    accounts = []
+    for (party, layer), sent in claims.items():
+        for name, release in sent.releases:
+            known = {"party": party, "layer": layer, "defense": name, "width": sent.width}
+            known |= {key: getattr(release, key) for key in ("mechanism", "epsilon", "delta", "reason", "assumes")}
+            messages = release.messages(epochs, (MESSAGES_PER_EPOCH - 1) * epochs)
+            total, exact = release.delta_after(messages), release.exact_after or (lambda *_: math.inf)
+            known |= {"epsilon_all": release.after(messages, total), "epsilon_exact": exact(1, release.delta)}
+            known |= {"epsilon_exact_all": exact(messages, total), "messages": messages, "delta_all": total}
+            known["exact"] = release.exact_after is not None
+            accounts.append({key: None if value == math.inf else value for key, value in known.items()})
+    return accounts
 
 
 def refusals(claims: Mapping[tuple[str, str], Sent]) -> list[str]:

@@ -17,17 +17,7 @@ from vflbench.messages.fact import Facts, Round
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
 from vflbench.messages.recording_format import LabelDpClaim
 from vflbench.messages.threat import Level, View
-from vflbench.metrics.observational import (
-    Cut,
-    best_cut,
-    better,
-    epsilon_low,
-    explained_log_odds,
-    odds_factor_needed,
-    proxy_scores,
-    strata,
-    table,
-)
+from vflbench.metrics import observational
 from vflbench.numerics.auc import auc
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.results.schema import Observed
@@ -53,8 +43,8 @@ def observed_privacy(
     claimed: float,
     *,
     seed: int = 0,
-    proxy: Model = proxy_scores,
-    guess_model: Model = proxy_scores,
+    proxy: Model = observational.proxy_scores,
+    guess_model: Model = observational.proxy_scores,
 ) -> Observed:
     """Hold a promise of eps-label-DP against scores that attacks gave to rows.
 
@@ -85,7 +75,8 @@ def observed_privacy(
     best = max(filter(None, halves), key=lambda half: half.log_odds_low - half.explained, default=_Half())
     seen = math.exp(best.explained)
     factor = max(1.0, seen)
-    eps, needed = epsilon_low(best.log_odds_low, factor), odds_factor_needed(best.log_odds_low, claimed)
+    eps = observational.epsilon_low(best.log_odds_low, factor)
+    needed = observational.odds_factor_needed(best.log_odds_low, claimed)
     told, reads = best.told
     least, percent = f"at least eps {eps:.2f}", f"{100 * CONFIDENCE:g} %"
     needs = (
@@ -147,31 +138,31 @@ class _Rows:
         learn = torch.cat(list(others))
         of_quarters = [self._chances(learn, ask) for learn, ask in ((others[1], others[0]), (others[0], others[1]))]
         learned = {name: torch.cat([chances[name] for chances in of_quarters]) for name in of_quarters[0]}
-        asked, name = self._chances(learn, audited), better(learned, self.positive[learn])
-        cut = self._cut(learn, others, strata(learned[name]))
+        asked, name = self._chances(learn, audited), observational.better(learned, self.positive[learn])
+        cut = self._cut(learn, others, observational.strata(learned[name]))
         if cut is None:
             return None
-        stratum, labels = strata(asked[name]), self.positive[audited]
+        stratum, labels = observational.strata(asked[name]), self.positive[audited]
         high, low = cut.groups({cut.name: self.scores[cut.name][audited]})
-        counts = table(high, low, labels, stratum)
-        explained = max(explained_log_odds(high, low, labels, stratum, chances) for chances in asked.values())
+        counts = observational.table(high, low, labels, stratum)
+        explained = max(observational.explained_log_odds(high, low, labels, stratum, chances) for chances in asked.values())
         lowest = counts.log_odds_low((1 - CONFIDENCE) / 2)
         return _Half(lowest, explained, self._told(cut, learn, audited), counts.rows, cut.name)
 
     def _chances(self, learn: Tensor, ask: Tensor) -> Mapping[str, Tensor]:
         return self.proxy(self.features, self.positive, learn, ask, self.seed)
 
-    def _cut(self, learn: Tensor, quarters: Sequence[Tensor], stratum: Tensor) -> Cut | None:
+    def _cut(self, learn: Tensor, quarters: Sequence[Tensor], stratum: Tensor) -> observational.Cut | None:
         """The best cut of an attack whose guesses don't follow features; of any attack if all do."""
         chosen, remaining = None, {name: values[learn] for name, values in self.scores.items()}
-        while (cut := best_cut(remaining, self.positive[learn], stratum)) is not None:
+        while (cut := observational.best_cut(remaining, self.positive[learn], stratum)) is not None:
             chosen = chosen or cut
             if len(self.scores) == 1 or not self._told(cut, *quarters)[1]:
                 return cut
             del remaining[cut.name]
         return chosen
 
-    def _told(self, cut: Cut, learn: Tensor, ask: Tensor) -> tuple[float, bool]:
+    def _told(self, cut: observational.Cut, learn: Tensor, ask: Tensor) -> tuple[float, bool]:
         """AUC by which features tell the guess about rows of one class, the more telling class; and whether it counts."""
         high, low = cut.groups(self.scores)
         areas, reads = [], False
@@ -241,10 +232,8 @@ class ClaimCheck:
         self._seen[place[rows]] = True
         for party, facts in round_.facts.items():
             self._read(party, round_, facts)
-            embeddings, columns = facts.get(Embeddings), facts.get(OwnColumns)
-            parts: dict[str, Tensor] = {}
-            if isinstance(embeddings, Embeddings):
-                parts |= {layer: embeddings.layers[layer][rows] for layer in self._cut[party] if layer in embeddings.layers}
+            columns, layers = facts.get(OwnColumns), getattr(facts.get(Embeddings), "layers", {})
+            parts = {layer: layers[layer][rows] for layer in self._cut[party] if layer in layers}
             if isinstance(columns, OwnColumns):
                 vectors = column_vectors(columns.numeric[rows], columns.categorical[rows])
                 parts |= {"": vectors} if vectors.shape[1] <= _NARROW or not parts else {}
@@ -259,8 +248,7 @@ class ClaimCheck:
             self._count(f"{attacker.name} at {attacker.party} {layer}", ids, scores)
 
     def _read(self, party: str, round_: Round, facts: Facts) -> None:
-        gradients = facts.get(Gradients)
-        layers = gradients.layers if isinstance(gradients, Gradients) else {}
+        layers = getattr(facts.get(Gradients), "layers", {})
         crossing = {layer: layers[layer] for layer in self._cut[party] if layer in layers}
         attack = self._direct.setdefault(party, Direct())
         shown = {Gradients: Gradients(crossing), ClassShares: ClassShares(self._rows.class_ratios)}

@@ -50,18 +50,21 @@ T = TypeVar("T")
 _UNSAID: dict[str, Any] = {"guarantees": {}, "claims_refused": {}, "embedding_privacy": [], "figures": [], "facts": {}}
 _UNSAID |= dict.fromkeys(("privacy", "failed", "test_auc", "train_auc"))
 """Parts of a summary of which messages say nothing, or not always."""
-Batches = int | Literal["all", "auto"]
-Epochs = Literal["all", "last"]
 
 
 @options
 class AuditOptions:
-    """What is asked of an audit, beside its attacks: the options of `audit`."""
+    """What is asked of an audit, beside its attacks.
+
+    seed: of the attacks' generators and of hints; batches, epochs: how many are attacked, as `audit.batches` and
+    `audit.epochs`; probe: as `audit.probe`. What is left out is as in the recorded run; of others, seed 0, all recorded
+    batches, and the probe. labels: a table id, label in place of the recording's labels.parquet.
+    """
 
     seed: Seed | None = None
-    labels: str | None = None
+    labels: Path | str | None = None
     batches: Steps | Literal["all", "auto"] | None = None
-    epochs: Epochs | None = None
+    epochs: Literal["all", "last"] | None = None
     probe: bool | None = None
 
 
@@ -111,36 +114,25 @@ class AuditResult(About):
         return [row for epoch, findings in enumerate(self.findings) for row in finding_rows(epoch, findings)]
 
 
-def audit(
-    recording: RecordedMessages | Path | str,
-    attacks: Mapping[str, Attack],
-    *,
-    seed: int | None = None,
-    batches: Batches | None = None,
-    epochs: Epochs | None = None,
-    probe: bool | None = None,
-    labels: Path | str | None = None,
-) -> AuditResult:
+def audit(recording: RecordedMessages | Path | str, attacks: Mapping[str, Attack], **options: Any) -> AuditResult:
     """Attack recorded messages. Of a recording by `vflbench train record=messages` the numbers are those of the run.
 
-    attacks: by name. seed: of the attacks' generators and of hints; batches, epochs: how many are attacked, as
-    `audit.batches` and `audit.epochs`; probe: as `audit.probe`. What is left out is as in the recorded run; of others, seed
-    0, all recorded batches, and the probe. labels: a table id, label in place of the recording's labels.parquet. An attack
-    that needs what the recording doesn't have is skipped, with the reason; one that gives no finite scores is unscored, and
-    the others have the numbers of an audit without it. Raises UserError for a recording that can't be read.
+    attacks: by name. options: those of `AuditOptions`. An attack that needs what the recording doesn't have is skipped, with
+    the reason; one that gives no finite scores is unscored, and the others have the numbers of an audit without it. Raises
+    UserError for a recording that can't be read.
     """
     flush_labels()
-    source = RecordedSource(recording, None if labels is None else Path(labels))
+    asked = AuditOptions(**options)
+    source = RecordedSource(recording, None if asked.labels is None else Path(asked.labels))
     promised = source.recording.manifest.claims.label_dp
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings], Observed | None]:
         check = ClaimCheck(source, promised) if promised else None
-        made = attack(source, some, check, seed=seed, batches=batches, epochs=epochs, probe=probe)
-        return *made, check.outcome() if check else None
+        return *attack(source, some, asked, check), check.outcome() if check else None
 
     skipped = source.skipped(attacks)
     (auditor, findings, observed), failed = _attacked(source, attacks, skipped, once)
-    about = _about(source, seed, auditor, attacks)
+    about = _about(source, asked.seed, auditor, attacks)
     read = {leak.message for leak in findings[-1].leaks if leak.visible and leak.batches}
     about["notes"] += [
         f"no attack has read the {fact.message}s, so nothing is said of what they give away"
@@ -192,23 +184,19 @@ def _attacked(
 def attack(
     source: RecordedSource,
     attacks: Mapping[str, Attack],
+    asked: AuditOptions,
     check: ClaimCheck | None = None,
-    *,
-    seed: int | None = None,
-    batches: Batches | None = None,
-    epochs: Epochs | None = None,
-    probe: bool | None = None,
     **options: Any,
 ) -> tuple[Auditor, list[Findings]]:
-    """The auditor of a run, over a recording, and what each epoch comes to. Options as of `audit` and `Auditor`. check: of
-    what is promised, which sees each round and hears each score.
+    """The auditor of a run, over a recording, and what each epoch comes to. options: of `Auditor`. check: of what is
+    promised, which sees each round and hears each score.
 
     What parties' networks make of rows at the end of an epoch is what was recorded then, or else what was last sent of a
     row. Of the sent, only rows that are asked about are kept: those that are followed or known, and the first `quota` of an
     audited batch.
     """
     recording, rows, head = source.recording, source.rows, source.head
-    generators = Generators(head.seed if seed is None else seed)
+    generators = Generators(head.seed if asked.seed is None else asked.seed)
     canaries = Canaries(rows.canary_ids, rows.labels(rows.canary_ids))
     offered = source.offers(Seat.NON_LABEL)
     options = {"references": OwnColumns in offered, **options}
@@ -223,10 +211,10 @@ def attack(
         rows=rows,
         group=source.batch_size,
         how=Audit(
-            batches=head.batches if batches is None else batches,
-            epochs=epochs or head.epochs,
+            batches=asked.batches or head.batches,
+            epochs=asked.epochs or head.epochs,
             dcor=head.dcor,
-            probe=bool({Embeddings, Gradients} & offered) and (head.probe if probe is None else probe),
+            probe=bool({Embeddings, Gradients} & offered) and (head.probe if asked.probe is None else asked.probe),
         ),
         canaries=canaries,
         cut_layers={party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())},
@@ -259,7 +247,7 @@ def attack(
             auditor.see(round_)
         if end is not None:
             rows.keep(end, torch.ones_like(end.ids, dtype=torch.bool))
-        findings.append(auditor.end_epoch(rows.facts(auditor.rows_at_the_end)))
+        findings.append(auditor.end_epoch(rows.facts(torch.cat(auditor.parts_at_the_end[:2]))))
     if not seen:
         problem = f"none of the rounds that {RUN} names is there to be attacked"
         raise UserError(problem, key="recording", value=recording.folder)
@@ -317,7 +305,7 @@ def audit_summary(result: AuditResult, seconds: float) -> Summary:
     )
 
 
-def recording_source(recording: Path, labels: str | None = None) -> dict[str, Any]:
+def recording_source(recording: Path, labels: Path | str | None = None) -> dict[str, Any]:
     """Where a recording lies, and its state: the names, sizes and times of its files, as a digest; the time of
     change among them, which can't be set back.
 
@@ -430,16 +418,15 @@ def write_scores(
     out: Path,
     *,
     shares: Sequence[float] | None = None,
-    seed: int | None = None,
-    **asked: Any,
+    **options: Any,
 ) -> ScoresHead:
     """Attack recorded messages without any labels, and write in which order attacks put the rows into the folder `out`.
 
     Nothing in it but ids, names of layers and attacks, and ranks comes from the messages: of each batch, or group of rows,
     the order in which an attack puts them, which is all that grades depend on. Orders along many directions tell
     most of an embedding. Attacks that are given labels run if known.parquet has some; references are left out, as are
-    reconstructions and class counts. shares: of the classes, in place of those in manifest.json. asked: batches, epochs as
-    of `audit`. Raises UserError.
+    reconstructions and class counts. shares: of the classes, in place of those in manifest.json. options: as of `audit`,
+    without labels and probe. Raises UserError.
     """
     if (out / SCORES).exists() or (out / SCORES_HEAD).exists():
         raise UserError("it holds scores already; name another folder, or delete this one", key="--scores-only", value=out)
@@ -449,18 +436,19 @@ def write_scores(
         reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason(skipped).items())
         raise UserError(f"no attack can run on this recording without labels ({reasons})", key="--scores-only", value=out)
     out.mkdir(parents=True, exist_ok=True)
-    asked |= {"seed": seed, "probe": False, "references": False}
+    asked = AuditOptions(**options, probe=False)
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings]]:
         with ScoreWriter(out) as writer:
             number = count()
-            return attack(source, some, **asked, tables=lambda: Tables(leaks=ScoreTable(writer, next(number))))
+            tables = lambda: Tables(leaks=ScoreTable(writer, next(number)))  # noqa: E731
+            return attack(source, some, asked, references=False, tables=tables)
 
     (auditor, findings), failed = _attacked(source, attacks, skipped, once)
     skipped |= failed
     manifest = source.recording.manifest
     head = ScoresHead(
-        **_about(source, seed, auditor, attacks) | {"class_shares": manifest.class_shares},
+        **_about(source, asked.seed, auditor, attacks) | {"class_shares": manifest.class_shares},
         classes=manifest.classes,
         epochs=len(findings),
         skipped=skipped,

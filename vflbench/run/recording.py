@@ -165,8 +165,7 @@ class RoundRecorder:
         """Write what is known before the first round; labels of every training row in their order, as trained on."""
         train, parties = self.data.train, {}
         for party in {**self.session.layers(), **round_.facts}:
-            embeddings = round_.facts.get(party, {}).get(Embeddings)
-            layers = embeddings.layers if isinstance(embeddings, Embeddings) else {}
+            layers = getattr(round_.facts.get(party, {}).get(Embeddings), "layers", {})
             cut = [layer for layer in self.session.cut_layers().get(party, ()) if layer in layers]
             parties[party] = PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, cut)
         updates = next((f for facts in round_.facts.values() for f in facts.values() if isinstance(f, Updates)), None)
@@ -299,9 +298,8 @@ class RecordedRows:
     def keep(self, round_: Round, kept: Tensor) -> None:
         """Know from now on what parties have of these rows of a round. kept: (n,) bool."""
         for party, of_party in round_.facts.items():
-            embeddings, columns = of_party.get(Embeddings), of_party.get(OwnColumns)
-            if isinstance(embeddings, Embeddings) and embeddings.layers:
-                values = {layer: h[kept] for layer, h in embeddings.layers.items()}
+            columns = of_party.get(OwnColumns)
+            if values := {layer: h[kept] for layer, h in getattr(of_party.get(Embeddings), "layers", {}).items()}:
                 self.known_layers.setdefault(party, Table()).put(round_.ids[kept], values)
             if isinstance(columns, OwnColumns):
                 self.known_columns.setdefault(party, Table()).put(round_.ids[kept], vars(columns.rows(kept)))
