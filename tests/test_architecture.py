@@ -170,13 +170,13 @@ CAPS = {
     "vflbench/engines": 617,
     "vflbench/hosts": 1_461,
     "vflbench/messages": 2_033,
-    "vflbench/metrics": 1_407,
+    "vflbench/metrics": 1_402,
     "vflbench/models": 1_157,
     "vflbench/numerics": 911,
     "vflbench/protocols": 1_773,
     "vflbench/report": 2_703,
     "vflbench/results": 1_297,
-    "vflbench/run": 3_472,
+    "vflbench/run": 3_390,
 }
 
 

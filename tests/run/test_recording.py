@@ -51,7 +51,7 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, name):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(recording, name, full)
+    monkeypatch.setattr(recording if name == "write_rows" else recording.files, name, full)
     settings = Settings(epochs=1, batch_size=50, record="messages", audit=Audit(batches=1))
     with pytest.raises(UserError, match=r"^record=messages: messages can't be recorded: No space left on device$"):
         run_in(tmp_path, dataset=Synthetic(rows=200, vocabulary=100), attacks={}, settings=settings)

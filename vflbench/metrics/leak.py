@@ -101,7 +101,8 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
     scored = [figures for figures in batches if not math.isnan(figures.get("auc", math.nan))]
     areas = [figures["auc"] for figures in scored]
     variances = [coin_variance(figures["positives"], figures["negatives"]) for figures in scored]
-    columns = _columns(scored)
+    m = min((len(figures.get("candidates", ())) for figures in scored), default=0)  # that every batch has
+    columns = [[figures["candidates"][j] for figures in scored] for j in range(m)]
     raw = cut(mean_interval(areas))
     estimates: dict[str, Sequence[Estimate]] = {"auc": [Estimate.of(areas)]} if areas else {}
     if columns:
@@ -191,12 +192,6 @@ def _from_square(value: float) -> float:
 def _best(columns: Sequence[Estimate]) -> Interval:
     """max(a, 1 - a) of the mean of the column that is furthest from 1/2."""
     return two_sided(cut(max(columns, key=lambda column: abs(column.mean - 0.5)).interval()))
-
-
-def _columns(scored: Sequence[Mapping[str, Any]]) -> list[list[float]]:
-    """Of each candidate that every batch has, its AUCs."""
-    m = min((len(figures.get("candidates", ())) for figures in scored), default=0)
-    return [[figures["candidates"][j] for figures in scored] for j in range(m)]
 
 
 def _error(variances: Sequence[float]) -> float:

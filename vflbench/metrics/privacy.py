@@ -259,10 +259,6 @@ class Ledger:
             self.gaussian.append((name, release, release.mu_after(exposure)))
 
     @property
-    def is_empty(self) -> bool:
-        return not self.entries and not self.gaussian
-
-    @property
     def epsilon(self) -> float:
         """The sum, pure eps-label-DP of the whole run; inf with Gaussian noise, which has none."""
         return math.inf if self.gaussian else math.fsum(release.epsilon * count for _, release, count in self.entries)

@@ -288,7 +288,7 @@ class Attacker:
     threat: the attack's own, active where the party cheats. on_columns: whether it reads the party's own columns in place of
     messages, as the reference for the same attack on messages; its threat then has no message.
     unasked: name under which it was to answer -> why it was not asked. broken: the same of a reference, why it can't read
-    own columns. layers: of a message of the last round, of an attacker with hints.
+    own columns. layers: of a message of the last round, of an attacker with hints. reference: of this one, on own columns.
     """
 
     name: str
@@ -301,6 +301,7 @@ class Attacker:
     unasked: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     layers: tuple[str, ...] = ()
+    reference: "Attacker | None" = None
 
     @property
     def reads(self) -> frozenset[type[Fact]]:
@@ -310,6 +311,20 @@ class Attacker:
     def rows_of(self, facts: Facts, rows: Tensor) -> dict[type[Fact], Fact]:
         """Those facts of these rows that it reads."""
         return {kind: fact.rows(rows) for kind, fact in facts.items() if kind in self.reads}
+
+    def columns_for_messages(self, facts: Facts, columns: Callable[[str, Tensor], Features]) -> dict[type[Fact], Fact]:
+        """Its party's own columns in the form of each message that it reads. columns: (party, row ids (n,)) -> its own."""
+
+        def layers(own: Any) -> dict[str, Tensor]:
+            return {COLUMNS: column_vectors(own.numeric, own.categorical)}
+
+        read = self.attack.threat.knows
+        held = {kind: fact for kind, fact in facts.items() if fact.message is None}
+        if own := facts.get(OwnColumns):
+            held |= {kind: kind(layers(own)) for kind in MESSAGE_FACTS.values() if kind in read}
+        if OwnModel in read:
+            held[OwnModel] = OwnModel(lambda ids: layers(columns(self.party, ids)))
+        return held
 
     @property
     def needs_hints(self) -> bool:
@@ -363,23 +378,6 @@ class Attacker:
             raise
 
 
-def columns_for_messages(
-    attacker: Attacker, facts: Facts, columns: Callable[[str, Tensor], Features]
-) -> dict[type[Fact], Fact]:
-    """The own columns of its party in the form of each message that it reads. columns: (party, row ids (n,)) -> its own."""
-
-    def layers(own: Any) -> dict[str, Tensor]:
-        return {COLUMNS: column_vectors(own.numeric, own.categorical)}
-
-    read = attacker.attack.threat.knows
-    held = {kind: fact for kind, fact in facts.items() if fact.message is None}
-    if own := facts.get(OwnColumns):
-        held |= {kind: kind(layers(own)) for kind in MESSAGE_FACTS.values() if kind in read}
-    if OwnModel in read:
-        held[OwnModel] = OwnModel(lambda ids: layers(columns(attacker.party, ids)))
-    return held
-
-
 def attackers_at(
     attacks: Mapping[str, Attack],
     seats: Mapping[Seat, tuple[str, ...]],
@@ -401,18 +399,18 @@ def attackers_at(
                 yield Attacker(name, copy.deepcopy(attack), threat, party, rng_of(f"attack/{name}/{party}"), visible)
 
 
-def column_references(attackers: Sequence[Attacker], rng_of: Callable[[str], torch.Generator]) -> Iterator[Attacker]:
-    """Of each attacker that knows labels, the same attack on the party's own columns.
+def reference_of(one: Attacker, rng_of: Callable[[str], torch.Generator]) -> Attacker | None:
+    """Of an attacker that knows labels, the same attack on the party's own columns.
 
     Where both know the same labels, the difference of their readings is what the messages gave away.
     """
-    for one in attackers:
-        threat, name = one.threat, f"{one.name}{OWN_COLUMNS}"
-        if threat.knows_labels and threat.message is not None and threat.seat is Seat.NON_LABEL and one.visible:
-            of_rounds = {kind for kind in threat.knows if kind.message is None}
-            reads = Threat(threat.seat, of_rounds | {OwnColumns}, threat.known_rows, threat.hints)
-            rng = rng_of(f"attack/{name}/{one.party}")
-            yield Attacker(name, copy.deepcopy(one.attack), reads, one.party, rng, visible=True, on_columns=True)
+    threat, name = one.threat, f"{one.name}{OWN_COLUMNS}"
+    if not (threat.knows_labels and threat.message is not None and threat.seat is Seat.NON_LABEL and one.visible):
+        return None
+    of_rounds = {kind for kind in threat.knows if kind.message is None}
+    reads = Threat(threat.seat, of_rounds | {OwnColumns}, threat.known_rows, threat.hints)
+    rng = rng_of(f"attack/{name}/{one.party}")
+    return Attacker(name, copy.deepcopy(one.attack), reads, one.party, rng, visible=True, on_columns=True)
 
 
 def unmet_attacks(

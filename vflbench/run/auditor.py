@@ -18,7 +18,6 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Seat
 from vflbench.numerics.mixing import mix, unmix
 from vflbench.options import restore_state, state_of
-from vflbench.results.schema import OWN_COLUMNS
 from vflbench.run.attackers import (
     USUALLY_KNOWN,
     Attacker,
@@ -30,12 +29,11 @@ from vflbench.run.attackers import (
     attackers_at,
     attribute_target,
     auxiliary_rows,
-    column_references,
-    columns_for_messages,
     draw_known,
     draw_one_of_each,
     draw_positives,
     draw_rows,
+    reference_of,
 )
 from vflbench.run.grade_reconstruction import ReconstructionGrader
 from vflbench.run.grade_scores import Findings, Grader, QueryRows, Tables
@@ -93,9 +91,9 @@ class Auditor:
         train, on_device = self.train, partial(generators.on, self.train.device)
         self.name_key = int(torch.randint(2**62, (), generator=generators["row names"]))
         self.attackers = list(attackers_at(self.attacks, self.seats, self.cheating, on_device))
-        references = list(column_references(self.attackers, on_device)) if self.references else []
-        self.attackers += references
-        self._references = {(one.name, one.party): one for one in references}
+        for one in self.attackers if self.references else ():
+            one.reference = reference_of(one, on_device)
+        self.attackers += [one.reference for one in self.attackers if one.reference is not None]
         self._followers = [one for one in self.attackers if one.attack.follows or one.attack.every_round]
         self._facts_followed = frozenset[type[Fact]]().union(*(one.reads for one in self._followers))
         self._facts_wanted = frozenset[type[Fact]]().union(*(one.reads for one in self.attackers))
@@ -238,7 +236,7 @@ class Auditor:
     def _facts_of(self, attacker: Attacker, facts: Facts) -> dict[type[Fact], Fact]:
         """The facts that the attacker declares. facts: of a round, or of the end of an epoch, of its party."""
         knows = attacker.attack.threat.knows
-        held = columns_for_messages(attacker, facts, self.rows.features) if attacker.on_columns else facts
+        held = attacker.columns_for_messages(facts, self.rows.features) if attacker.on_columns else facts
         known = {kind: fact.named(partial(unmix, key=self.name_key)) for kind, fact in held.items() if kind in knows}
         known |= {kind: fact for kind, fact in self._supplied.items() if kind in knows}
         ids, labels = (values[: attacker.threat.known_rows] for values in (self.known.ids, self.known.labels))
@@ -267,8 +265,7 @@ class Auditor:
         answered = {one.name for one in self.attackers if tables.leaks.has(one.name)}  # about batches
         for attacker in self.attackers if self.audited else ():
             if attacker.attack.overrides("epoch") and not attacker.on_columns:
-                twin = self._references.get((f"{attacker.name}{OWN_COLUMNS}", attacker.party))
-                both = [one for one in (attacker, twin) if one is not None]
+                both = [one for one in (attacker, attacker.reference) if one is not None]
                 named = [replace(one, name=f"{one.name}{AT_THE_END}") if one.name in answered else one for one in both]
                 rows = self._is_met[: attacker.attack.follows].nonzero()[:, 0]
                 if not attacker.attack.follows:  # a participant's rows are its own

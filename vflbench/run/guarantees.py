@@ -151,7 +151,7 @@ def verdict(
         levels=at_all,
         on_changed=on_changed,
         references={name: Reading(**vars(one)) for name, one in named.items() if one is not None},
-        falls=_falls(leaks, levels, promises, test_auc, changed),
+        falls=_falls(leaks, levels, promises, test_auc, changed) if promises or changed else None,
         changed=sorted(changed),
     )
 
@@ -215,13 +215,12 @@ def account(
     probability that the best reader's bound exceeds the claim, and how many canaries have a probability of POWER, None if a
     million have not; not violated is not verified.
     """
-    ledger = Ledger()
     made = {name: g.release for name, g in claims_of(defenses).of.items() if g is not None and g.release is not None}
-    pure = {name: release for name, release in made.items() if isinstance(release, Release)}
+    if not made and not len(canaries):
+        return None
+    ledger, pure = Ledger(), {name: release for name, release in made.items() if isinstance(release, Release)}
     for name, release in (pure or made).items():  # either covers all that is sent
         ledger.add(name, release, exposure)
-    if ledger.is_empty and not len(canaries):
-        return None
     tried = {"the labels trained on": canaries.guesses()} if len(canaries) else {}
     for leak in leaks:
         if leak.visible and leak.guesses.total:
@@ -240,7 +239,7 @@ def account(
         epsilon=claimed,
         mu=ledger.mu,
         delta=DELTA,
-        epsilon_at_delta=None if ledger.is_empty else ledger.epsilon_at(DELTA),
+        epsilon_at_delta=None if not made else ledger.epsilon_at(DELTA),
         releases=[
             *(
                 schema.Release(defense=name, mechanism=it.mechanism, epsilon=it.epsilon, times=count)

@@ -47,9 +47,6 @@ KIND = "audit"
 SCORES_HEAD = "scores.json"
 
 T = TypeVar("T")
-_UNSAID: dict[str, Any] = {"guarantees": {}, "claims_refused": {}, "embedding_privacy": [], "figures": [], "facts": {}}
-_UNSAID |= dict.fromkeys(("privacy", "failed", "test_auc", "train_auc"))
-"""Parts of a summary of which messages say nothing, or not always."""
 
 
 @options
@@ -301,7 +298,7 @@ def audit_summary(result: AuditResult, seconds: float) -> Summary:
         unscored=result.unscored,
         observed_privacy=result.observed,
         seconds=round(seconds, 3),
-        **_UNSAID | dict(result.model) | interval,
+        **{**result.model, **interval},
     )
 
 

@@ -20,36 +20,16 @@ from vflbench.data.rows import BUFFER_ROWS, TrainTest, evenly_spaced
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.messages import recording_format as files
 from vflbench.messages.fact import Fact, Facts, Round
 from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns, OwnModel, Updates
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.recording_format import (
-    FACTS,
-    FEATURES,
-    KNOWN,
-    LABEL_PARTY,
-    LABELS,
-    MANIFEST,
-    MESSAGES,
-    RUN,
-    SAMPLES,
-    Claims,
-    LabelDpClaim,
-    Manifest,
-    PartyLayers,
-    RunHead,
-    packed,
-    read_manifest,
-    write_batch_file,
-    write_json,
-    write_manifest,
-)
 from vflbench.messages.recordings import RecordedMessages, write_private
 from vflbench.messages.tables import Labels, named_labels, read_features, read_ids, read_labels, write_rows
 from vflbench.messages.threat import Seat, Unavailable
 from vflbench.metrics.privacy import Release
 from vflbench.plain_files import is_there
-from vflbench.protocols.base import Protocol, Session
+from vflbench.protocols.base import Session
 from vflbench.run.attackers import USUALLY_KNOWN, Canaries, Rows, draw_known, unmet_attacks
 from vflbench.run.auditor import ASKED_ROWS, Auditor
 from vflbench.run.settings import Settings
@@ -72,7 +52,6 @@ class RoundRecorder:
 
     settings: Settings
     folder: Path
-    protocol: Protocol
     session: Session
     data: TrainTest
     auditor: Auditor
@@ -80,26 +59,23 @@ class RoundRecorder:
 
     def __post_init__(self) -> None:
         self._folder, self._complete = self.folder / ROUNDS, self.settings.record == "messages"
-        offers = {seat: self.protocol.offers(seat) for seat in self.session.seats()}
-        self._facts = frozenset.union(*offers.values()) & {*FACTS.values()}
-        asks = OwnModel in offers.get(Seat.NON_LABEL, ())
-        self.wants_at_the_end: frozenset[type[Fact]] = frozenset({OwnModel, OwnColumns} if asks else ())
-        self._manifest: Manifest | None = None
+        self.wants_at_the_end = frozenset[type[Fact]]({OwnModel, OwnColumns})
+        self._manifest: files.Manifest | None = None
         self._wanted: set[int] = set()
 
     def begin_epoch(self, number: int, steps: int, *, goes_on: bool = False) -> None:
         """Note how many rounds the epoch has, and which are audited: the same in every audited epoch. goes_on: within it."""
         if number == 0 and not goes_on:
-            for path in (self._folder / MESSAGES).glob("*-*.safetensors"):  # of a run that is computed again
+            for path in (self._folder / files.MESSAGES).glob("*-*.safetensors"):  # of a run that is computed again
                 path.unlink()
             self._manifest = None
-        elif self._manifest is None and (self._folder / MANIFEST).is_file():
-            self._manifest = read_manifest(self._folder)  # of the same run, which was stopped and goes on
+        elif self._manifest is None and (self._folder / files.MANIFEST).is_file():
+            self._manifest = files.read_manifest(self._folder)  # of the same run, which was stopped and goes on
         how = self.settings.audit
         asked = {name: getattr(how, name) for name in ("batches", "epochs", "probe", "dcor")}
         self._wanted = set(range(steps)) if self._complete else set(self.auditor.audited)
         before = [] if how.epochs == "last" else sorted(self._wanted)
-        self._head = RunHead(
+        self._head = files.RunHead(
             seed=self.settings.seed,
             **asked,
             cheating=tuple(self.auditor.cheating),
@@ -111,7 +87,7 @@ class RoundRecorder:
 
     def wants(self, step: int) -> frozenset[type[Fact]]:
         """The facts to collect of a round beside those that attacks read."""
-        return self._facts if step in self._wanted else frozenset()
+        return frozenset(files.FACTS.values() if step in self._wanted else ())
 
     def see(self, round_: Round) -> None:
         """Write the round if it is one of those to keep. Raises UserError if it can't be written."""
@@ -122,7 +98,7 @@ class RoundRecorder:
             if self._manifest is None:
                 self._manifest = self._begin(round_)
             for party, facts in round_.facts.items():
-                kept = (fact for kind, fact in facts.items() if not (kind is OwnColumns and party == LABEL_PARTY))
+                kept = (fact for kind, fact in facts.items() if not (kind is OwnColumns and party == files.LABEL_PARTY))
                 self._write(party, epoch * _PER_EPOCH + step, round_.ids, kept, epoch=epoch, step=step)
             if round_.private is not None:
                 write_private(self._folder, epoch, step, round_.private)
@@ -147,7 +123,7 @@ class RoundRecorder:
             areas = {f"{split}_auc": of["auc"] for split, of in utility.items() if 0 <= of["auc"] <= 1}  # no nan
             self._manifest = replace(self._manifest, model=areas)
             with self._writing():
-                write_manifest(self._folder, self._manifest)
+                files.write_manifest(self._folder, self._manifest)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -158,40 +134,40 @@ class RoundRecorder:
             raise UserError(problem, key="record", value=self.settings.record) from error
 
     def _write(self, party: str, number: int, ids: Tensor, facts: Iterable[Fact], **when: Any) -> None:
-        tensors = {name: values for fact in facts for name, values in packed(fact).items()}
-        write_batch_file(self._folder, party, number, ids.cpu(), tensors, **when)
+        tensors = {name: values for fact in facts for name, values in files.packed(fact).items()}
+        files.write_batch_file(self._folder, party, number, ids.cpu(), tensors, **when)
 
-    def _begin(self, round_: Round) -> Manifest:
+    def _begin(self, round_: Round) -> files.Manifest:
         """Write what is known before the first round; labels of every training row in their order, as trained on."""
         train, parties = self.data.train, {}
         for party in {**self.session.layers(), **round_.facts}:
             layers = getattr(round_.facts.get(party, {}).get(Embeddings), "layers", {})
             cut = [layer for layer in self.session.cut_layers().get(party, ()) if layer in layers]
-            parties[party] = PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, cut)
+            parties[party] = files.PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, cut)
         updates = next((f for facts in round_.facts.values() for f in facts.values() if isinstance(f, Updates)), None)
-        manifest = Manifest(
+        manifest = files.Manifest(
             classes=train.classes,
             parties=parties,
             producer=f"vflbench train, version {__version__}",
-            labels=LABEL_PARTY,
+            labels=files.LABEL_PARTY,
             class_shares=list(train.class_ratios),
             batch_size=self.auditor.group,
             complete=self._complete,
-            claims=Claims(LabelDpClaim(self.release.epsilon, self.release.fresh) if self.release else None),
+            claims=files.Claims(files.LabelDpClaim(self.release.epsilon, self.release.fresh) if self.release else None),
             rules=updates.rules if updates else None,
         )
-        write_manifest(self._folder, manifest)
+        files.write_manifest(self._folder, manifest)
         self._write_head()
         ids, own = map(torch.cat, zip(*((block.ids, block.labels) for block in train.blocks(None)), strict=True))
         labels = torch.cat([self.auditor.rows.labels(some) for some in ids.split(BUFFER_ROWS)])
         digest = bytes.fromhex(digest_of(ids.cpu().numpy(), own.cpu().numpy()))
         columns = {"id": ids, "label": labels, "canary": self.auditor.canaries.find(ids)[0]}
-        write_rows(self._folder / LABELS, columns, digest)
-        write_rows(self._folder / KNOWN, {"id": self.auditor.known.ids, "label": self.auditor.known.labels})
+        write_rows(self._folder / files.LABELS, columns, digest)
+        write_rows(self._folder / files.KNOWN, {"id": self.auditor.known.ids, "label": self.auditor.known.labels})
         if len(ids) > BUFFER_ROWS:  # of these, a sample is whole chunks of rows
             followed = max((one.attack.follows for one in self.auditor.attackers), default=0)
             for wanted in {ASKED_ROWS, followed} - {0}:
-                write_rows(self._folder / SAMPLES / f"{wanted}.parquet", {"id": train.sample(wanted).ids})
+                write_rows(self._folder / files.SAMPLES / f"{wanted}.parquet", {"id": train.sample(wanted).ids})
         return manifest
 
     def _write_head(self) -> None:
@@ -199,7 +175,7 @@ class RoundRecorder:
         audit can't repeat its numbers.
         """
         if not self.session.remote():
-            write_json(self._folder / RUN, asdict(self._head))
+            files.write_json(self._folder / files.RUN, asdict(self._head))
 
 
 class Table:
@@ -214,11 +190,9 @@ class Table:
 
     def of(self, ids: Tensor) -> dict[str, Tensor]:
         """name -> (n, d) of these rows. Raises Unavailable if one isn't there."""
-        index, values = self._joined()
-        there, place = index.find(ids)
-        if not bool(there.all()):
+        if not bool(self._joined()[0].find(ids)[0].all()):
             raise Unavailable("the recording doesn't have what the network makes of all these rows")
-        return {name: of[place] for name, of in values.items()}
+        return self.filled(ids)
 
     def filled(self, ids: Tensor) -> dict[str, Tensor]:
         """The same, with zeros for rows that aren't there."""
@@ -336,15 +310,16 @@ class RecordedSource:
         self.labelled = labelled
         if shares is not None:
             recording.know_shares(shares)
-        found = RunHead.read(recording.folder) if labelled else None
-        self.head, self.is_ours = found or RunHead(batches="all"), found is not None
+        found = files.RunHead.read(recording.folder) if labelled else None
+        self.head, self.is_ours = found or files.RunHead(batches="all"), found is not None
         if self.is_ours:
             self.head.check_rounds(recording.epochs, recording.folder)
         self.notes = _notes(recording)
         self._read_ids()
         manifest = recording.manifest
         table = self._labels(labels) if labelled else Labels(self.ids, self.ids, np.zeros(len(self.ids), bool))
-        listed = _listed(recording.folder / SAMPLES) if self.is_ours else {}
+        samples = sorted((recording.folder / files.SAMPLES).glob("*.parquet")) if self.is_ours else ()
+        listed = {int(path.stem): read_ids(path) for path in samples if path.stem.isdecimal()}
         self.rows = RecordedRows(table, manifest.classes, manifest.class_shares, listed, labelled=labelled)
         truth = self.rows.labels(torch.from_numpy(self.ids))  # raises where one is missing
         if labelled and len(truth.unique()) == 1:
@@ -369,7 +344,7 @@ class RecordedSource:
 
     def _labels(self, named: Path | None) -> Labels:
         """Of a run of vflbench's own also those of rows that come in no message."""
-        path, classes = named or self.recording.folder / LABELS, self.recording.manifest.classes
+        path, classes = named or self.recording.folder / files.LABELS, self.recording.manifest.classes
         if not is_there(path):
             problem = f"there are no labels to grade answers with: no {path.name}; --labels FILE names them,"
             problem += " rec.label(ids, labels) of a Recording writes them, and --scores-only DIR attacks without any"
@@ -385,9 +360,9 @@ class RecordedSource:
         found: dict[str, Table] = {}
         folder, parties = self.recording.folder, self.recording.manifest.non_label_parties
         for party in parties:
-            path = folder / FEATURES / f"{party}.parquet"
+            path = folder / files.FEATURES / f"{party}.parquet"
             if len(parties) == 1 and not is_there(path):
-                path = folder / f"{FEATURES}.parquet"
+                path = folder / f"{files.FEATURES}.parquet"
             if is_there(path):
                 held = read_features(path)
                 if not bool(np.isin(self.ids, held.ids).all()):
@@ -427,8 +402,8 @@ class RecordedSource:
         if not self.labelled:
             if not knows.isdisjoint({BatchHints, ClassHints}):
                 return "it is given the labels of some rows of each batch, and there are no labels here"
-            if Known in knows and not is_there(self.recording.folder / KNOWN):
-                return f"it knows the labels of some rows, and there is no {KNOWN} here"
+            if Known in knows and not is_there(self.recording.folder / files.KNOWN):
+                return f"it knows the labels of some rows, and there is no {files.KNOWN} here"
             if ClassShares in knows and self.recording.manifest.class_shares is None:
                 return NEEDS_SHARES
         if Auxiliary in knows:
@@ -442,12 +417,12 @@ class RecordedSource:
     def known(self, attacks: Mapping[str, Attack], generators: Generators, canaries: Canaries) -> Rows | None:
         """Rows whose label attackers know: the recorded ones, or drawn among rows of the first epoch."""
         most = max((attack.threat.known_rows for attack in attacks.values()), default=0)
-        path = self.recording.folder / KNOWN
+        path = self.recording.folder / files.KNOWN
         if is_there(path):
             known = read_labels(path, self.rows.classes, links=False)
             kept = np.isin(known.ids, self.first_ids) | self.is_ours
-            if len(known.ids) and most > int(kept.sum()):
-                self.notes.append(f"{KNOWN} has {int(kept.sum())} rows of the first epoch, and an attack would know {most}")
+            if len(known.ids) and most > (there := int(kept.sum())):
+                self.notes.append(f"{files.KNOWN} has {there} rows of the first epoch, and an attack would know {most}")
             return Rows(torch.from_numpy(known.ids[kept]), torch.from_numpy(known.labels[kept]))
         labels = self.rows.labels(torch.from_numpy(self.first_ids)).numpy()
         canary = np.zeros(len(labels), np.bool_)
@@ -468,8 +443,3 @@ def _notes(recording: RecordedMessages) -> list[str]:
         for name in sorted(coverage.types - {"float32"}):
             notes.append(f"messages of party {party} are recorded in {name}; attacks compute with these values in float32")
     return notes
-
-
-def _listed(folder: Path) -> dict[int, np.ndarray]:
-    """Samples that the recorded run drew, by how many rows it asked for."""
-    return {int(path.stem): read_ids(path) for path in sorted(folder.glob("*.parquet")) if path.stem.isdecimal()}

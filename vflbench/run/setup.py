@@ -223,7 +223,7 @@ def seat(
     )
     releases = [guarantee.release for guarantee in claims.of.values() if guarantee and guarantee.release]
     release = releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None  # pure label DP
-    rounds = RoundRecorder(settings, folder, protocol, session, data, auditor, release) if records else None
+    rounds = RoundRecorder(settings, folder, session, data, auditor, release) if records else None
     notes = [*([FOR_MANY_CLASSES] if chosen is not experiment else []), *data.notes, *protocol.notes(batch_size)]
     if (remote := ", ".join(session.remote())) and records:
         problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"

@@ -192,7 +192,11 @@ def threats_of(
     each adversary, which belongs to the threat of active attacks.
     """
     seated = {one.name: one.threat for one in sorted(attackers, key=lambda one: one.threat.active)}
-    does = {name: _first_paragraph(attack) for name, attack in attacks.items()}
+    does = {}
+    for name, attack in attacks.items():
+        kinds = type(attack).__mro__[: type(attack).__mro__.index(Attack)]  # the nearest that has a docstring
+        docstring = inspect.cleandoc(next((cls.__doc__ for cls in kinds if cls.__doc__), ""))
+        does[name] = " ".join(docstring.split("\n\n")[0].split()) or f"{kinds[0].__name__} has no docstring."
     for one in attackers:
         if one.on_columns:
             base = one.name.removesuffix(OWN_COLUMNS)
@@ -205,13 +209,6 @@ def threats_of(
     if probed:
         threats[PROBE] = schema.Threat(**Threat().record() | dict.fromkeys(("does", "text"), _PROBE_TEXT))
     return threats
-
-
-def _first_paragraph(attack: Attack) -> str:
-    """Of the docstring of its class, or of the nearest class below `Attack` that has one."""
-    kinds = type(attack).__mro__[: type(attack).__mro__.index(Attack)]
-    docstring = next((cls.__doc__ for cls in kinds if cls.__doc__), "")
-    return " ".join(inspect.cleandoc(docstring).split("\n\n")[0].split()) or f"{type(attack).__name__} has no docstring."
 
 
 def introduce(data: TrainTest, columns: Mapping[str, Columns]) -> str:
