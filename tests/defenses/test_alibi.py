@@ -124,7 +124,7 @@ def test_the_best_reader_of_all_epochs_stays_below_the_ceiling_and_reads_what_th
 
 def test_it_counts_once_and_is_about_one_row():
     guarantee, many = Alibi(eps=0.7).guarantee(), Exposure(epochs=9, messages=18)
-    assert guarantee.epsilon_after(many) == 0.7
+    assert guarantee.release.epsilon * guarantee.release.count(many) == 0.7
     assert guarantee.error_after(many) == pytest.approx(1 / (1 + math.exp(0.7)))
     assert guarantee.bounds == "what the messages add about one row, given everything else"
 

@@ -197,8 +197,8 @@ def test_promises_count_releases_not_messages():
     many = Exposure(epochs=10, messages=40)
     assert kept.leak_auc_after(many) == kept.leak_auc_after(Exposure()) == pytest.approx(0.73106, abs=1e-5)
     assert kept.error_after(many) == pytest.approx(0.26894, abs=1e-5)
-    assert kept.epsilon_after(many) == 1.0
-    assert fresh.epsilon_after(many) == 10.0
+    assert kept.release.epsilon * kept.release.count(many) == 1.0
+    assert fresh.release.epsilon * fresh.release.count(many) == 10.0
     assert fresh.leak_auc_after(Exposure(epochs=1, messages=4)) == kept.leak_auc_after(many)
     assert fresh.leak_auc_after(many) == pytest.approx(0.98482, abs=1e-5)
     assert fresh.error_after(many) < 0.07
@@ -315,7 +315,7 @@ def test_at_eps_0_labels_are_fair_coins_in_the_class_and_in_yaml(rng):
         for after in (Exposure(1, 1), Exposure(10, 10)):
             assert defense.guarantee().leak_auc_after(after) == pytest.approx(0.5)
             assert defense.guarantee().error_after(after) == pytest.approx(0.5)
-            assert defense.guarantee().epsilon_after(after) == 0
+            assert defense.guarantee().release.epsilon == 0
 
 
 @pytest.mark.parametrize("options", [{"target": "posterior"}, {"mechanism": "zero_sum"}, {"mechanism": "lp_2st"}])

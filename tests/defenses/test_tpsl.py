@@ -115,8 +115,8 @@ def test_flip_rates(rng):
 
 def test_epsilon_adds_up_over_epochs_not_over_messages():
     guarantee = Tpsl(eps=0.3).guarantee()
-    assert guarantee.epsilon_after(Exposure(epochs=1, messages=8)) == pytest.approx(0.3)
-    assert guarantee.epsilon_after(Exposure(epochs=10, messages=80)) == pytest.approx(3.0)
+    assert guarantee.release.epsilon * guarantee.release.count(Exposure(epochs=1, messages=8)) == pytest.approx(0.3)
+    assert guarantee.release.epsilon * guarantee.release.count(Exposure(epochs=10, messages=80)) == pytest.approx(3.0)
     assert guarantee.release.mechanism == "laplace"
     assert Tpsl(noise="bernoulli").guarantee().release.mechanism == "randomized_response"
 

@@ -51,11 +51,6 @@ def r_squared(truth: Tensor, answer: Tensor) -> Tensor:
     return torch.where(spread > 0, 1 - (truth - answer).square().sum(dim=0) / spread, torch.nan)
 
 
-def id_accuracy(truth: Tensor, answer: Tensor) -> Tensor:
-    """Share of rows with the right id, per categorical column. truth, answer: (n, c). Returns (c,) float64."""
-    return (truth == answer).double().mean(dim=0)
-
-
 @dataclass(frozen=True)
 class Compared:
     """An answer held against the truth.

@@ -156,11 +156,6 @@ class Guarantee:
     assumption: str = ""
     tested_by: tuple[str, ...] = ()
 
-    def epsilon_after(self, exposure: Exposure) -> float | None:
-        """The sum of the pure eps of all releases so far; None if no pure label DP is claimed."""
-        release = self.release
-        return release.epsilon * release.count(exposure) if isinstance(release, Release) else None
-
 
 def holds(deviations: Sequence[float], level: float = 0.05) -> bool | None:
     """Whether an assumption passes: no deviation is above the standard normal quantile of 1 - level / their number, so that
