@@ -19,7 +19,6 @@ FACTS = {
     },
     "skipped": {},
     "unscored": {},
-    "quantities": ["test_auc", "leak_auc"],
     "modules": {"vflbench.attacks.norm": "a" * 64},
     "adversary": {},
 }

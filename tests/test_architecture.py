@@ -164,7 +164,7 @@ CAPS = {
     "scripts": 1_965,
     "vflbench": 367,
     "vflbench/attacks": 5_385,
-    "vflbench/cli": 2_396,
+    "vflbench/cli": 2_392,
     "vflbench/data": 4_155,
     "vflbench/defenses": 1_760,
     "vflbench/engines": 617,
@@ -175,8 +175,8 @@ CAPS = {
     "vflbench/numerics": 911,
     "vflbench/protocols": 1_773,
     "vflbench/report": 2_703,
-    "vflbench/results": 1_297,
-    "vflbench/run": 3_390,
+    "vflbench/results": 1_255,
+    "vflbench/run": 3_381,
 }
 
 

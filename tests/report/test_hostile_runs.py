@@ -192,7 +192,6 @@ def hostile_run(folder, seed, text):
         "threats": {text: FACTS["threats"]["norm"] | {"text": text, "does": text, "level": text}, "norm": {"text": text}},
         "skipped": {text: text},
         "unscored": {f"{text} 2": text},
-        "quantities": [text],
         "cut_layers": {"a": ["f2", text], text: [text]},
         "layers": {"a": ["f1", "f2", text], text: [text]},
         "versions": {text: text},

@@ -12,18 +12,18 @@ from omegaconf import OmegaConf
 import vflbench
 from vflbench.errors import UserError
 from vflbench.results import folder
-from vflbench.results.folder import Earlier, alone_in, look
+from vflbench.results.folder import alone_in, look
 
 
-def test_a_run_of_the_same_options_is_recognised_as_far_as_it_came(tmp_path):
+def test_a_run_of_the_same_options_is_recognised(tmp_path):
     config = {"seed": 0, "log_every": 10}
-    assert look(tmp_path, config, {}) is Earlier.NOTHING
+    assert not look(tmp_path, config, {})
     (tmp_path / "config.yaml").write_text(json.dumps(config))
-    assert look(tmp_path, config, {}) is Earlier.NOTHING
+    assert not look(tmp_path, config, {})
     (tmp_path / "metrics.csv").write_text("")
-    assert look(tmp_path, {"seed": 0, "log_every": 20, "overwrite": False}, {}) is Earlier.BEGUN
+    assert not look(tmp_path, {"seed": 0, "log_every": 20, "overwrite": False}, {})
     (tmp_path / "summary.json").write_text("{}")
-    assert look(tmp_path, config, {}) is Earlier.FINISHED
+    assert look(tmp_path, config, {})
 
 
 def test_a_run_of_other_options_is_refused_naming_the_first_few(tmp_path):
@@ -39,7 +39,7 @@ def test_options_are_read_back_as_they_were_written(tmp_path):
     config = {"texts": texts, "numbers": [0.1, 1e-5, 1e20, -0.0, 3], "other": [None, True, float("inf")], "map": {"1": {}}}
     (tmp_path / "metrics.csv").write_text("")
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
-    assert look(tmp_path, config, {}) is Earlier.BEGUN
+    assert not look(tmp_path, config, {})
 
 
 def origin(code="c1", tools="bb", data="dd"):
@@ -52,7 +52,7 @@ def test_a_run_of_other_code_plug_ins_or_data_is_refused_naming_what_differs(tmp
     (tmp_path / "metrics.csv").write_text("")
     (tmp_path / "config.yaml").write_text("seed: 0")
     (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "identity": origin()}))
-    assert look(tmp_path, config, origin()) is Earlier.BEGUN
+    assert not look(tmp_path, config, origin())
     for other, words in (
         (origin(tools="cc"), r"differs in plug-ins \(tools.py\)"),
         (origin(code="c2"), "differs in vflbench's code"),

@@ -17,7 +17,6 @@ def test_facts_are_read_from_the_manifest(tmp_path):
     new = read_run(tmp_path / "new")
     assert new.manifest.threats["norm"].knows == ["gradients"]
     assert (new.summary.skipped, new.summary.unscored) == ({"hints": "no label"}, {"cosine": "too few rows"})
-    assert new.manifest.quantities == ["test_auc", "leak_auc"]
     assert new.layers.crosses("a", "f2")
     assert [row.metric for row in new.rows[:2]] == ["auc", "leak_auc_two_sided"]
 
@@ -38,14 +37,6 @@ def test_an_adversary_keeps_the_honest_run_beside_it_which_is_not_counted(tmp_pa
     assert read_run(folder).honest is None
     write_run(tmp_path / "honest", seed=3)  # a run of that name is a run
     assert finished_folders(tmp_path) == [tmp_path / "honest", folder]
-
-
-def test_a_run_that_is_still_at_its_honest_run_is_half_written(tmp_path):
-    write_run(tmp_path / "run" / "honest")
-    (tmp_path / "run" / ".lock").write_text("")
-    (odd,) = entries([tmp_path])
-    assert isinstance(odd, Oddity)
-    assert (odd.kind, odd.path.name) == ("unfinished", "run")
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "\x00", None])

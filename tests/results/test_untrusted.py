@@ -140,6 +140,8 @@ def test_arrays_are_numbers_and_nothing_is_unpickled(tmp_path):
 def test_a_table_of_all_runs_takes_odd_numbers_and_rows(tmp_path):
     write_run(tmp_path / "a", config={"seed": 2**64, "big": 2**64})
     write_run(tmp_path / "b", config={"big": 1})
+    summary = write_run(tmp_path / "endless") / "summary.json"
+    summary.write_text(summary.read_text().replace('"epochs": 2', f'"epochs": {10**19}'))
     for name, text in (("nul", "\0" * 100), ("wide", HEADER + "x" * 10**6), ("pipe", None)):
         file = write_run(tmp_path / name) / "metrics.csv"
         file.unlink()

@@ -7,16 +7,11 @@ from builders import run_in
 
 from vflbench.attacks.base import Attack, ClassCounts
 from vflbench.attacks.hints import Hints
-from vflbench.attacks.kmeans import Kmeans
-from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.norm import Norm
-from vflbench.attacks.spectral import Spectral
 from vflbench.data.bernoulli import Bernoulli
-from vflbench.data.digits import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import Known, OwnModel, Updates
 from vflbench.messages.threat import Seat, Threat
-from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr
@@ -100,26 +95,6 @@ def test_an_attack_whose_known_rows_never_suffice_has_lines_without_a_value(tmp_
         ("hints", 2),
         ("hints (own columns)", 2),
     ]
-
-
-@pytest.mark.slow
-def test_quantities_are_the_names_of_what_was_measured(tmp_path):
-    utility = {f"{split}_{metric}" for split in ("train", "test") for metric in ("auc", "log_loss", "accuracy")}
-    always = {"loss", "bytes_sent", "seconds"}
-    two, _ = manifest_of(tmp_path / "two", attacks={"norm": Norm(), "spectral": Spectral()})
-    assert set(two["quantities"]) == {*utility, *always, "leak_auc", "leak_auc:norm", "leak_auc:spectral"}
-    ten, _ = manifest_of(
-        tmp_path / "ten",
-        dataset=Digits(rows=600),
-        model=Mlp(bottom_layers=2, width=16),
-        attacks={"kmeans": Kmeans(), "norm": Norm(), "model_inversion": ModelInversion(rows=3, steps=3)},
-    )
-    figures = {f"leak_{figure}" for figure in ("accuracy", "ami", "macro_auc")}
-    assert set(ten["quantities"]) >= {*figures, *(f"{figure}:kmeans" for figure in figures), "rebuilt.mse", "rebuilt.ssim"}
-    assert not any("norm" in name or name.startswith("leak_auc") for name in ten["quantities"])
-    assert ten["skipped"] == {"norm": "it tells 2 classes apart, and the labels have 10"}
-    for manifest in (two, ten):
-        assert manifest["quantities"] == sorted(set(manifest["quantities"]))
 
 
 def test_a_federated_run_has_one_layer(tmp_path):

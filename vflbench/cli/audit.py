@@ -26,7 +26,6 @@ from vflbench.report.terminal import result_text, write_table
 from vflbench.report.words import threshold
 from vflbench.results.folder import (
     METRICS,
-    Earlier,
     alone_in,
     digest,
     look,
@@ -217,7 +216,7 @@ def audit_and_report(
     try:
         with alone_in(folder):
             state = recording_source(source, made.wanted.labels)
-            is_finished = not made.overwrite and look(folder, made.config, made.origin) is Earlier.FINISHED
+            is_finished = not made.overwrite and look(folder, made.config, made.origin)
             if is_finished and read_manifest(folder).source == state:
                 notices = [f"finished before, so not computed again (overwrite=true would): {folder}"]
             else:

@@ -27,7 +27,6 @@ from vflbench.results.folder import (
     LOCK,
     MARKS,
     BusyError,
-    Earlier,
     FolderError,
     alone_in,
     is_finished,
@@ -115,7 +114,7 @@ def finished_before(folder: Path, resolved: Mapping[str, Any], origin: Mapping[s
     if not is_finished(folder):
         return None
     with suppress(FolderError), alone_in(folder):  # which are raised again where the run begins
-        if look(folder, resolved, origin) is Earlier.FINISHED:
+        if look(folder, resolved, origin):
             outcome = outcome_of(read_summary(folder))
             return outcome if outcome.reason else replace(outcome, status=Status.SKIPPED)
     return None
@@ -182,8 +181,7 @@ def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOu
     if not in_sweep:
         check_folder(hydra_config.run.dir, folder)
     with alone_in(folder):
-        earlier = Earlier.NOTHING if settings.overwrite else look(folder, resolved, origin)
-        if earlier is Earlier.FINISHED:  # since we looked first
+        if not settings.overwrite and look(folder, resolved, origin):  # since we looked first
             return replace(outcome_of(read_summary(folder)), status=Status.SKIPPED)
         started = Started(
             resolved,

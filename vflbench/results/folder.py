@@ -11,7 +11,6 @@ import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -267,29 +266,20 @@ class BusyError(FolderError):
     """Another process is at work there."""
 
 
-class Earlier(Enum):
-    """How far an earlier run of the same configuration came in this folder."""
-
-    NOTHING = "nothing"
-    BEGUN = "begun"
-    FINISHED = "finished"
-
-
-def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any]) -> Earlier:
-    """How far the run with this resolved configuration and this origin (see `differing`) came in this folder.
+def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any]) -> bool:
+    """Whether the run with this resolved configuration and this origin (see `differing`) is finished in this folder.
 
     Raises FolderError if the folder holds a run of other options, or one that another code, other plug-ins or other data
     made.
     """
-    finished = is_finished(folder)
-    if not finished and not is_begun(folder):
-        return Earlier.NOTHING
+    if not is_finished(folder) and not is_begun(folder):
+        return False
     options = differences(recorded_config(folder), config)
-    if not options and not (parts := differing(recorded_manifest(folder).identity, origin)):
-        return Earlier.FINISHED if finished else Earlier.BEGUN
-    other = (
-        f"of another configuration ({named(options, 4, '; ')})" if options else f"of these options that differs in {parts}"
-    )
+    other = f"of another configuration ({named(options, 4, '; ')})"
+    if not options:
+        if not (parts := differing(recorded_manifest(folder).identity, origin)):
+            return is_finished(folder)
+        other = f"of these options that differs in {parts}"
     problem = f"this folder holds a run {other}; it stays as it is; name another folder, or replace it with overwrite=true"
     raise FolderError(problem, key="hydra.run.dir", value=folder)
 

@@ -6,8 +6,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +19,6 @@ from vflbench.places import pip_install
 from vflbench.results.folder import EVENTS, flat
 from vflbench.results.schema import Manifest, MetricRow, Summary
 
-_AT_ONCE = 100  # a request; MLflow accepts no more parameters
 _LONGEST = 500  # characters of a parameter that every store accepts
 
 
@@ -111,9 +109,8 @@ class _Scalars(Logger):
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec(self.PACKAGE) is None:
-            raise UserError(
-                f"it needs the package {self.PACKAGE}: {pip_install(self.PACKAGE)}", key=f"logger={self.PACKAGE}"
-            )
+            problem = f"it needs the package {self.PACKAGE}: {pip_install(self.PACKAGE)}"
+            raise UserError(problem, key=f"logger={self.PACKAGE}")
         self.last = 0
 
     def add(self, values: Sequence[tuple[str, float, int]]) -> None:
@@ -146,26 +143,33 @@ class Mlflow(_Scalars):
     experiment: str = "vflbench"
 
     def begin(self, folder: Path, config: Mapping[str, Any], manifest: Manifest, rows: Sequence[MetricRow]) -> None:
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 refuses a folder without this
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
         from mlflow.entities import Param
+        from mlflow.tracking import MlflowClient
 
         folder = folder.resolve()
         uri = f"sqlite:///{folder.parent / 'mlflow.db'}" if self.uri == "auto" else self.uri
-        with _one_at_a_time(uri):
-            self._client, experiment = self._open(uri)
+        tags = {"folder_id": _short(folder), "folder": str(folder)}
+        tags |= {"vflbench": str(manifest.vflbench), "git_commit": str(manifest.git_commit)}
+        # Runs that begin together must not each create the store or its experiment.
+        with FileLock(Path(tempfile.gettempdir()) / f"vflbench-mlflow-{_short(uri)}.lock", timeout=120):
+            self._client = MlflowClient(tracking_uri=uri)
+            known = self._client.get_experiment_by_name(self.experiment)
+            experiment = self._client.create_experiment(self.experiment) if known is None else known.experiment_id
             for earlier in self._client.search_runs([experiment], f"tags.folder_id = '{_short(folder)}'"):
                 self._client.delete_run(earlier.info.run_id)
-            origin = {"folder": folder, "vflbench": manifest.vflbench, "git_commit": manifest.git_commit}
-            tags = {"folder_id": _short(folder)} | {name: str(value) for name, value in origin.items()}
             self._run = self._client.create_run(experiment, tags=tags, run_name=folder.name).info.run_id
         named = [(re.sub(r"\b_target_$", "class", name), str(value)[:_LONGEST]) for name, value in flat(config)]
-        self._log("params", [Param(*one) for one in named])
+        self._client.log_batch(self._run, params=[Param(*one) for one in named])
         self.write(rows)
 
     def add(self, values: Sequence[tuple[str, float, int]]) -> None:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        self._log("metrics", [Metric(name, value, now, step) for name, value, step in values])
+        self._client.log_batch(self._run, metrics=[Metric(name, value, now, step) for name, value, step in values])
 
     def finish(self, summary: Summary) -> None:
         super().finish(summary)
@@ -175,29 +179,6 @@ class Mlflow(_Scalars):
 
     def stop(self) -> None:
         self._client.set_terminated(self._run, "KILLED")
-
-    def _open(self, uri: str) -> tuple[Any, str]:
-        """A client and the experiment's id."""
-        if "://" not in uri or uri.startswith("file:"):
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 refuses a folder without this
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
-        from mlflow.tracking import MlflowClient
-
-        client = MlflowClient(tracking_uri=uri)
-        existing = client.get_experiment_by_name(self.experiment)
-        return client, existing.experiment_id if existing is not None else client.create_experiment(self.experiment)
-
-    def _log(self, kind: str, values: Sequence[Any]) -> None:
-        for start in range(0, len(values), _AT_ONCE):
-            self._client.log_batch(self._run, **{kind: values[start : start + _AT_ONCE]})
-
-
-@contextmanager
-def _one_at_a_time(uri: str) -> Iterator[None]:
-    """Keep runs that begin together from each creating the store or its experiment."""
-    with FileLock(Path(tempfile.gettempdir()) / f"vflbench-mlflow-{_short(uri)}.lock", timeout=120):
-        yield
 
 
 def _short(name: object) -> str:

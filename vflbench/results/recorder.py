@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import astuple
+from dataclasses import InitVar, astuple, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,17 +20,19 @@ from tqdm import tqdm
 from vflbench.errors import UserError
 from vflbench.plain_files import in_a_line, open_to_write, remove_temporaries, written_whole
 from vflbench.results.folder import (
-    CHECKPOINT,
     CONFIG,
     ERROR,
     LOG,
     LOSSES,
     MANIFEST,
+    MARKS,
     METRICS,
     RECONSTRUCTIONS,
     RESULTS,
     SUMMARY,
     TABLE,
+    is_begun,
+    is_finished,
     read_summary,
     recorded_manifest,
 )
@@ -38,14 +40,10 @@ from vflbench.results.loggers import Loggers
 from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Summary
 from vflbench.results.terminal import wrapped
 
-Table = Callable[[Summary, Manifest], str]
-"""Makes the text of table.txt from a summary and a manifest."""
-
 SECONDS = {True: 1.0, False: 10.0}
 """Between looks at how far a run has come: on a terminal, and where there is none."""
 _LINE = "{desc}, {elapsed} so far, about {remaining} of training left"
 _BAR = "{percentage:3.0f}%|{bar}| " + _LINE
-_NAMES = (CONFIG, MANIFEST, SUMMARY, LOSSES, METRICS, RECONSTRUCTIONS, CHECKPOINT, ERROR, TABLE)
 
 
 class Meter:
@@ -97,6 +95,7 @@ class _Lines(io.StringIO):
         return len(text)
 
 
+@dataclass
 class Recorder:
     """A folder with config.yaml, manifest.json, metrics.csv, train.log, loss.log and, of a complete run, summary.json.
 
@@ -108,34 +107,26 @@ class Recorder:
     loggers: called after everything is on disk. meter: how far it has come.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        config: str,
-        manifest: Mapping[str, Any] | Manifest,
-        *,
-        quiet: bool = False,
-        overwrite: bool = False,
-    ):
-        self.folder = folder
-        self.quiet = quiet
-        self.overwrite = overwrite
-        self.begun = False
-        self.bar = True
-        self.whose = ""
-        self.loggers, self.meter = Loggers({}, {}), Meter()
-        self._config = config
-        self._given = Manifest.model_validate(manifest)
-        self.manifest = self._given.model_copy(
-            update={"format": FORMAT, "start": datetime.now(UTC).isoformat(timespec="seconds"), "end": None}
-        )
+    folder: Path
+    config: str
+    given: InitVar[Mapping[str, Any] | Manifest]
+    quiet: bool = False
+    overwrite: bool = False
+    bar: bool = True
+    whose: str = ""
+    begun: bool = field(default=False, init=False)
+    loggers: Loggers = field(default_factory=lambda: Loggers({}, {}))
+    meter: Meter = field(default_factory=Meter)
+
+    def __post_init__(self, given: Mapping[str, Any] | Manifest) -> None:
+        self._given = Manifest.model_validate(given)
+        start = datetime.now(UTC).isoformat(timespec="seconds")
+        self.manifest = self._given.model_copy(update={"format": FORMAT, "start": start, "end": None})
 
     def beside(self, name: str, **options: Any) -> "Recorder":
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
-        config = yaml.safe_dump({**(yaml.safe_load(self._config) or {}), **options}, sort_keys=False)
-        made = Recorder(self.folder / name, config, self._given, quiet=True, overwrite=self.overwrite)
-        made.bar, made.whose = self.bar, f"{name} run: "
-        return made
+        config = yaml.safe_dump({**(yaml.safe_load(self.config) or {}), **options}, sort_keys=False)
+        return Recorder(self.folder / name, config, self._given, True, self.overwrite, self.bar, f"{name} run: ")
 
     @property
     def is_of_same_origin(self) -> bool:
@@ -147,14 +138,13 @@ class Recorder:
 
         None also if it is of another origin: as beside a run that was begun anew, and stopped before it came here.
         """
-        path = self.folder / SUMMARY
-        return None if self.overwrite or not path.exists() or not self.is_of_same_origin else read_summary(self.folder)
+        there = is_finished(self.folder) and self.is_of_same_origin and not self.overwrite
+        return read_summary(self.folder) if there else None
 
     @property
     def length(self) -> int:
         """Bytes of metrics.csv; 0 if there is none."""
-        path = self.folder / METRICS
-        return path.stat().st_size if path.exists() else 0
+        return (self.folder / METRICS).stat().st_size if is_begun(self.folder) else 0
 
     def ends_a_line(self, length: Any) -> bool:
         """Whether metrics.csv has so many bytes, or more, and a line ends there."""
@@ -172,11 +162,11 @@ class Recorder:
         self.begun = True
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
-            remove_temporaries(self.folder, _NAMES)
+            remove_temporaries(self.folder, {*RESULTS, *MARKS})
             again = self.length > 0 and not self.overwrite
             for name in (*RESULTS, ERROR, *((LOG,) if self.overwrite else ())):
                 (self.folder / name).unlink(missing_ok=True)
-            self._write(CONFIG, self._config)
+            self._write(CONFIG, self.config)
             self.note(**facts)
             self._write(METRICS, HEADER)
             self.loggers.begin(self.folder, self.manifest, partial(self.say, always=True))
@@ -186,19 +176,17 @@ class Recorder:
     def go_on(self, length: int, place: str, **facts: Any) -> None:
         """Continue a run that was stopped before `place`: metrics.csv is cut back to the length it had then."""
         self.begun = True
-        remove_temporaries(self.folder, _NAMES)
+        remove_temporaries(self.folder, {*RESULTS, *MARKS})
         (self.folder / ERROR).unlink(missing_ok=True)
         with open_to_write(self.folder / METRICS, "r+b") as file:
             file.truncate(length)
             os.fsync(file.fileno())
-        earlier, versions = recorded_manifest(self.folder), self.manifest.versions
+        earlier, now = recorded_manifest(self.folder), self.manifest.versions
         changed = [
-            f"{name} {old} then, {versions.get(name)} now"
-            for name, old in earlier.versions.items()
-            if old != versions.get(name)
+            f"{name} {old} then, {now.get(name)} now" for name, old in earlier.versions.items() if old != now.get(name)
         ]
         again = {"time": self.manifest.start or "", "place": place} | ({"changed": changed} if changed else {})
-        self._write(CONFIG, self._config)
+        self._write(CONFIG, self.config)
         self.note(**facts, start=earlier.start or self.manifest.start, resumed=[*earlier.resumed, again])
         self.loggers.begin(self.folder, self.manifest, partial(self.say, always=True))
         self.say(f"going on before {place}", always=True)
@@ -242,7 +230,7 @@ class Recorder:
             with self._writing(), written_whole(self.folder / RECONSTRUCTIONS) as file:
                 numpy.savez_compressed(file, **arrays)
 
-    def finish(self, summary: Summary, table: Table | None = None) -> None:
+    def finish(self, summary: Summary, table: Callable[[Summary, Manifest], str] | None = None) -> None:
         """Close the manifest, write table.txt, then summary.json: the run is complete. table: makes its text."""
         self.loggers.finish(summary)
         failed = {"loggers_failed": self.loggers.failed} if self.loggers.failed else {}

@@ -15,15 +15,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pyarrow
-from pyarrow import compute, csv
+from pyarrow import compute, csv, parquet
 
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
 from vflbench.results.folder import (
     CONFIG,
     HONEST,
-    LOCK,
     MARKS,
     METRICS,
     PARTS,
@@ -75,7 +75,7 @@ def layers_of(manifest: Manifest, measured: Iterable[tuple[str, str]] = ()) -> L
 
 AS_RECORDED = "as recorded"
 MOST_FOLDERS = 50
-"""Folders within each other in which runs are looked for."""
+"""Folders within each other in which runs are looked for: os.walk goes into each by a call of its own."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,7 @@ class Run:
         """The value of a dotted key; None if this run has no such option."""
         node: Any = self.config
         for part in key.split("."):
-            if not isinstance(node, Mapping) or part not in node:
-                return None
-            node = node[part]
+            node = node.get(part) if isinstance(node, Mapping) else None
         return node
 
     @property
@@ -186,7 +184,7 @@ def run_folders(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         if len(place.parts) - len(folder.parts) >= MOST_FOLDERS:
             folders[:] = []
-        if marks or (LOCK in files and (place / HONEST).is_dir()):  # an honest run is made before its run's own files
+        if marks:
             # what a run keeps for itself, its honest run included; a config alone may have come with runs of others
             folders[:] = [f for f in folders if f != HONEST] if marks == {CONFIG} else []
             yield place
@@ -322,17 +320,16 @@ _TYPES = {
     "visible": pyarrow.bool_(),
 }
 """Of the columns that hold no text."""
-
-
-def _typed(*names: str) -> pyarrow.Schema:
-    return pyarrow.schema([(name, _TYPES.get(name, pyarrow.string())) for name in names])
+_SCHEMA = pyarrow.schema([(name, _TYPES.get(name, pyarrow.string())) for name in COLUMNS])
+_ORDER = ("epoch", "split", "party", "layer", "message", "attack", "metric")
+"""By which rows of a run are sorted."""
 
 
 def read_table(folder: Path) -> pyarrow.Table:
     """metrics.csv in the order in which it was written, with the types of `MetricRow`; null in place of an empty cell."""
     path = folder / METRICS
     convert = csv.ConvertOptions(
-        column_types=_typed(*MEASURED),
+        column_types=_SCHEMA,
         include_columns=MEASURED,
         null_values=[""],
         strings_can_be_null=True,
@@ -344,12 +341,13 @@ def read_table(folder: Path) -> pyarrow.Table:
         table = csv.read_csv(io.BytesIO(read_bytes(path)), csv.ReadOptions(use_threads=False), parse, convert)
     except (ValueError, KeyError, pyarrow.ArrowException) as error:
         raise error if isinstance(error, Unreadable) else Unreadable(path, error) from error
-    if table["epoch"].null_count or table["split"].null_count or table["metric"].null_count:
+    if any(table[name].null_count for name in ("epoch", "split", "metric")):
         raise Unreadable(path, "a row of it has no epoch, split or metric")
     for number, column in enumerate(table.schema):
-        if column.type == pyarrow.string() and not all(map(str.isprintable, table[number].drop_null().unique().to_pylist())):
-            texts = [value if value is None else shown(value) for value in table[number].to_pylist()]
-            table = table.set_column(number, column, pyarrow.array(texts, pyarrow.string()))
+        if column.type == pyarrow.string():
+            coded = table[number].combine_chunks().dictionary_encode()
+            texts = pyarrow.array(map(shown, coded.dictionary.to_pylist()), pyarrow.string())
+            table = table.set_column(number, column, texts.take(coded.indices))
     return table
 
 
@@ -381,48 +379,43 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> pyarrow
     if taken := [key for key in options if key in COLUMNS]:
         raise UserError("the table has another column of this name", key="options", value=",".join(taken))
     there = list(entries([root]))
-    runs = [entry for entry in there if isinstance(entry, Run)]
-    odd = [entry for entry in there if isinstance(entry, Oddity) and entry.kind == "unreadable"]
-    table, unreadable = long_table(runs, [root], options)
-    for one in (*odd, *unreadable):
-        warnings.warn(f"{shown(one.path)} is left out: {one.reason}", stacklevel=2)
+    table, unreadable = long_table([entry for entry in there if isinstance(entry, Run)], [root], options)
+    for one in (*there, *unreadable):
+        if isinstance(one, Oddity) and one.kind == "unreadable":
+            warnings.warn(f"{shown(one.path)} is left out: {one.reason}", stacklevel=2)
     if table is None:
         raise UserError("there is no finished run in or under it", key="folder", value=folder)
     return table
 
 
 def long_table(
-    runs: Iterable[Run], folders: Sequence[Path], options: Sequence[str] = ()
+    runs: Sequence[Run], folders: Sequence[Path], options: Sequence[str] = ()
 ) -> tuple[pyarrow.Table | None, list[Oddity]]:
     """The table of these runs, sorted by run and place, and those whose metrics.csv can't be read. folders: where they lie.
 
     The same runs make the same table, wherever they lie. None if no run is left.
     """
-    tables: list[pyarrow.Table] = []
-    facts, odd = [], []
-    for name, run in sorted(zip(run_names(runs := list(runs), folders), runs, strict=True), key=lambda pair: pair[0]):
+    names, columns = run_names(runs, folders), {key: _option([run.option(key) for run in runs]) for key in options}
+    schema = pyarrow.schema([*_SCHEMA, *((key, column.type) for key, column in columns.items())])
+    tables, odd = [], []
+    for number in sorted(range(len(runs)), key=names.__getitem__):
+        run, threats = runs[number], runs[number].manifest.threats
         try:
-            rows = read_table(run.folder)
+            measured = read_table(run.folder).to_pandas()
         except (FileNotFoundError, Unreadable) as error:
             reason = error.problem if isinstance(error, Unreadable) else f"no {METRICS}"
             odd.append(Oddity("unreadable", run.folder, reason))
             continue
-        levels = {attack: level_of(attack, run.manifest.threats) for attack in rows["attack"].unique().to_pylist() if attack}
-        of_rows = pyarrow.array([levels.get(attack) for attack in rows["attack"].to_pylist()], pyarrow.string())
-        table = pyarrow.concat_tables([rows.append_column("level", of_rows), _whole_run(run)])
-        tables.append(table.append_column("number", pyarrow.repeat(len(tables), len(table))))
-        facts.append(facts_of(run, name) | {key: run.option(key) for key in options})
+        levels = {attack: level_of(attack, threats) for attack in measured["attack"].dropna().unique()}
+        parts = [measured.assign(level=measured["attack"].map(levels)), pandas.DataFrame(_of_summary(run))]
+        facts = facts_of(run, names[number]) | {key: column[number].as_py() for key, column in columns.items()}
+        rows = pandas.concat(parts).sort_values([*_ORDER]).assign(**facts, infinite=None)
+        tables.append(pyarrow.Table.from_pandas(rows, schema, preserve_index=False))
     if not tables:
         return None, odd
-    order = ("number", "epoch", "split", "party", "layer", "message", "attack", "metric")
-    rows = pyarrow.concat_tables(tables).sort_by([(key, "ascending") for key in order])
-    signs = compute.if_else(compute.is_inf(rows["value"]), compute.sign(rows["value"]), None)
-    of_runs = pyarrow.Table.from_pylist(facts, _typed(*FACTS)).take(rows["number"])
-    of_runs = of_runs.append_column("infinite", signs.cast(pyarrow.int64()))
-    table = pyarrow.table({key: (of_runs if key in of_runs.column_names else rows)[key] for key in COLUMNS})
-    for key in options:
-        table = table.append_column(key, _option([one[key] for one in facts]).take(rows["number"]))
-    return table, odd
+    table = pyarrow.concat_tables(tables).replace_schema_metadata()
+    signs = compute.if_else(compute.is_inf(table["value"]), compute.sign(table["value"]), None)
+    return table.set_column(COLUMNS.index("infinite"), "infinite", signs.cast(pyarrow.int64())), odd
 
 
 def _option(values: Sequence[Any]) -> pyarrow.Array:
@@ -436,53 +429,6 @@ def _option(values: Sequence[Any]) -> pyarrow.Array:
     return column.cast(pyarrow.string()) if pyarrow.types.is_null(column.type) else column
 
 
-def export(runs: Iterable[Run], folders: Sequence[Path], file: Path) -> tuple[int, list[Oddity]]:
-    """Write the table as .jsonl, .csv or .parquet. Returns the number of rows, and runs that can't be read.
-
-    Raises UserError if nothing is left, or if the file has another ending or can't be written.
-    """
-    if file.suffix not in ENDINGS:
-        raise UserError(
-            f"the file's name must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}", key="--export", value=file
-        )
-    table, odd = long_table(runs, folders)
-    if table is None:
-        problem = "there is no finished run in or under it whose measurements can be read"
-        raise UserError(problem, key="report", value=", ".join(map(str, folders)))
-    try:
-        with written_whole(file) as stream:
-            _WRITERS[file.suffix](table, stream)
-    except OSError as error:
-        raise UserError(f"it can't be written: {error.strerror or error}", key="--export", value=file) from error
-    return len(table), odd
-
-
-def _write_lines(table: pyarrow.Table, stream: Any) -> None:
-    """JSON lines in ASCII; null where a number is infinite, as JSON has no infinity."""
-    for batch in table.to_batches(10_000):
-        for row in batch.to_pylist():
-            finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-            stream.write(json.dumps(finite, allow_nan=False).encode() + b"\n")
-
-
-def _write_csv(table: pyarrow.Table, stream: Any) -> None:
-    """null is an empty cell. What a spreadsheet would compute has an apostrophe before it."""
-    for place, name in enumerate(table.column_names):
-        if table[name].type == pyarrow.string():
-            safe = compute.replace_substring_regex(table[name], _FORMULA, r"'\1")
-            table = table.set_column(place, name, safe)
-    csv.write_csv(table, stream)
-
-
-def _write_parquet(table: pyarrow.Table, stream: Any) -> None:
-    from pyarrow import parquet  # late: no other ending needs it
-
-    parquet.write_table(table, stream)
-
-
-_WRITERS = {".jsonl": _write_lines, ".csv": _write_csv, ".parquet": _write_parquet}
-
-
 def facts_of(run: Run, name: str) -> dict[str, Any]:
     """FACTS -> value. name: of the run.
 
@@ -490,18 +436,17 @@ def facts_of(run: Run, name: str) -> dict[str, Any]:
     in it. setting: s and 8 digits, equal for two runs that differ in nothing but the seed; with the letter, no reader of CSV
     takes 72e83572 for an infinite number.
     """
-    manifest = run.manifest
-    beside = [(manifest.data.model_extra or {}).get("file_sha256"), (manifest.source or {}).get("state")]
-    content = next(filter(None, [manifest.data.fingerprint, *beside]), None)
-    leaves = dict(sorted(flat({key: value for key, value in essential(run.config).items() if key != "seed"})))
+    data, source = run.manifest.data, run.manifest.source or {}
+    content = data.fingerprint or (data.model_extra or {}).get("file_sha256") or source.get("state")
+    leaves = {key: value for key, value in flat(essential(run.config)) if key != "seed"}
     infinite = {key: str(value) for key, value in leaves.items() if isinstance(value, float) and math.isinf(value)}
-    options = json.dumps(leaves | infinite, default=str)
+    options = json.dumps(leaves | infinite, sort_keys=True, default=str)
     values = {
         "run": name,
         "experiment": run.experiment or None,
         "dataset": run.dataset,
-        "data_digest": json.dumps(content) if isinstance(content, list | dict) else content,
-        "version": manifest.vflbench,
+        "data_digest": json.dumps(content) if isinstance(content, list | dict) else content or None,
+        "version": run.manifest.vflbench,
         "made_by": f"m{run.made_by}",
         "setting": f"s{_short([options, run.made_by, run.dataset])}",
         "adversary": run.adversary,
@@ -510,23 +455,60 @@ def facts_of(run: Run, name: str) -> dict[str, Any]:
         "failed": run.summary.failed,
     }
     values = {key: text if text is None else shown(text, 1 << 20) for key, text in values.items()}
-    return values | {"seed": run.seed if isinstance(run.seed, int) and abs(run.seed) < 2**63 else None}
+    return values | {"seed": run.seed if run.seed is not None and abs(run.seed) < 2**63 else None}
 
 
-def _whole_run(run: Run) -> pyarrow.Table:
+def _of_summary(run: Run) -> Iterator[dict[str, Any]]:
     """Figures that only the summary holds: seconds, promised ceilings, and what the worst attack of each level reads."""
-    summary = run.summary
-    rows: list[dict[str, Any]] = [{"metric": "seconds", "value": summary.seconds}]
-    for defense, promise in summary.guarantees.items():
+    whole = {"epoch": max(run.summary.epochs - 1, 0), "split": WHOLE_RUN}
+    yield whole | {"metric": "seconds", "value": run.summary.seconds}
+    for defense, promise in run.summary.guarantees.items():
         for name in ("leak_auc_one_message", "leak_auc_all_messages") if promise else ():
-            rows.append({"attack": defense, "metric": f"promised_{name}", "value": getattr(promise, name)})
-    for one in summary.verdict.levels.values():
-        place = {key: getattr(one, key) or None for key in ("party", "layer", "message", "attack")}
-        numbers = {"value": one.value, "ci_low": one.low, "ci_high": one.high, "visible": True}
+            yield whole | {"attack": defense, "metric": f"promised_{name}", "value": getattr(promise, name)}
+    for one in run.summary.verdict.levels.values():
+        place = whole | {key: getattr(one, key) or None for key in ("party", "layer", "message", "attack")}
         figure = f"worst_{one.figure.replace(' ', '_').lower()}"
-        rows.append(place | numbers | {"metric": figure, "level": level_of(one.attack, run.manifest.threats)})
-    whole = {"epoch": max(summary.epochs - 1, 0), "split": WHOLE_RUN}
-    return pyarrow.Table.from_pylist([whole | row for row in rows], _typed(*MEASURED, "level"))
+        level = {"level": level_of(one.attack, run.manifest.threats), "visible": True}
+        yield place | level | {"metric": figure, "value": one.value, "ci_low": one.low, "ci_high": one.high}
+
+
+def export(runs: Sequence[Run], folders: Sequence[Path], file: Path) -> tuple[int, list[Oddity]]:
+    """Write the table as .jsonl, .csv or .parquet. Returns the number of rows, and runs that can't be read.
+
+    Raises UserError if nothing is left, or if the file has another ending or can't be written.
+    """
+    if file.suffix not in ENDINGS:
+        raise UserError("the file's name must end in .jsonl, .csv or .parquet", key="--export", value=file)
+    table, odd = long_table(runs, folders)
+    if table is None:
+        problem = "there is no finished run in or under it whose measurements can be read"
+        raise UserError(problem, key="report", value=", ".join(map(str, folders)))
+    try:
+        with written_whole(file) as stream:
+            if file.suffix == ".parquet":
+                parquet.write_table(table, stream)
+            elif file.suffix == ".csv":
+                csv.write_csv(_without_formulas(table), stream)
+            else:
+                for batch in table.to_batches(10_000):
+                    stream.writelines(map(_line, batch.to_pylist()))
+    except OSError as error:
+        raise UserError(f"it can't be written: {error.strerror or error}", key="--export", value=file) from error
+    return len(table), odd
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    """JSON in ASCII; null where a number is infinite, as JSON has no infinity."""
+    finite = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+    return json.dumps(finite, allow_nan=False).encode() + b"\n"
+
+
+def _without_formulas(table: pyarrow.Table) -> pyarrow.Table:
+    """With an apostrophe before what a spreadsheet would compute."""
+    for place, column in enumerate(table.schema):
+        if column.type == pyarrow.string():
+            table = table.set_column(place, column, compute.replace_substring_regex(table[place], _FORMULA, r"'\1"))
+    return table
 
 
 def run_names(runs: Sequence[Run], folders: Sequence[Path]) -> list[str]:

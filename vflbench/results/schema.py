@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from vflbench.errors import shown
@@ -205,7 +205,7 @@ class Summary(Record):
     failed: why the run counts as failed although it came to its end. Of an audit, what the messages don't say is None.
     """
 
-    epochs: int = 0
+    epochs: Annotated[int, Field(ge=0, lt=2**31)] = 0
     train_auc: float | None = None
     test_auc: float | None = None
     test_accuracy: float | None = None

@@ -26,7 +26,7 @@ from vflbench.run.guarantees import exceeded_ceilings
 from vflbench.run.interruption import Interruption
 from vflbench.run.settings import choose_device, set_threads, tune
 from vflbench.run.setup import Epoch, Experiment, Run, seat
-from vflbench.run.summary import EpochResult, epoch_rows, introduce, links_of, quantities, run_facts, summarise
+from vflbench.run.summary import EpochResult, epoch_rows, introduce, links_of, run_facts, summarise
 
 __all__ = ["Experiment", "run"]
 
@@ -118,8 +118,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     for name, reason in unscored.items():
         recorder.say(f"attack={name} could not be scored: {reason}", always=name in experiment.attacks)
     summary = summarise(run, unscored)
-    measured = quantities(last.found, "loss", "bytes_sent", "seconds", *last.measured)
-    recorder.note(unscored=unscored, quantities=measured, exceeded=exceeded_ceilings(summary.guarantees))
+    recorder.note(unscored=unscored, exceeded=exceeded_ceilings(summary.guarantees))
     return summary
 
 

@@ -40,7 +40,7 @@ from vflbench.run.guarantees import verdict
 from vflbench.run.observed_privacy import ClaimCheck
 from vflbench.run.recording import RecordedRows, RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads
-from vflbench.run.summary import finding_rows, quantities, tested, threats_of, what_attacks_read
+from vflbench.run.summary import finding_rows, tested, threats_of, what_attacks_read
 
 KIND = "audit"
 """The entry `kind` of an audit's manifest; runs that trained have none."""
@@ -280,7 +280,6 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
         "data": data | {"train_positive_ratio": positive, "train_class_ratios": shares},
         "adversary": {},
         "threads": torch.get_num_threads(),
-        "quantities": quantities(result.last, "seconds", *result.model),
     }
 
 

@@ -295,16 +295,6 @@ def trees(leaks: Sequence[Leak]) -> dict[str, Tree]:
     return made
 
 
-def quantities(found: Findings, *others: str) -> list[str]:
-    """Names of what was measured, as the axes of a report take them. others: beside what attacks came to."""
-    names = set(others)
-    for leak in found.leaks:
-        figures = [figure for figure in _figures_of(leak) if figure in _TREES and figure != "leak_auc_two_sided"]
-        names |= {name for figure in figures for name in (figure, f"{figure}:{leak.attack}")}
-    names |= {f"rebuilt.{figure}" for one in found.reconstructions for figure in one.figures if ":" not in figure}
-    return sorted(names)
-
-
 def test_rows(data: TrainTest) -> tuple[int, int] | None:
     """Rows of class 0 and of class 1 that a model is tested on; None for more classes."""
     if data.train.classes != 2:
