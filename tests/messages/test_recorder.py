@@ -646,6 +646,8 @@ def test_labels_are_checked(tmp_path):
             rec.label(ids, y)
     with pytest.raises(UserError, match="id=2: it has the labels 0 and 1; a row has one label"):
         rec.label([5, 2], [0, 1])
+    with pytest.raises(UserError, match="id=7: it has the labels 0 and 1"):
+        rec.label([7, 7], [0, 1])
     rec.label([9], [1])
     rec.close()
     assert labels(tmp_path)[1] == 1

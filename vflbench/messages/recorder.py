@@ -219,13 +219,12 @@ class RecordingFolder:
 
     def require_manifest(self, said: Mapping[str, Any]) -> None:
         """Raises UserError where this can't stand in a manifest."""
-        self._checked(
-            {key: value for key, value in said.items() if value is not None} | {"parties": {self.party: {"layers": {}}}}
-        )
+        self._checked({**said, "parties": {self.party: {"layers": {}}}})
 
     def _checked(self, content: Mapping[str, Any]) -> Manifest:
         try:
-            made: Manifest = checked(_MANIFEST, {key: value for key, value in content.items() if key != "format"})
+            said = {key: value for key, value in content.items() if key != "format" and value is not None}
+            made: Manifest = checked(_MANIFEST, said)
         except ValueError as error:
             raise UserError(str(error), key="recording", value=self.folder, see=FORMAT_PAGE) from error
         return made
@@ -277,7 +276,7 @@ class _Labels:
         of_rows = classes_of(labels, len(ids), self._classes)
         with self._lock:
             self._read()
-            self._waiting |= self._new(dict(zip(ids.tolist(), of_rows.tolist(), strict=True)))
+            self._waiting |= self._new(ids.numpy(), of_rows)
             if _WAITING * len(self._waiting) >= len(self._ids):
                 self.flush()
 
@@ -294,33 +293,35 @@ class _Labels:
             self._ids, self._labels = there.ids[order], there.labels[order]
         self._identity = identity
 
-    def _new(self, labels: Mapping[int, int]) -> dict[int, int]:
+    def _new(self, ids: np.ndarray, labels: np.ndarray) -> dict[int, int]:
         """Those of rows that have none in the file. Raises UserError for a row that has another one."""
-        ids = np.fromiter(labels, np.int64, len(labels))
         at = np.searchsorted(self._ids, ids)
-        inside = at < len(self._ids)
-        at[inside] = np.where(self._ids[at[inside]] == ids[inside], at[inside], len(self._ids))
-        written = np.append(self._labels, -1)[at].tolist()
-        for (row, label), there in zip(labels.items(), written, strict=True):
-            before = self._waiting.get(row, label) if there < 0 else there
+        written = np.append(self._labels, -1)[at]
+        written[np.append(self._ids, 0)[at] != ids] = -1
+        new: dict[int, int] = {}
+        for row, label, there in zip(ids.tolist(), labels.tolist(), written.tolist(), strict=True):
+            before = self._waiting.get(row, new.get(row, label)) if there < 0 else there
             if before != label:
                 raise UserError(f"it has the labels {before} and {label}; a row has one label", key="id", value=row)
-        return {row: label for (row, label), there in zip(labels.items(), written, strict=True) if there < 0}
+            if there < 0:
+                new[row] = label
+        return new
 
     def flush(self) -> None:
         """Write those that wait."""
         with self._lock:
             if not self._waiting:
                 return
-            with self._place.locked():
+            with self._place.locked(), self._place.disk():
                 self._read()
-                new = self._new(self._waiting)
-                ids = np.append(self._ids, np.fromiter(new, np.int64, len(new)))
-                labels = np.append(self._labels, np.fromiter(new.values(), np.int64, len(new)))
-                order = ids.argsort()
-                self._ids, self._labels, self._waiting = ids[order], labels[order], {}
-                with self._place.disk():
-                    write_rows(self._path, {"id": self._ids, "label": self._labels})
+                waiting = np.array(list(self._waiting.items()), np.int64)
+                new = self._new(waiting[:, 0], waiting[:, 1])
+                both = np.concatenate(
+                    [np.stack([self._ids, self._labels], 1), np.array([*new.items()], np.int64).reshape(-1, 2)]
+                )
+                ids, labels = both[both[:, 0].argsort()].T
+                write_rows(self._path, {"id": ids, "label": labels})
+                self._ids, self._labels, self._waiting = ids.copy(), labels.copy(), {}
                 self._identity = _identity(self._path)
 
 
@@ -467,9 +468,8 @@ class Recording:
         self.epoch = 0
         self.written = self.dropped = 0  # batches
         self._watched = self._labelled = False
-        self._damaged = False  # whether a training batch had to be left out
         self._every, self._most, self._rank, self._process = every, most, rank, os.getpid()
-        self._classes, self._complete = classes, complete
+        self._classes, self._complete, self._damaged = classes, complete, False  # damaged: a training batch was left out
         self._cut = [cut] if isinstance(cut, str) else list(cut)
         self._said: dict[str, Any] = {
             "producer": f"vflbench.Recording, torch {torch.__version__}",
