@@ -7,7 +7,7 @@ from builders import session
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.generators import Generators
-from vflbench.numerics.mixing import mix, unmix
+from vflbench.numerics.hashing import mix, unmix
 from vflbench.run.attackers import draw_canaries
 from vflbench.run.auditor import Auditor
 from vflbench.run.settings import Audit

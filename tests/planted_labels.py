@@ -15,11 +15,11 @@ from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.defenses.base import Defense, LabelDefense
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
+from vflbench.defenses.label_noise import chances, gaussian_deviation, one_hot, randomized_response
 from vflbench.messages.facts import Gradients, Predictions
 from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.auc import auc
-from vflbench.numerics.noisy_labels import gaussian_deviation, normals, one_hot
-from vflbench.numerics.randomized_response import chances, randomized_response
+from vflbench.numerics.hashing import normals
 from vflbench.options import Count, Fraction, options
 from vflbench.protocols.split import SplitSession
 

@@ -6,10 +6,11 @@ from attacks.views import shares, view_of
 from scipy import stats
 
 from vflbench.attacks.residual_sum import ResidualSum, in_usual_units
+from vflbench.defenses.label_noise import gaussian_likelihood, posterior
 from vflbench.messages.facts import Embeddings, Gradients, OwnModel
 from vflbench.messages.threat import View
 from vflbench.numerics.auc import auc
-from vflbench.numerics.noisy_labels import gaussian_likelihood, normals, posterior
+from vflbench.numerics.hashing import normals
 from vflbench.options import restore_state, state_of
 
 ROWS, D, MU = 20_000, 6, 0.661

@@ -21,7 +21,7 @@ from vflbench.metrics.privacy import Exposure, leak_auc_ceiling
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.numerics.auc import auc
-from vflbench.numerics.mixing import derived
+from vflbench.numerics.hashing import derived
 from vflbench.run.settings import Audit, Settings
 
 
@@ -70,7 +70,7 @@ def test_a_row_keeps_its_noise_in_any_batch_order_process_and_after_any_state(rn
     elsewhere = Alibi(prior=prior)
     elsewhere.restore(state)
     assert torch.equal(elsewhere.labels(y, logits, drawing(torch.Generator().manual_seed(99), ids)), first)
-    soft = [one._batch["soft"] for one in (defense, elsewhere)]
+    soft = [one._batch[1] for one in (defense, elsewhere)]
     assert torch.allclose(soft[0], soft[1][order]) == (prior == "uniform")  # from another prediction another soft label
 
 
@@ -115,7 +115,7 @@ def test_the_best_reader_of_all_epochs_stays_below_the_ceiling_and_reads_what_th
     for _ in range(5):
         logits = torch.randn(n, 1, generator=rng)
         defense.labels(y, logits, drawing(rng, torch.arange(n)))
-        told += torch.logit(defense._batch["soft"][:, 1]) - logits[:, 0].double()
+        told += torch.logit(defense._batch[1][:, 1]) - logits[:, 0].double()
     reading = auc(told, y)
     assert reading == pytest.approx(best_reading(eps), abs=0.008)
     assert best_reading(eps) < leak_auc_ceiling(eps)

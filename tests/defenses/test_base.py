@@ -67,7 +67,7 @@ def test_state_holds_what_is_no_option():
     assert torch.equal(second.mean, torch.ones(2))
     state["mean"].zero_()
     assert torch.equal(second.mean, torch.ones(2))  # copies, not the file's tensors
-    assert set(LabelDp().state()) == {"_key", "_released", "_counted", "_epochs"}
+    assert set(LabelDp().state()) == {"_key", "_released", "_label_rows", "_labels_changed", "_epochs"}
 
 
 def test_options_may_say_at_which_seat_a_defense_stands(rng):

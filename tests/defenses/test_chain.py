@@ -5,11 +5,13 @@ from defenses.contexts import drawing
 from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense
 from vflbench.defenses.batch_average import BatchAverage
 from vflbench.defenses.binomial import Binomial
+from vflbench.defenses.cae import Cae
 from vflbench.defenses.chain import Chain, refuse_unfit
 from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.label_gdp import LabelGdp
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
@@ -71,16 +73,11 @@ def test_a_chain_applies_in_the_order_given_and_adds_penalties(rng):
     assert chain.figures() == {"first.calls": 6, "second.calls": 6}
 
 
-def test_the_first_of_a_chain_that_gives_a_loss_is_trained_on():
-    class Constant(LabelDefense):
-        def __init__(self, value):
-            self.value = value
-
-        def loss(self, logits, y):
-            return logits.mean() * 0 + self.value
-
-    chain = Chain({"none": LabelDefense(), "first": Constant(2.0), "second": Constant(3.0)})
-    assert chain.loss(torch.ones(4, 1), torch.zeros(4)) == 2
+def test_two_losses_in_place_of_cross_entropy_are_refused():
+    for wrong in ({"label_gdp": LabelGdp(), "cae": Cae()}, {"a": LabelDp(debias=True), "b": LabelDp(debias=True)}):
+        with pytest.raises(UserError, match=" and ".join(wrong) + " put losses of their own in place of cross-entropy"):
+            Chain(wrong)
+    Chain({"label_dp": LabelDp(), "cae": Cae()})
 
 
 def test_a_chain_asks_each_defense_where_it_stands_and_only_there(rng):

@@ -17,7 +17,7 @@ from vflbench.messages.facts import Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
-from vflbench.numerics.mixing import mix
+from vflbench.numerics.hashing import mix
 from vflbench.run.attackers import draw_canaries, draw_known, draw_one_of_each, draw_positives
 from vflbench.run.settings import Audit, Settings
 

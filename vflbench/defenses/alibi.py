@@ -1,23 +1,21 @@
 """ALIBI: soft labels that Bayes' rule makes of labels with Laplace noise."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vflbench.defenses.base import Context, LabelDefense
-from vflbench.errors import UserError
+from vflbench.defenses.base import Context
+from vflbench.defenses.label_noise import NoisyLabels
+from vflbench.defenses.label_noise import prior as class_probabilities
 from vflbench.metrics.privacy import Guarantee, Release, label_privacy
-from vflbench.numerics.laplace import laplace
-from vflbench.numerics.mixing import derived, uniform
-from vflbench.numerics.randomized_response import class_losses
-from vflbench.numerics.randomized_response import prior as class_probabilities
-from vflbench.options import Eps, attributes, options
+from vflbench.numerics.hashing import laplace, uniform
+from vflbench.options import Eps, options
 
 
 @options
-class Alibi(LabelDefense):
+class Alibi(NoisyLabels):
     """Laplace noise on one-hot labels, once for each row, and training on the posterior of the label: eps-label-DP. If
     features predict the label, `residual` reads more than the ceiling of 0.731 at eps 1, as for `label_dp`: 0.75 and 0.76.
 
@@ -45,43 +43,16 @@ class Alibi(LabelDefense):
     eps: Eps = 1.0
     prior: Literal["uniform", "prediction"] = "prediction"
 
-    def __post_init__(self) -> None:
-        self._key: int | None = None
-        self._counted = {"label_rows": 0, "labels_changed": 0}
-        self._batch: dict[str, Tensor] = {}
-
-    def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
-        """The class with the largest x. y: (n,) classes; logits: (n, 1) for two classes, (n, K) for K > 2."""
-        rng, classes = context.rng, max(2, logits.shape[1])
-        if self._key is None:
-            self._key = int(torch.randint(-(2**63), 2**63 - 1, (), generator=rng, device=rng.device))
-        x = F.one_hot(y, classes) + row_noise(context.ids, classes, 2 / self.eps, derived(self._key, self.eps))
+    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """The class with the largest x, and the posterior q (n, K)."""
+        classes = max(2, logits.shape[1])
+        x = F.one_hot(y, classes) + row_noise(context.ids, classes, 2 / self.eps, self.key(context, self.eps))
         q = posterior(x, None if self.prior == "uniform" else class_probabilities(logits), 2 / self.eps)
-        seen = x.argmax(dim=1)
-        self._batch = {"soft": q, "seen": seen}
-        self._counted["label_rows"] += len(y)
-        self._counted["labels_changed"] += int((seen != y).sum())
-        return seen
-
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Cross-entropy to the soft labels of the batch that `labels` was given last."""
-        if not torch.equal(y, self._batch["seen"]):
-            problem = "another defense changes labels after it, which training would ignore; put it behind that one"
-            raise UserError(problem, key="defense", value="alibi")
-        return (self._batch["soft"].to(logits) * class_losses(logits)).sum(dim=1).mean()
+        return x.argmax(dim=1), q
 
     def guarantee(self) -> Guarantee:
         what = f"each label gets Laplace noise with eps = {self.eps:g} once, however many messages follow"
         return label_privacy(what, Release("laplace", self.eps))
-
-    def figures(self) -> dict[str, float]:
-        """The share of the rows since the last call whose largest x is not at the true class."""
-        rows, changed = self._counted["label_rows"], self._counted["labels_changed"]
-        self._counted = {"label_rows": 0, "labels_changed": 0}
-        return {"flip_rate": changed / rows} if rows else {}
-
-    def state(self) -> dict[str, Any]:
-        return {name: value for name, value in attributes(self).items() if name != "_batch"}
 
 
 def row_noise(ids: Tensor, classes: int, scale: float, key: int) -> Tensor:

@@ -156,6 +156,13 @@ class LabelDefense(Defense):
         """
         return type(self).labels is LabelDefense.labels
 
+    @property
+    def own_loss(self) -> bool:
+        """Whether `loss` can take the place of cross-entropy, as that of one defense of a run can. A class with such a hook
+        may say that its options leave it out.
+        """
+        return type(self).loss is not LabelDefense.loss
+
     def plan(self, epochs: int) -> None:
         """Before the run: how many epochs it will have, each of which meets a row once."""
 

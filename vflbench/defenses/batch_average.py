@@ -5,7 +5,7 @@ from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, LabelDefense
 from vflbench.messages.codec import Codebook, Encoded
-from vflbench.numerics.mixing import uniform
+from vflbench.numerics.hashing import uniform
 from vflbench.options import Rows, options
 
 

@@ -1,6 +1,5 @@
 """Confusional autoencoder: a network trains on soft fake labels, and its predictions are decoded."""
 
-import math
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -9,7 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vflbench.defenses.base import Context, LabelDefense
-from vflbench.numerics.randomized_response import class_losses, prior
+from vflbench.defenses.label_noise import prior, soft_loss
+from vflbench.numerics.optim import AdamSteps
 from vflbench.options import Count, Range, Weight, options
 
 _RECONSTRUCTION = 10.0  # weight beside the contrast, which has 1
@@ -17,7 +17,6 @@ _STEPS, _ROWS, _RATE = 500, 32, 1e-2  # of training; a row is a random soft labe
 _STARTS = 5
 _SHARPNESS = 40.0  # of a random label: 1 / 0.025
 _WIDEST = 1024
-_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam
 
 
 @options
@@ -63,9 +62,8 @@ class Cae(LabelDefense):
         return y
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        losses = class_losses(logits)
-        fake = _network(F.one_hot(y, losses.shape[1]).float(), self._on(logits)[:4]).softmax(dim=1)
-        return (fake.to(losses) * losses).sum(dim=1).mean()
+        onehot = F.one_hot(y, max(2, logits.shape[1])).float()
+        return soft_loss(logits, _network(onehot, self._on(logits)[:4]).softmax(dim=1))
 
     def prediction(self, logits: Tensor) -> Tensor:
         """Logits of the classes; before the first batch, those that it was given."""
@@ -102,16 +100,13 @@ def _trained_once(classes: int, entropy: float, rng: torch.Generator) -> list[Te
         ((2 * torch.rand(shape, generator=rng) - 1) * bound).requires_grad_()
         for shape, bound in zip(shapes, bounds * 2, strict=True)
     ]
-    moments = [(torch.zeros_like(weight), torch.zeros_like(weight)) for weight in weights]
+    optimizer = AdamSteps(weights, lr=_RATE)
     for step in range(1, _STEPS + 1):
         y = (_SHARPNESS * torch.rand(_ROWS, classes, generator=rng)).softmax(dim=1)
-        gradients = torch.autograd.grad(confusion(y, weights, entropy), weights)
-        rate = _RATE * min(1.0, 2 - 2 * step / _STEPS) * math.sqrt(1 - _BETA2**step) / (1 - _BETA1**step)
-        with torch.no_grad():
-            for weight, g, (m, v) in zip(weights, gradients, moments, strict=True):
-                m.mul_(_BETA1).add_(g, alpha=1 - _BETA1)
-                v.mul_(_BETA2).addcmul_(g, g, value=1 - _BETA2)
-                weight.addcdiv_(m, v.sqrt().add_(_EPSILON), value=-rate)
+        optimizer.zero_grad()
+        confusion(y, weights, entropy).backward()
+        optimizer.param_groups[0]["lr"] = _RATE * min(1.0, 2 - 2 * step / _STEPS)
+        optimizer.step()
     return [weight.detach() for weight in weights]
 
 

@@ -1,6 +1,6 @@
 """Several defenses one after the other, those of a party as a whole, and the combinations that make no sense."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -58,26 +58,54 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         named = {name: defense for name, defense in self.named.items() if isinstance(defense, seat)}
         return {name: defense for name, defense in named.items() if SEATS[seat] in defense.seats}
 
-    @in_full_precision()
-    def embedding(self, h: Tensor | Encoded, context: Context) -> Tensor | Encoded:
-        for defense in self.at(NonLabelDefense).values():
-            h = defense.embedding(h, context)
-        return h
+    def _through(self, seat: type[Defense], hook: str, value: Any, *context: Any) -> Any:
+        """What the hook of one defense after the other makes of a value, in full precision."""
+        with in_full_precision():
+            for defense in self.at(seat).values():
+                value = getattr(defense, hook)(value, *context)
+            return value
+
+    def embedding(self, h: Tensor | Encoded, context: Context) -> Any:
+        return self._through(NonLabelDefense, "embedding", h, context)
+
+    def received(self, g: Tensor, h: Tensor, context: Context) -> Any:
+        return self._through(NonLabelDefense, "received", g, h, context)
+
+    @property
+    def guards(self) -> dict[str, NonLabelDefense]:
+        """Those that arrange batches or say what the party learns from."""
+        hooks = (NonLabelDefense.arrange, NonLabelDefense.learns)
+        return {name: one for name, one in self.at(NonLabelDefense).items() if any(changes(one, hook) for hook in hooks)}
 
     @in_full_precision()
-    def received(self, g: Tensor, h: Tensor, context: Context) -> Tensor:
-        for defense in self.at(NonLabelDefense).values():
-            g = defense.received(g, h, context)
-        return g
+    def arrange(self, context: Context) -> Tensor | None:
+        """One order after the other."""
+        places: Tensor | None = None
+        for defense in self.guards.values():
+            order = defense.arrange(context)
+            if order is not None:
+                places = order if places is None else places[order]
+        return places
+
+    @in_full_precision()
+    def learns(self, gradient: Tensor, context: Context) -> bool:
+        """Whether all of them let it learn; each is asked."""
+        answers = [defense.learns(gradient, context) for defense in self.guards.values()]
+        return all(answers)
+
+    def notes(self) -> list[str]:
+        return [note for defense in self.guards.values() for note in defense.notes()]
+
+    @property
+    def stopped(self) -> str:
+        return next((why for defense in self.guards.values() if (why := defense.stopped)), "")
 
     def plan(self, epochs: int) -> None:
         for defense in self.at(LabelDefense).values():
             defense.plan(epochs)
 
-    def outputs(self, classes: int) -> int:
-        for defense in self.at(LabelDefense).values():
-            classes = defense.outputs(classes)
-        return classes
+    def outputs(self, classes: int) -> Any:
+        return self._through(LabelDefense, "outputs", classes)
 
     def entrance(self, widths: Sequence[int], rng: torch.Generator) -> nn.Module | None:
         made = (defense.entrance(widths, rng) for defense in self.at(LabelDefense).values())
@@ -91,42 +119,27 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
             logits = defense.prediction(logits)
         return logits
 
-    @in_full_precision()
-    def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
-        for defense in self.at(LabelDefense).values():
-            y = defense.labels(y, logits, context)
-        return y
+    def labels(self, y: Tensor, logits: Tensor, context: Context) -> Any:
+        return self._through(LabelDefense, "labels", y, logits, context)
 
     @in_full_precision()
     def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
-        """The first loss that any of them gives."""
+        """Of the one that has a loss of its own."""
         losses = (defense.loss(logits, y) for defense in self.at(LabelDefense).values())
         return next((loss for loss in losses if loss is not None), None)
 
     @in_full_precision()
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
-        total: Tensor | float = 0
-        for defense in self.at(LabelDefense).values():
-            total = total + defense.penalty(embeddings, y)
-        return total
+        return sum((defense.penalty(embeddings, y) for defense in self.at(LabelDefense).values()), 0.0)
 
-    @in_full_precision()
-    def gradient(self, g: Tensor | Encoded, y: Tensor, context: Context) -> Tensor | Encoded:
-        for defense in self.at(LabelDefense).values():
-            g = defense.gradient(g, y, context)
-        return g
+    def gradient(self, g: Tensor | Encoded, y: Tensor, context: Context) -> Any:
+        return self._through(LabelDefense, "gradient", g, y, context)
 
-    @in_full_precision()
-    def order(self, order: Tensor, context: Context) -> Tensor:
-        for defense in self.at(ParticipantDefense).values():
-            order = defense.order(order, context)
-        return order
+    def order(self, order: Tensor, context: Context) -> Any:
+        return self._through(ParticipantDefense, "order", order, context)
 
-    @in_full_precision()
-    def update(self, u: Tensor, context: Context) -> Tensor:
-        for defense in self.at(ParticipantDefense).values():
-            u = defense.update(u, context)
-        return u
+    def update(self, u: Tensor, context: Context) -> Any:
+        return self._through(ParticipantDefense, "update", u, context)
 
     @property
     def withholds(self) -> bool | None:
@@ -152,41 +165,6 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
             defense.restore(saved)
 
 
-class Guards:
-    """Those of the named defenses that have such a hook, one after the other. defenses: those of the party's cut layer."""
-
-    def __init__(self, defenses: Mapping[str, Defense]):
-        hooks = (NonLabelDefense.arrange, NonLabelDefense.learns)
-        self.named: dict[str, NonLabelDefense] = {
-            name: one
-            for name, one in defenses.items()
-            if isinstance(one, NonLabelDefense) and any(changes(one, hook) for hook in hooks)
-        }
-
-    @in_full_precision()
-    def arrange(self, context: Context) -> Tensor | None:
-        """(n,) places, one order after the other; None for no change."""
-        places: Tensor | None = None
-        for defense in self.named.values():
-            order = defense.arrange(context)
-            if order is not None:
-                places = order if places is None else places[order]
-        return places
-
-    @in_full_precision()
-    def learns(self, gradient: Tensor, context: Context) -> bool:
-        """Whether all of them let it learn; each is asked."""
-        answers = [defense.learns(gradient, context) for defense in self.named.values()]
-        return all(answers)
-
-    def notes(self) -> list[str]:
-        return [note for defense in self.named.values() for note in defense.notes()]
-
-    @property
-    def stopped(self) -> str:
-        return next((why for defense in self.named.values() if (why := defense.stopped)), "")
-
-
 @dataclass(frozen=True)
 class Claims:
     """What several defenses in a row guarantee. of: name -> guarantee. refused: name -> why its claim doesn't stand."""
@@ -208,45 +186,48 @@ def claims_of(defenses: Mapping[str, Defense]) -> Claims:
     """
     made: dict[str, Guarantee | None] = {}
     refused: dict[str, str] = {}
-    before: list[str] = []
+    seeing: list[str] = []
     changing: list[str] = []
     for name, defense in defenses.items():
         guarantee = defense.guarantee()
-        if guarantee is not None and guarantee.release is not None and before:
-            refused[name] = f"{' and '.join(before)} before it sees labels that {name} has not hidden; put {name} first"
-            guarantee = None
-        if guarantee is not None and guarantee.release is not None and guarantee.release.once and changing:
+        release = None if guarantee is None else guarantee.release
+        if release is not None and seeing:
+            refused[name] = f"{' and '.join(seeing)} before it sees labels that {name} has not hidden; put {name} first"
+        elif release is not None and release.once and changing:
             refused[name] = (
                 f"{' and '.join(changing)} before it changes a row's label in each epoch, and the noise of {name}, the same "
                 f"in all of them, does not hide that; put {name} first"
             )
-            guarantee = None
-        made[name] = guarantee
-        if isinstance(defense, LabelDefense) and not defense.hands_on_all:
-            before.append(name)
-        if isinstance(defense, LabelDefense) and not defense.hands_on_same:
-            changing.append(name)
+        made[name] = None if name in refused else guarantee
+        if isinstance(defense, LabelDefense):
+            seeing += [] if defense.hands_on_all else [name]
+            changing += [] if defense.hands_on_same else [name]
     return Claims(made, refused)
 
 
 def refuse_disorder(defenses: Mapping[str, Defense]) -> None:
-    """Raises UserError for the first that can't take an embedding or a gradient as the one before it leaves it."""
-    chain = {name: defense for name, defense in defenses.items() if changes(defense, NonLabelDefense.embedding)}
-    orders = (
+    """Raises UserError for the first that can't take an embedding or a gradient as the one before it leaves it, and for two
+    that each train on a loss of their own.
+    """
+    embeddings = (
         "[embedding_noise,top_k,quantize,binomial], any of them left out but quantize before binomial, and "
         "[embedding_noise,vector_quantize]"
     )
-    _refuse_form(chain, "an embedding", orders, defenses)
-    chain = {name: defense for name, defense in defenses.items() if changes(defense, LabelDefense.gradient)}
-    _refuse_form(
-        chain, "a gradient", "those with noise first, then top_k, then one of quantize, sign and batch_average", defenses
-    )
+    gradients = "those with noise first, then top_k, then one of quantize, sign and batch_average"
+    _refuse_form(NonLabelDefense.embedding, "an embedding", embeddings, defenses)
+    _refuse_form(LabelDefense.gradient, "a gradient", gradients, defenses)
+    losses = [name for name, one in defenses.items() if isinstance(one, LabelDefense) and one.own_loss]
+    if len(losses) > 1:
+        problem = f"{' and '.join(losses)} put losses of their own in place of cross-entropy, and a network trains on one"
+        raise UserError(problem, key="defense", value=f"[{','.join(defenses)}]")
 
 
-def _refuse_form(chain: Mapping[str, Defense], message: str, orders: str, defenses: Mapping[str, Defense]) -> None:
-    """chain: those that change this kind of message, in their order. orders: that make sense. defenses: all, to be named."""
+def _refuse_form(hook: Callable[..., Any], message: str, orders: str, defenses: Mapping[str, Defense]) -> None:
+    """hook: that changes this kind of message. orders: that make sense. defenses: all, in their order."""
     form, before = Form.REAL, "the network"
-    for name, defense in chain.items():
+    for name, defense in defenses.items():
+        if not changes(defense, hook):
+            continue
         if form not in defense.takes:
             allowed = " or ".join(sorted(str(form) for form in defense.takes))
             problem = f"{name} takes {message} as {allowed}, and {before} leaves {form}; orders that make sense are {orders}"

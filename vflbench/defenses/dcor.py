@@ -11,8 +11,39 @@ from vflbench.numerics.distance_correlation import distance_correlation
 from vflbench.options import NonNegativeInt, Ridge, Weight, options
 
 
+class DependencePenalty:
+    """The weight of a penalty on a dependence, which rises linearly from 0 over the steps of a warm-up, and its figures."""
+
+    warmup: NonNegativeInt
+
+    def __post_init__(self) -> None:
+        self._steps = self._constant = 0
+        self._sum, self._count = 0.0, 0
+
+    def warmed(self, weight: float) -> float:
+        """The weight of this step."""
+        self._steps += 1
+        return weight * min(1.0, self._steps / self.warmup) if self.warmup else weight
+
+    def counts(self, value: float) -> bool:
+        """Whether a dependence can be lowered: a batch with a constant side has none, and is counted."""
+        if value > 0:
+            self._sum, self._count = self._sum + value, self._count + 1
+            return True
+        self._constant += 1
+        return False
+
+    def figures(self) -> dict[str, float]:
+        """Constant batches, a party each, and the mean of dCor, or of what stands in its place, of the others."""
+        if not self._count + self._constant:
+            return {}
+        figures = {"constant_batches": self._constant} | ({"dcor": self._sum / self._count} if self._count else {})
+        self._constant, self._sum, self._count = 0, 0.0, 0
+        return figures
+
+
 @options
-class Dcor(LabelDefense):
+class Dcor(DependencePenalty, LabelDefense):
     """A penalty on the dependence between the embeddings and the labels of a batch. Falls to `directions`, which needs no
     label: AUC 0.83, as without a defense. The penalty makes one direction without the label larger and leaves the others as
     they are.
@@ -43,25 +74,16 @@ class Dcor(LabelDefense):
     dependence: Literal["published", "whitened", "explained"] = "published"
     ridge: Ridge = 0.1
 
-    def __post_init__(self) -> None:
-        self._steps = self._constant = 0
-        self._sum, self._count = 0.0, 0
-
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         """embeddings: one (n, d) a non-label party; y: (n,) classes, or numbers."""
-        self._steps += 1
-        weight = self.alpha_d * min(1.0, self._steps / self.warmup) if self.warmup else self.alpha_d
+        weight = self.warmed(self.alpha_d)
         if weight == 0:
             return 0.0
         total: Tensor | float = 0.0
         for h in embeddings:
             dcor = self._value(h, y)
-            value = dcor.item()
-            if value > 0:
+            if self.counts(dcor.item()):
                 total = total + weight * dcor.log()
-                self._sum, self._count = self._sum + value, self._count + 1
-            else:
-                self._constant += 1
         return total
 
     def _value(self, h: Tensor, y: Tensor) -> Tensor:
@@ -70,14 +92,6 @@ class Dcor(LabelDefense):
             return share if self.statistic == "squared" else share.sqrt()
         seen = h if self.dependence == "published" else whitened(h, self.ridge)
         return distance_correlation(seen, y, self.statistic)
-
-    def figures(self) -> dict[str, float]:
-        """Constant batches, a party each, and the mean of dCor, or of what stands in its place, of the others."""
-        if not self._count + self._constant:
-            return {}
-        figures = {"constant_batches": self._constant} | ({"dcor": self._sum / self._count} if self._count else {})
-        self._constant, self._sum, self._count = 0, 0.0, 0
-        return figures
 
 
 def whitened(x: Tensor, ridge: float) -> Tensor:

@@ -8,9 +8,7 @@ from torch import Tensor
 from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.metrics.embedding_privacy import Sent, gaussian_release, laplace_release
 from vflbench.metrics.privacy import gaussian_sigma
-from vflbench.numerics.laplace import laplace
-from vflbench.numerics.mixing import derived, mix, uniform
-from vflbench.numerics.noisy_labels import normals
+from vflbench.numerics.hashing import derived, drawn_key, laplace, mix, normals, uniform
 from vflbench.options import Delta, Eps, Length, options
 
 
@@ -95,8 +93,7 @@ class EmbeddingNoise(NonLabelDefense):
         """The key of noise that belongs to a row; None where it is drawn afresh, as for ids below 0, which are no rows."""
         if self.memoise != "noise" or bool((context.ids < 0).any()):
             return None
-        if self._key is None:
-            self._key = int(torch.randint(-(2**63), 2**63 - 1, (), generator=context.rng, device=context.rng.device))
+        self._key = drawn_key(context.rng) if self._key is None else self._key
         return derived(self._key, self.mechanism, self.eps, self.norm)
 
     def _replayed(self, fresh: Tensor, ids: Tensor) -> Tensor:

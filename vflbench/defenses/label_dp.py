@@ -9,34 +9,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vflbench.defenses.base import Context, LabelDefense
-from vflbench.errors import UserError
-from vflbench.generators import unguessable
-from vflbench.metrics.privacy import Guarantee, Release, label_privacy
-from vflbench.numerics.mixing import derived, uniform
-from vflbench.numerics.noisy_labels import (
+from vflbench.defenses.base import Context
+from vflbench.defenses.label_noise import (
+    NoisyLabels,
+    chances,
+    class_losses,
     columns_of,
     posterior,
+    prior,
+    randomized_response,
     response_deviation,
     response_estimate,
     response_likelihood,
-    soft_loss,
+    response_with_prior,
     zero_sum,
 )
-from vflbench.numerics.randomized_response import (
-    chances,
-    class_losses,
-    prior,
-    randomized_response,
-    response_with_prior,
-)
-from vflbench.options import EpsOrZero, attributes, options
+from vflbench.errors import UserError
+from vflbench.generators import unguessable
+from vflbench.metrics.privacy import Guarantee, Release, label_privacy
+from vflbench.numerics.hashing import uniform
+from vflbench.options import EpsOrZero, options
 
 _UNSEEN = -1
 
 
 @options
-class LabelDp(LabelDefense):
+class LabelDp(NoisyLabels):
     """Randomized labels: the likelihood ratio of two classes of a row is at most e^eps, whatever is sent. If features
     predict the label, attacks read more than the ceiling of 0.731 at eps 1: 0.82 from embeddings and gradients together.
 
@@ -57,14 +55,13 @@ class LabelDp(LabelDefense):
 
         sigmoid(logit + log((e^(eps + u) + 1) / (e^u + e^eps))),   u = (x_t - 1/2) / ((1 - 2q) (T - 1) sd^2)
 
-    and sigmoid(logit +- eps) given y'; K classes alike (`numerics.noisy_labels`). `auto`: `posterior` for zero_sum only.
+    and sigmoid(logit +- eps) given y'; K classes alike (`defenses.label_noise`). `auto`: `posterior` for zero_sum only.
     fresh_every_epoch: draws y' again at each call, to show the harm: eps then adds up over the epochs.
     debias: trains on an unbiased estimate of the loss on true labels, for T_(j, j') = P(y' = j' | y = j),
 
         l'(logits, y') = sum_j (T^-1)_(y', j) l(logits, j) = (l(logits, y') - q sum_j l(logits, j)) / (1 - K q),
 
-    q = 1 / (K - 1 + e^eps), which can be negative; for the target `label` of randomized_response only. Of several in a row
-    the first with debias=true corrects for its own T alone.
+    q = 1 / (K - 1 + e^eps), which can be negative; for the target `label` of randomized_response only.
 
     The guarantee bounds what the messages add about one row's own label: an attacker for whom both classes were equally
     likely beforehand is right with probability at most e^eps / (1 + e^eps). It doesn't bound a model that predicts labels
@@ -95,11 +92,8 @@ class LabelDp(LabelDefense):
         if (self.target, self.mechanism) in (("label", "zero_sum"), ("posterior", "lp_2st")):
             problem = f"mechanism={self.mechanism} allows {'label' if self.target == 'posterior' else 'posterior'} or auto"
             raise UserError(problem, key="target", value=self.target)
-        self._epochs = 1
-        self._targets: Tensor | None = None
-        self._key: int | None = None
+        super().__post_init__()
         self._released = torch.empty(0, dtype=torch.int16)  # by row id
-        self._counted = {"label_rows": 0, "labels_changed": 0}
 
     @property
     def hands_on_all(self) -> bool:
@@ -109,27 +103,23 @@ class LabelDp(LabelDefense):
     def hands_on_same(self) -> bool:
         return not self.fresh_every_epoch
 
-    def plan(self, epochs: int) -> None:
-        self._epochs = epochs
+    @property
+    def own_loss(self) -> bool:
+        return self.debias or not self.hands_on_all
 
-    def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
-        """y: (n,) classes; logits: (n, 1) for two classes, (n, K) for K > 2."""
-        ids, rng, classes = context.ids, context.rng, max(2, logits.shape[1])
-        if self._key is None:
-            self._key = int(torch.randint(-(2**63), 2**63 - 1, (), generator=rng, device=rng.device))
+    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+        """The randomized labels, and the posteriors where it trains on these."""
+        rng, classes = context.rng, max(2, logits.shape[1])
+        key = self.key(context, self.mechanism == "lp_2st", self.eps)
         if self.fresh_every_epoch:
             u = torch.rand(len(y), generator=rng, device=rng.device, dtype=torch.float64).to(y.device)
         else:
-            u = uniform(ids, derived(self._key, self.mechanism == "lp_2st", self.eps))
+            u = uniform(context.ids, key)
         if self.mechanism == "lp_2st":
-            noisy = self._at_first_visit(ids, response_with_prior(y, prior(logits), self.eps, u))
+            noisy = self._at_first_visit(context.ids, response_with_prior(y, prior(logits), self.eps, u))
         else:
             noisy = randomized_response(y, classes, self.eps, u)
-        if not self.hands_on_all:
-            self._targets = posterior(logits, self._likelihood(noisy, classes, context))
-        self._counted["label_rows"] += len(y)
-        self._counted["labels_changed"] += int((noisy != y).sum())
-        return noisy
+        return noisy, None if self.hands_on_all else posterior(logits, self._likelihood(noisy, classes, context))
 
     def _likelihood(self, noisy: Tensor, classes: int, context: Context) -> Tensor:
         """What this visit of the rows tells of the classes."""
@@ -139,8 +129,7 @@ class LabelDp(LabelDefense):
         visits = self._epochs if self.mechanism == "zero_sum" and context.epoch < self._epochs else 1
         deviation = response_deviation(classes, self.eps)
         if visits > 1:
-            assert self._key is not None
-            key = derived(self._key, "noise", self.eps, visits)
+            key = self.key(context, "noise", self.eps, visits)
             noise = zero_sum(context.ids, key, columns_of(classes), visits, context.epoch)
             estimate = estimate + deviation * math.sqrt(visits) * noise
         return response_likelihood(estimate, classes, self.eps, deviation * math.sqrt(visits - 1))
@@ -160,12 +149,8 @@ class LabelDp(LabelDefense):
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
         """With posteriors the mean cross-entropy, of the batch that `labels` saw last; debias=true: of corrected losses."""
-        if not self.hands_on_all:
-            assert self._targets is not None, "labels() comes first"
-            targets, self._targets = self._targets, None
-            return soft_loss(logits, targets)
         if not self.debias:
-            return None
+            return super().loss(logits, y)
         losses = class_losses(logits)
         _, flip = chances(losses.shape[1], self.eps)
         of_label = losses.gather(1, y[:, None])[:, 0]
@@ -175,15 +160,6 @@ class LabelDp(LabelDefense):
         times = "in each epoch anew, which adds up" if self.fresh_every_epoch else "once, however many messages follow"
         what = f"each label is randomized with eps = {self.eps:g} ({self.mechanism}) {times}"
         return label_privacy(what, Release(self.mechanism, self.eps, self.fresh_every_epoch))
-
-    def state(self) -> dict[str, Any]:
-        return {name: value for name, value in attributes(self).items() if name != "_targets"}
-
-    def figures(self) -> dict[str, float]:
-        """The share of the rows since the last call whose label is not the true one."""
-        rows, changed = self._counted["label_rows"], self._counted["labels_changed"]
-        self._counted = {"label_rows": 0, "labels_changed": 0}
-        return {"flip_rate": changed / rows} if rows else {}
 
 
 class LabelDP:

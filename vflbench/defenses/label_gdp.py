@@ -1,30 +1,29 @@
 """Gaussian label privacy: noise on the residual of the loss, before it flows back through top and cut."""
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from vflbench.defenses.base import Context, LabelDefense
-from vflbench.metrics.privacy import GaussianRelease, Guarantee, label_privacy
-from vflbench.numerics.mixing import derived
-from vflbench.numerics.noisy_labels import (
+from vflbench.defenses.base import Context
+from vflbench.defenses.label_noise import (
+    NoisyLabels,
     columns_of,
     gaussian_deviation,
     gaussian_likelihood,
     most_likely,
-    normals,
     one_hot,
     posterior,
     projected,
-    soft_loss,
 )
+from vflbench.metrics.privacy import GaussianRelease, Guarantee, label_privacy
+from vflbench.numerics.hashing import normals
 from vflbench.options import Mu, options
 
 
 @options
-class LabelGdp(LabelDefense):
+class LabelGdp(NoisyLabels):
     """Gaussian noise on the residual of the loss, with one budget for the whole run: mu-Gaussian label privacy, whatever is
     sent.
 
@@ -65,29 +64,16 @@ class LabelGdp(LabelDefense):
     noise: Literal["fresh", "once"] = "fresh"
     target: Literal["estimate", "posterior"] = "posterior"
 
-    def __post_init__(self) -> None:
-        self._key: int | None = None
-        self._epochs = 1
-        self._targets: Tensor | None = None
-
-    def plan(self, epochs: int) -> None:
-        self._epochs = epochs
-
-    def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
-        """y: (n,) classes. Returns the classes that x_t looks like."""
-        if self._key is None:
-            self._key = int(torch.randint(-(2**63), 2**63 - 1, (), generator=context.rng, device=context.rng.device))
-        classes = max(2, logits.shape[1])
-        x, mu = self._seen(y, classes, context)
-        self._targets = posterior(logits, gaussian_likelihood(x, mu)) if self.target == "posterior" else x
-        return most_likely(x)
+    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """The classes that x_t looks like, and the targets (n, C)."""
+        x, mu = self._seen(y, max(2, logits.shape[1]), context)
+        return most_likely(x), posterior(logits, gaussian_likelihood(x, mu)) if self.target == "posterior" else x
 
     def _seen(self, y: Tensor, classes: int, context: Context) -> tuple[Tensor, float]:
         """x of this visit, (n, C), and the mu of it alone."""
-        assert self._key is not None
         columns, epochs = columns_of(classes), self._epochs if self.noise == "fresh" else 1
         visits = [context.epoch] if context.epoch < epochs else list(range(epochs))
-        key = derived(self._key, self.mu, epochs)  # so that runs of other budgets have other noise
+        key = self.key(context, self.mu, epochs)  # so that runs of other budgets have other noise
         noise = torch.zeros(len(y), columns, dtype=torch.float64, device=y.device)
         for visit in visits:
             noise += normals(context.ids, key, visit * columns, columns)
@@ -95,17 +81,8 @@ class LabelGdp(LabelDefense):
         noise *= gaussian_deviation(classes, mu) / math.sqrt(len(visits))
         return one_hot(y, classes) + projected(noise), mu
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
-        """Mean cross-entropy with the targets of the batch that `labels` saw last."""
-        assert self._targets is not None, "labels() comes first"
-        targets, self._targets = self._targets, None
-        return soft_loss(logits, targets)
-
     def guarantee(self) -> Guarantee:
         once = self.noise == "once"
         times = "once, however many messages follow" if once else f"fresh in each of {self._epochs} epochs"
         what = f"each label gets Gaussian noise, {times}, of mu = {self.mu:g} in all"
         return label_privacy(what, GaussianRelease("gaussian", self.mu, 1 if once else self._epochs, once))
-
-    def state(self) -> dict[str, Any]:
-        return {"_key": self._key, "_epochs": self._epochs}

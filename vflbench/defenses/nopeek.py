@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, NonLabelDefense
+from vflbench.defenses.dcor import DependencePenalty
 from vflbench.numerics.distance_correlation import Table, distance_correlation
 from vflbench.options import NonNegativeInt, Weight, options
 
 
 @options
-class Nopeek(NonLabelDefense):
+class Nopeek(DependencePenalty, NonLabelDefense):
     """A penalty on the dependence between the embeddings of a batch and the features from which they were computed. It
     changes no message. What it hides from which attack, and at what cost: docs/experiments/feature_defenses.md.
 
@@ -40,32 +41,15 @@ class Nopeek(NonLabelDefense):
     log: bool = False
     warmup: NonNegativeInt = 0
 
-    def __post_init__(self) -> None:
-        self._steps = self._constant = 0
-        self._sum, self._count = 0.0, 0
-
     def received(self, g: Tensor, h: Tensor, context: Context) -> Tensor:
         """g + dP / dh. g, h: (n, d)."""
-        self._steps += 1
-        weight = self.alpha * min(1.0, self._steps / self.warmup) if self.warmup else self.alpha
-        columns = context.columns
+        weight, columns = self.warmed(self.alpha), context.columns
         if weight == 0 or columns is None:
             return g
         with torch.enable_grad():
             h = h.detach().requires_grad_()
             dcor = distance_correlation(h, Table(columns.numeric, columns.categorical), self.statistic)
-            value = dcor.item()
-            if not value > 0:
-                self._constant += 1
+            if not self.counts(dcor.item()):
                 return g
-            self._sum, self._count = self._sum + value, self._count + 1
             (gradient,) = torch.autograd.grad(weight * (dcor.log() if self.log else dcor), h)
         return g + gradient.to(g.dtype)
-
-    def figures(self) -> dict[str, float]:
-        """Constant batches, and the mean dCor of the others."""
-        if not self._count + self._constant:
-            return {}
-        figures = {"constant_batches": self._constant} | ({"dcor": self._sum / self._count} if self._count else {})
-        self._constant, self._sum, self._count = 0, 0.0, 0
-        return figures

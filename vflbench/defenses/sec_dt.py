@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vflbench.defenses.base import Context, LabelDefense
+from vflbench.defenses.label_noise import soft_loss
 from vflbench.errors import UserError
-from vflbench.numerics.randomized_response import class_losses
 from vflbench.options import Range, ShareOrZero, Width, attributes, options
 
 _STANDARDS: dict[str, Callable[[Tensor], Tensor]] = {"min": torch.min, "mean": torch.mean, "max": torch.max}
@@ -70,7 +70,7 @@ class SecDt(LabelDefense):
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """y: (n,) fake classes, of the batch that `labels` was given last."""
         target = (1 - self.mu) * F.one_hot(y, self.width) + self.mu * self._noise
-        return (target.to(logits) * class_losses(logits)).sum(dim=1).mean()
+        return soft_loss(logits, target)
 
     def prediction(self, logits: Tensor) -> Tensor:
         """Logits of the classes: log of the sum of e^logit over the fake classes of each."""

@@ -1,21 +1,20 @@
 """TPSL: noise along the difference that the label makes to a gradient, drawn anew for each message."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vflbench.defenses.base import Context, LabelDefense
-from vflbench.errors import UserError
+from vflbench.defenses.base import Context
+from vflbench.defenses.label_noise import NoisyLabels, randomized_response
 from vflbench.metrics.privacy import Guarantee, Release, label_privacy
-from vflbench.numerics.laplace import laplace
-from vflbench.numerics.randomized_response import class_losses, randomized_response
-from vflbench.options import Eps, attributes, options
+from vflbench.numerics.hashing import laplace
+from vflbench.options import Eps, options
 
 
 @options
-class Tpsl(LabelDefense):
+class Tpsl(NoisyLabels):
     """Noise on each gradient along the difference that the label makes to it, again in each epoch: eps-label-DP of each
     message. Epochs add up. `posterior` reads 0.81 and 0.82 after two epochs at eps 1, which is what features and messages
     reveal together.
@@ -49,11 +48,10 @@ class Tpsl(LabelDefense):
     def __post_init__(self) -> None:
         if self.noise == "bernoulli":
             vars(self)["max_classes"] = 2
-        self._counted = {"label_rows": 0, "labels_changed": 0}
-        self._batch: dict[str, Tensor] = {}
+        super().__post_init__()
 
-    def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
-        """The class nearest to the noisy label. y: (n,) classes; logits: (n, 1) for two classes, (n, K) for K > 2."""
+    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """The class nearest to the noisy label, and the noisy label (n, K)."""
         rng, classes = context.rng, max(2, logits.shape[1])
         drawn = (len(y),) if classes == 2 else (len(y), classes)
         u = torch.rand(drawn, generator=rng, device=rng.device, dtype=torch.float64).to(y.device)
@@ -64,30 +62,10 @@ class Tpsl(LabelDefense):
             noisy = torch.stack([1 - t, t], dim=1)
         else:
             noisy = F.one_hot(y, classes) + laplace(u, 2 / self.eps)
-        seen = noisy.argmax(dim=1)
-        self._batch = {"noisy": noisy, "seen": seen}
-        self._counted["label_rows"] += len(y)
-        self._counted["labels_changed"] += int((seen != y).sum())
-        return seen
-
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Cross-entropy, linear in the label, to the noisy labels of the batch that `labels` was given last."""
-        if not torch.equal(y, self._batch["seen"]):
-            problem = "another defense changes labels after it, which training would ignore; put it behind that one"
-            raise UserError(problem, key="defense", value="tpsl")
-        return (self._batch["noisy"].to(logits) * class_losses(logits)).sum(dim=1).mean()
+        return noisy.argmax(dim=1), noisy
 
     def guarantee(self) -> Guarantee:
         mechanism = "laplace" if self.noise == "laplace" else "randomized_response"
         times = "in each epoch anew, which adds up"
         what = f"the loss's residual of each row has noise with eps = {self.eps:g} ({mechanism}) {times}"
         return label_privacy(what, Release(mechanism, self.eps, fresh=True))
-
-    def figures(self) -> dict[str, float]:
-        """The share of the rows since the last call whose noisy label is nearest to another class."""
-        rows, changed = self._counted["label_rows"], self._counted["labels_changed"]
-        self._counted = {"label_rows": 0, "labels_changed": 0}
-        return {"flip_rate": changed / rows} if rows else {}
-
-    def state(self) -> dict[str, Any]:
-        return {name: value for name, value in attributes(self).items() if name != "_batch"}

@@ -234,7 +234,7 @@ class PartyService:
             "layers": list(bottom.layers),
             "sends": list(bottom.sends),
             "widths": list(self._widths.values()),
-            "guarded": bool(self.party.guards.named),
+            "guarded": bool(self.party.guards.guards),
             "rows": len(self._table),
         }
 
@@ -395,7 +395,7 @@ class PartyProcess:
         outputs = seating.defense().outputs(1 if classes == 2 else classes)
         party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
         pipelined = bool(getattr(experiment.protocol, "staleness", 0))
-        if pipelined and (party.guards.named or party.adversary is not None):
+        if pipelined and (party.guards.guards or party.adversary is not None):
             problem = f"party {self.party} has to see each answer before it goes on"
             raise UserError(problem, key="protocol.staleness", value=1)
 

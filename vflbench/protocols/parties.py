@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.defenses.base import Context, WithheldError
-from vflbench.defenses.chain import Chain, Figures, Guards
+from vflbench.defenses.chain import Chain, Figures
 from vflbench.messages.codec import Encoded
 from vflbench.messages.fact import copied
 from vflbench.messages.facts import OwnColumns
@@ -176,7 +176,7 @@ class NonLabelParty(Sender):
     ):
         super().__init__(name, rows, bottom, defense, noise)
         self.layers, self.sends, self.cut_width = bottom.layers, bottom.sends, bottom.cut_width
-        self.guards = Guards(self.defenses[bottom.cut].named)
+        self.guards = self.defenses[bottom.cut]
         self.adversary = adversary
         self.optimizer = attach(optimizer, bottom) if adversary is None else own_stepper(adversary, bottom, optimizer)
         self.activations: dict[str, Tensor] = {}
@@ -242,7 +242,7 @@ class NonLabelParty(Sender):
         taken = [self._learned_from(layer, gradient.tensors[layer], self._context) for layer in layers]
         if taken:
             backward([self.activations[layer] for layer in layers], taken)
-        if not self.guards.named or self.guards.learns(first_gradient(self.bottom), self._context):
+        if not self.guards.guards or self.guards.learns(first_gradient(self.bottom), self._context):
             self.optimizer.step()
         return tuple(f"party {self.name}: {note}" for note in self.guards.notes())
 

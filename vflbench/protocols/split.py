@@ -459,7 +459,7 @@ class PipelinedSession(SplitSession):
     def __init__(self, *parts: Any):
         """Raises UserError for what needs an answer before the next batch is embedded. parts: as of `SplitSession`."""
         super().__init__(*parts)
-        guarded = [p.name for p in self.parties if (p.announced.guarded if isinstance(p, RemoteParty) else p.guards.named)]
+        guarded = [p.name for p in self.parties if (p.announced.guarded if isinstance(p, RemoteParty) else p.guards.guards)]
         if guarded:
             problem = f"a defense of party {guarded[0]} decides by each answer whether it goes on; set protocol.staleness=0"
             raise UserError(problem, key="protocol.staleness", value=1)

@@ -16,7 +16,7 @@ from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
 from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Gradients, Known, KnownColumn
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Seat
-from vflbench.numerics.mixing import mix, unmix
+from vflbench.numerics.hashing import mix, unmix
 from vflbench.options import restore_state, state_of
 from vflbench.run.attackers import (
     USUALLY_KNOWN,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from vflbench import Context, NonLabelDefense
-from vflbench.numerics.mixing import uniform
+from vflbench.numerics.hashing import uniform
 from vflbench.options import NonNegative, options
 
 

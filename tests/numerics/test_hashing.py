@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from vflbench.numerics.mixing import mix, uniform, unmix
+from vflbench.numerics.hashing import laplace, mix, uniform, unmix
 
 COUNT = 100_000
 IDS = {
@@ -52,3 +52,14 @@ def test_similar_keys_give_independent_numbers():
     for key, other in ((1, 2), (1, -1), (7, 7 + (1 << 40)), (0, 1 << 63 >> 1)):
         pairs = (uniform(ids, key) * 8).long() * 8 + (uniform(ids, other) * 8).long()
         assert stats.chisquare(pairs.bincount(minlength=64).numpy()).pvalue > 1e-4, f"keys {key} and {other}"
+
+
+def test_it_is_the_inverse_of_the_distribution_function():
+    u = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
+    for scale in (0.1, 1.0, 4.0):
+        assert torch.allclose(laplace(u, scale), torch.from_numpy(stats.laplace.ppf(u.numpy(), scale=scale)), atol=1e-12)
+
+
+def test_the_ends_are_finite_and_as_far_out_as_53_bits_reach():
+    ends = laplace(torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64), 1.0)
+    assert ends.tolist() == [-53 * math.log(2), 53 * math.log(2)]

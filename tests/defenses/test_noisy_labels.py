@@ -5,7 +5,8 @@ import torch
 from scipy import stats
 from torch.nn import functional as F
 
-from vflbench.numerics.noisy_labels import (
+from vflbench.defenses.label_noise import (
+    chances,
     columns_of,
     gaussian_deviation,
     gaussian_likelihood,
@@ -14,13 +15,13 @@ from vflbench.numerics.noisy_labels import (
     one_hot,
     posterior,
     projected,
+    randomized_response,
     response_deviation,
     response_estimate,
     response_likelihood,
     soft_loss,
     zero_sum,
 )
-from vflbench.numerics.randomized_response import chances, randomized_response
 
 IDS = torch.arange(100_000)
 KEY = 0x1234_5678_9ABC

@@ -1,0 +1,216 @@
+"""Noisy labels: randomized response, unbiased estimates of one-hot labels, what each says about the class, and the base of
+the defenses that train on them.
+
+An estimate of n labels is (n, 1), of class 1, for two classes and (n, K) for K > 2; so are log-likelihoods of classes, up to
+a constant for each row, of which (n, 1) is the log-likelihood ratio of class 1 to class 0. Noise on K > 2 columns is
+projected on the plane of columns that add up to zero.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vflbench.defenses.base import Context, LabelDefense
+from vflbench.errors import UserError
+from vflbench.numerics.hashing import derived, drawn_key, normals
+from vflbench.options import attributes
+
+
+def chances(classes: int, eps: float) -> tuple[float, float]:
+    """P(y' = y) and P(y' = j) for each other class, of randomized response over `classes`."""
+    flip = math.exp(-eps) / (1 + (classes - 1) * math.exp(-eps))
+    return 1 / (1 + (classes - 1) * math.exp(-eps)), flip
+
+
+def randomized_response(y: Tensor, classes: int, eps: float, u: Tensor) -> Tensor:
+    """y: (n,) classes below `classes`; u: (n,) float64 numbers, uniform in [0, 1) and independent of y."""
+    keep, _ = chances(classes, eps)
+    return torch.where(u < keep, y, (y + 1 + _rest(u, keep, classes - 1)) % classes)
+
+
+def response_with_prior(y: Tensor, prior: Tensor, eps: float, u: Tensor) -> Tensor:
+    """Randomized response among the likeliest classes, as many as make the right answer most probable.
+
+    y: (n,) classes; prior: (n, K) probabilities; u: (n,) float64, uniform in [0, 1).
+
+    Source: Ghazi et al., "Deep learning with label differential privacy", 2021, Algorithms 1 (RRTop-k) and 2 (RRWithPrior).
+    """
+    sizes = torch.arange(1, prior.shape[1] + 1, device=prior.device, dtype=torch.float64)
+    by_likelihood, order = prior.to(torch.float64).sort(dim=1, descending=True, stable=True)
+    keep_of = 1 / (1 + (sizes - 1) * math.exp(-eps))
+    best = (keep_of * by_likelihood.cumsum(dim=1)).argmax(dim=1)
+    k, keep = best + 1, keep_of[best]
+    place = (order == y[:, None]).long().argmax(dim=1)
+    among = torch.where(u < keep, place, (place + 1 + _rest(u, keep, k - 1)) % k)
+    outside = torch.minimum((u * k).long(), k - 1)
+    return order.gather(1, torch.where(place < k, among, outside)[:, None])[:, 0]
+
+
+def _rest(u: Tensor, keep: Tensor | float, count: Tensor | int) -> Tensor:
+    """Which of `count` equal parts of [keep, 1) u lies in; anything where it lies below."""
+    part = (
+        ((u - keep) / torch.as_tensor(1 - keep, dtype=torch.float64, device=u.device).clamp_min(1e-300) * count)
+        .clamp(0, 2.0**31)
+        .long()
+    )
+    return torch.minimum(part, torch.as_tensor(count - 1, device=u.device).clamp_min(0))
+
+
+def prior(logits: Tensor) -> Tensor:
+    """(n, K) class probabilities of logits (n, 1) or (n, K), in float64."""
+    return (-class_losses(logits.double())).exp()
+
+
+def class_losses(logits: Tensor) -> Tensor:
+    """(n, K) cross-entropy in nats, were that class the label; logits (n, 1) for two classes, (n, K)."""
+    if logits.shape[1] == 1:
+        return torch.cat([F.softplus(logits), F.softplus(-logits)], dim=1)
+    return -F.log_softmax(logits, dim=1)
+
+
+def columns_of(classes: int) -> int:
+    """Columns of an estimate."""
+    return 1 if classes == 2 else classes
+
+
+def one_hot(y: Tensor, classes: int) -> Tensor:
+    """(n, C) float64 of (n,) classes."""
+    return y[:, None].double() if classes == 2 else F.one_hot(y, classes).double()
+
+
+def most_likely(estimate: Tensor) -> Tensor:
+    """(n,) int64 classes: those with the largest estimate."""
+    return (estimate[:, 0] > 0.5).long() if estimate.shape[1] == 1 else estimate.argmax(dim=1)
+
+
+def projected(noise: Tensor) -> Tensor:
+    """On columns that add up to zero, where there are several."""
+    return noise if noise.shape[1] == 1 else noise - noise.mean(dim=1, keepdim=True)
+
+
+def zero_sum(ids: Tensor, key: int, columns: int, visits: int, visit: int) -> Tensor:
+    """(n, columns) noise of one of `visits` visits to each row, 0 in those after them: w_t - mean w, for w_t ~ N(0, 1).
+
+    Its variance is 1 - 1 / visits and it sums to zero over the visits. Drawn visit by visit, it is N(-A / left,
+    (left - 1) / left) for the sum A of what came before and `left` visits, with this one.
+    """
+    if visit >= visits:
+        return torch.zeros(len(ids), columns, dtype=torch.float64, device=ids.device)
+    total = torch.zeros(len(ids), columns, dtype=torch.float64, device=ids.device)
+    for t in range(visits):
+        total += normals(ids, key, t * columns, columns)
+    return projected(normals(ids, key, visit * columns, columns) - total / visits)
+
+
+def response_estimate(noisy: Tensor, classes: int, eps: float) -> Tensor:
+    """(n, C) unbiased estimates from randomized response: (one_hot(y') - q) / (1 - K q), q the chance of another class."""
+    _, flip = chances(classes, eps)
+    return (one_hot(noisy, classes) - flip) / (1 - classes * flip)
+
+
+def response_deviation(classes: int, eps: float) -> float:
+    """Standard deviation of `response_estimate`, of each column for two classes; for K > 2 the s of the noise s (I - 11'/K)
+    with the same trace.
+    """
+    keep, flip = chances(classes, eps)
+    spread = (1 - keep * keep - (classes - 1) * flip * flip) / (classes - 1)
+    return math.sqrt(spread / 2 if classes == 2 else spread) / (1 - classes * flip)
+
+
+def response_likelihood(estimate: Tensor, classes: int, eps: float, deviation: float) -> Tensor:
+    """(n, C) log-likelihoods of the classes, from `response_estimate` plus Gaussian noise of this deviation (projected).
+
+        log sum_c P(c | j) exp(x_c / ((1 - K q) deviation^2))
+
+    For two classes it is log((e^(eps + u) + 1) / (e^u + e^eps)), u = (x - 1/2) / ((1 - 2 q) deviation^2). Both stay within
+    eps of each other, however far the noise goes: all that an estimate can tell is the randomized label.
+    """
+    keep, flip = chances(classes, eps)
+    scale = max(1e-300, (1 - classes * flip) * deviation * deviation)  # without noise: the randomized label itself
+    if classes == 2:
+        u = ((estimate - 0.5) / scale).clamp(-1e300, 1e300)
+        distance = u.abs()
+        return u.sign() * (eps + torch.log1p((-eps - distance).exp()) - F.softplus(eps - distance))
+    exponents = ((estimate - estimate.amax(dim=1, keepdim=True)) / scale).exp()  # of the largest: 1
+    return (flip * exponents.sum(dim=1, keepdim=True) + (keep - flip) * exponents).log()
+
+
+def gaussian_likelihood(estimate: Tensor, mu: float) -> Tensor:
+    """(n, C) log-likelihoods of the classes from one-hot labels with the noise of `gaussian_deviation`."""
+    return mu * mu * ((estimate - 0.5) if estimate.shape[1] == 1 else estimate / 2)
+
+
+def gaussian_deviation(classes: int, mu: float) -> float:
+    """Of the noise for which the one-hot labels of two classes are N(0, 1) and N(mu, 1) to the best reader: 1 / mu for the
+    one column of two classes; sqrt(2) / mu, projected, for K > 2, whose one-hot rows are sqrt(2) apart.
+    """
+    return (1 if classes == 2 else math.sqrt(2)) / mu
+
+
+def posterior(logits: Tensor, likelihood: Tensor) -> Tensor:
+    """(n, C) probabilities of classes for a prior of these logits, (n, C); of class 1 for two classes."""
+    total = logits.double() + likelihood
+    return total.sigmoid() if logits.shape[1] == 1 else total.softmax(dim=1)
+
+
+def soft_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy with targets in place of one-hot labels: (n, K), or (n, 1) of class 1 for two classes; its gradient
+    in the logits is (p - target) / n for targets that add up to 1, which else may be any numbers.
+    """
+    targets = targets.to(logits.dtype)
+    if targets.shape[1] == 1:
+        return (F.softplus(logits) - targets * logits).mean()
+    return (targets * class_losses(logits)).sum(dim=1).mean()
+
+
+class NoisyLabels(LabelDefense):
+    """A defense that trains on noisy labels, and hands on to other defenses the classes that these look like.
+
+    A subclass defines `release`. Noise of a row follows from its id and a 64-bit key, drawn at the first call: nothing is
+    stored by row.
+    """
+
+    def __post_init__(self) -> None:
+        self._key: int | None = None
+        self._epochs = 1
+        self._label_rows = self._labels_changed = 0
+        self._batch: tuple[Tensor, Tensor | None] | None = None
+
+    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+        """(n,) classes to hand on, and the targets of `soft_loss` where it trains on other ones."""
+        raise NotImplementedError
+
+    def key(self, context: Context, *purpose: object) -> int:
+        """The key of a purpose."""
+        self._key = drawn_key(context.rng) if self._key is None else self._key
+        return derived(self._key, *purpose)
+
+    def plan(self, epochs: int) -> None:
+        self._epochs = epochs
+
+    def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
+        """y: (n,) classes; logits: (n, 1) for two classes, (n, K) for K > 2."""
+        self._batch = seen, _ = self.release(y, logits, context)
+        self._label_rows += len(y)
+        self._labels_changed += int((seen != y).sum())
+        return seen
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
+        """Mean cross-entropy with the targets of the batch that `labels` was given last."""
+        seen, targets = self._batch or (y, None)
+        if targets is not None and not torch.equal(y, seen):
+            problem = "another defense changes labels after it, which training would ignore; put it behind that one"
+            raise UserError(problem, key="defense", value=type(self).__module__.rpartition(".")[2])
+        return None if targets is None else soft_loss(logits, targets)
+
+    def figures(self) -> dict[str, float]:
+        """The share of the rows since the last call whose noisy label looks like another class."""
+        rows, changed = self._label_rows, self._labels_changed
+        self._label_rows = self._labels_changed = 0
+        return {"flip_rate": changed / rows} if rows else {}
+
+    def state(self) -> dict[str, Any]:
+        return {name: value for name, value in attributes(self).items() if name != "_batch"}
