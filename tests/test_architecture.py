@@ -174,7 +174,7 @@ CAPS = {
     "vflbench/models": 1_157,
     "vflbench/numerics": 829,
     "vflbench/protocols": 1_773,
-    "vflbench/report": 2_703,
+    "vflbench/report": 2_651,
     "vflbench/results": 1_255,
     "vflbench/run": 3_381,
 }

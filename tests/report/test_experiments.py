@@ -72,32 +72,43 @@ def matrix(tmp_path):
 
 
 def test_the_matrix_has_each_attack_at_its_worst_visible_layer_and_the_strongest_of_each_level(matrix):
-    table = table_of(matrix, "matrix")
-    assert tuple(table.frame) == (
-        *("setting", "runs", "test AUC", "ceiling", "strongest, messages only", "which, messages only"),
-        *("strongest, known labels", "which, known labels", "direct, messages only", "spectral, messages only"),
-        *("completion, known labels", "probe, reference", "own columns, reference"),
-    )
-    rest = ["which, messages only", "which, known labels"]
-    assert texts(table, ["setting", "runs", "test AUC", "ceiling", "strongest, messages only", *rest]) == [
-        ["none", "2", "0.750", "-", "0.980", "direct", "completion"],
-        ["marvell", "2", "0.760", "refuted", "0.950", "direct", "completion"],
-        ["label_dp", "2", "0.760", "0.680", "0.700", "spectral", "completion"],
+    cells = pd.DataFrame(drawn(matrix)["matrix"].spec["datasets"]["cells"])
+    columns = [
+        *((" ", "test AUC"), (" ", "ceiling"), ("messages only", "direct"), ("messages only", "spectral")),
+        *(("known labels", "completion"), ("reference", "probe"), ("reference", "own columns")),
+        *(("strongest", "messages only"), ("strongest", "known labels")),
     ]
-    assert texts(table, tuple(table.frame)[8:]) == [
-        ["0.980", "0.700", "0.750", "0.900", "0.550"],
-        ["0.950", "0.700", "0.600", "0.900", "0.550"],
-        ["0.600", "0.700", "0.660", "0.900", "0.550"],
+    assert list(dict.fromkeys(zip(cells.group, cells.column, strict=True))) == columns
+    rows = cells.pivot(index="row", columns=["group", "column"], values="words")[columns]
+    strongest = [("strongest", "messages only"), ("strongest", "known labels")]
+    assert rows[[*columns[:2], *strongest]].to_dict("split")["data"] == [
+        ["0.760", "0.680", "0.70 spectral", "0.66 completion"],
+        ["0.760", "refuted", "0.95 direct", "0.60 completion"],
+        ["0.750", "-", "0.98 direct", "0.75 completion"],
     ]
+    values = cells.pivot(index="row", columns=["group", "column"], values="value")[columns[2:7]]
+    assert dict(zip(values.index, values.to_numpy().tolist(), strict=True)) == {
+        "none": pytest.approx([0.98, 0.7, 0.75, 0.9, 0.55]),
+        "marvell": pytest.approx([0.95, 0.7, 0.6, 0.9, 0.55]),
+        "label_dp": pytest.approx([0.6, 0.7, 0.66, 0.9, 0.55]),
+    }
+    assert list(dict.fromkeys(cells.row)) == ["none", "marvell", "label_dp"]
 
 
 def test_runs_of_different_data_are_different_lines_of_the_matrix(matrix):
     """The script before averaged whatever had one defense."""
     data = {"dataset": {"_target_": "vflbench.data.criteo.Criteo", "path": "other.txt"}}
     attacked(matrix / "other", 5, direct=0.6, completion=0.6, experiment="matrix", config={"attack": ATTACKS, **data})
-    names = [row[0] for row in texts(table_of(matrix, "matrix"))]
+    names = {cell["row"] for cell in drawn(matrix)["matrix"].spec["datasets"]["cells"]}
     assert len(names) == 4
     assert {name for name in names if name.startswith("none")} == {"none, path train.txt", "none, path other.txt"}
+
+
+def test_a_promise_without_a_ceiling_is_not_refuted(matrix):
+    how = {"defense": {"dcor": {}}, "guarantees": {"dcor": promise(None)}, "experiment": "matrix"}
+    attacked(matrix / "other", 0, direct=0.6, completion=0.6, **how)
+    cells = drawn(matrix)["matrix"].spec["datasets"]["cells"]
+    assert {cell["words"] for cell in cells if (cell["row"], cell["column"]) == ("dcor", "ceiling")} == {"-"}
 
 
 def priced(folder, *, seed, lr, epochs, validation, test, eps=None, ceiling=0.68, **data):
@@ -122,13 +133,13 @@ def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_sho
     priced(tmp_path / "fewer_rows", seed=1, lr=0.2, epochs=2, validation=0.9, test=0.99, eps=0.75, rows=100)
     priced(tmp_path / "none", seed=0, lr=0.1, epochs=1, validation=0.8, test=0.8)
     table = table_of(tmp_path, "price")
-    assert tuple(table.frame)[:5] == ("defense", "ceiling", "test AUC, 1 epoch", "rate, 1", "runs, 1")
+    assert tuple(table.frame) == ("defense", "ceiling", "epochs", "test AUC", "learning rate", "runs")
     assert texts(table) == [
-        ["none", "-", "0.800", "0.1", "1", "-", "-", "-"],
-        ["label_dp zero_sum", "0.680", "-", "-", "-", "0.720", "0.2", "2"],
-        ["label_dp zero_sum, rows 100", "0.680", "-", "-", "-", "0.990", "0.2", "1"],
+        ["none", "-", "1", "0.800", "0.1", "1"],
+        ["label_dp zero_sum", "0.680", "2", "0.720", "0.2", "2"],
+        ["label_dp zero_sum, rows 100", "0.680", "2", "0.990", "0.2", "1"],
     ]
-    assert table.csv().splitlines()[2].startswith("label_dp zero_sum,0.68,")
+    assert table.csv().splitlines()[2].startswith("label_dp zero_sum,0.68,2,")
 
 
 def test_two_ceilings_are_two_lines(tmp_path):

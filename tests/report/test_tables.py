@@ -157,7 +157,7 @@ def test_details_of_other_kinds_of_runs(tmp_path):
     assert lines(of["reconstructions"])["none"]["hamming"] == "0.150"
     assert lines(of["reconstructions"])["none"]["beats every guess"] == "2 of 2 runs"
     assert lines(of["skipped"])["norm"]["why"] == "it tells 2 classes apart"
-    assert lines(of["figures"])["none"]["value"] == "0.250"
+    assert lines(of["figures"])["none"]["clipped share"] == "0.250"
     assert list(of["links"].texts["to"]) == ["b", "label"]
     assert lines(of["ledger"])["none"]["eps of all seeds together"] == "2.000"
     assert lines(of["layers"])["none"]["adjusted mutual information"] == "0.200"

@@ -1,8 +1,9 @@
 """Tables and figures of special experiments: published values, the matrix, the price of privacy, solvers, alarms.
 
-Each of the last four is one frame, of which its table and its figure are made.
+Each of the last is one frame, of which its table and its figure are made.
 """
 
+import itertools
 import math
 import re
 import shlex
@@ -19,14 +20,14 @@ from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import POLICIES, OverRuns, alarm, over_runs
 from vflbench.places import config_folder
 from vflbench.report.charts import MOST_LINES, Figure, curves, heat_map, names, numbers
-from vflbench.report.group import Section, Setting, at_cut, over_seeds
+from vflbench.report.group import Section, Setting, at_cut
 from vflbench.report.published import LOSS_OF, OVER_DAYS, PublishedExperiment, Value, read_experiment
-from vflbench.report.tables import Table
+from vflbench.report.tables import Table, by_attack, ceiling
 from vflbench.report.tables import table as made_table
 from vflbench.report.words import in_words
 from vflbench.results.folder import HONEST, LOG, read_head
 from vflbench.results.runs import Run
-from vflbench.results.schema import LEVELS, PROBE, REFERENCE, base_name
+from vflbench.results.schema import REFERENCE
 
 MATRIX, PRICE, SOLVERS = "matrix", "price_of_privacy", ("quantification_table1", "quantification_programme")
 _CEILINGS = (("dp.eps", "0.753", "1.076"), ("gdp.mu", "0.661", "0.935"))
@@ -56,19 +57,12 @@ def published_table(section: Section, experiment: PublishedExperiment) -> Table:
     for value in experiment.values:
         here, number = measured(value, section), value.number
         printed = f"{value.mark} ({value.reason})" if value.mark else value.reason or "no number is printed"
-        moved = None
-        if number is not None and not math.isnan(here.mean):
+        row: dict[str, Any] = {"what": value.what, "published": printed, "here": here if here.runs else "not measured here"}
+        row |= {"runs": here.runs, "here - published": None, "published for": value.data or experiment.data}
+        if number is not None:
             moved = replace(here, mean=here.mean - number, low=here.low - number, high=here.high - number)
-        rows.append(
-            {
-                "what": value.what,
-                "published": printed if number is None else float(number),
-                "here": here if here.runs else "not measured here",
-                "runs": here.runs,
-                "here - published": moved,
-                "published for": value.data or experiment.data,
-            }
-        )
+            row |= {"published": float(number), "here - published": moved}
+        rows.append(row)
     of = f"Published on {experiment.data}, {experiment.scale}. " if experiment.data else ""
     how = "mean (95 % t-interval over seeds). The difference has the same interval, moved."
     note = f"{of}Here on {scale_of(section)}: {how} {experiment.note}".strip()
@@ -115,68 +109,52 @@ def _span(values: Iterable[int | None]) -> str:
 # Every attack against every defense
 
 
-def matrix(section: Section) -> Made:
+def matrix(section: Section) -> Iterator[Figure]:
     """Two-sided leak AUC at the worst visible layer: a line a setting, a column an attack, and the strongest of each level.
 
-    The figure is also of other sections with many attacks. Undefended settings first, then from what leaves most to what
-    leaves least without labels.
+    Of every section with many attacks. Undefended settings first, then from what leaves most to what leaves least without
+    labels.
     """
     several = 3 <= len(section.settings) <= 80 and section.counted.name.nunique() >= 5
     if section.leaks.empty or (section.experiment != MATRIX and not several):
         return
-    leaks = section.leaks[section.leaks.visible | (section.leaks.message == "none")]
-    names = leaks.name.map(base_name)
-    attack = names.mask(leaks.is_reference & (names != PROBE), "own columns")
-    leaks = leaks.assign(attack=attack, level=leaks.level.mask(leaks.is_reference, REFERENCE))
-    keys = ["setting", "level", "attack"]
-    worst = leaks.groupby([leaks.index.rename("run"), *keys], sort=False).leak_two_sided.max().reset_index()
-    cells = over_seeds(worst, keys, "leak_two_sided").unstack(keys[1:], fill_value=over_runs([]))
-    columns = dict.fromkeys(zip(worst.level, worst.attack, strict=True))
-    levels = [level for level in (*LEVELS, REFERENCE) if level in set(worst.level)]
-    cells = cells[sorted(columns, key=lambda column: (levels.index(column[0]), column[1] == "own columns"))]
-    means = cells.map(lambda cell: cell.mean)
+    cells = by_attack(section, "leak_two_sided", "name")
+    means = cells.map(lambda cell: getattr(cell, "mean", math.nan))
+    levels = list(dict.fromkeys(level for level, _ in cells))
     order = means.T.groupby(level=0).max().T[levels].join(section.settings.undefended).rename_axis("name").reset_index()
     order = order.sort_values(["undefended", *levels, "name"], ascending=[*[False] * (len(levels) + 1), True]).name
-    table, promised, title = cells.loc[order], ceilings(section), section.titled(section.utility)
-    frame = pd.DataFrame({"setting": table.index, "runs": section.settings.seeds[table.index].map(int)}, table.index)
-    frame[title], frame["ceiling"] = section.over_seeds(section.utility), pd.Series(promised, dtype=object)
-    drawn = {("", title): frame[title].map(lambda auc: f"{auc.mean:.3f}")}
-    drawn |= {("", "ceiling"): frame.ceiling} if promised else {}
-    drawn |= dict(table.items())
+    title, promised = section.titled(section.utility), ceilings(section)
+    drawn = {("", title): section.over_seeds(section.utility)[order].map(lambda auc: f"{auc.mean:.3f}")}
+    drawn |= {("", "ceiling"): pd.Series(promised, dtype=object).reindex(order)} if promised else {}
+    drawn |= dict(cells.loc[order].items())
     words: dict[tuple[str, tuple[str, str]], str] = {}
     for level in [level for level in levels if level != REFERENCE]:
-        which = means.loc[table.index, level].dropna(how="all").idxmax(axis=1)
-        best = pd.Series({name: table.at[name, (level, attack)] for name, attack in which.items()}, dtype=object)
-        frame[f"strongest, {level}"], frame[f"which, {level}"] = best, which
-        drawn["strongest", level] = frame[f"strongest, {level}"]
-        words |= {(name, ("strongest", level)): f"{best[name].mean:.2f} {attack}" for name, attack in which.items()}
+        which = means.loc[order, level].dropna(how="all").idxmax(axis=1)
+        drawn["strongest", level] = pd.Series({name: cells.at[name, (level, attack)] for name, attack in which.items()})
+        words |= {(n, ("strongest", level)): f"{means.at[n, (level, attack)]:.2f} {attack}" for n, attack in which.items()}
     note = (
-        "Two-sided leak AUC at the visible layer where it is largest, mean (95 % t-interval over seeds); 0.5 is a coin, 1 "
-        "reads every label. A ceiling bounds what messages add about a label, and not what features predict; refuted: what "
-        "it assumes did not hold. References are no attacks: the best of the probes, and the strongest attack on the "
-        "party's own columns."
+        f"Two-sided leak AUC {section.where}, mean over seeds; 0.5 is a coin, 1 reads every label. A ceiling bounds what "
+        "messages add about a label, and not what features predict; refuted: what it assumes did not hold. References are "
+        "no attacks: the best of the probes, and the strongest attack on the party's own columns."
     )
-    head = "Every attack against every defense"
-    if section.experiment == MATRIX:
-        for (level, attack), column in table.items():
-            frame[f"{attack}, {level}"] = column
-        yield _table(section, "matrix", head, frame, note)
-    yield heat_map(pd.DataFrame(drawn), f"{section.slug}_matrix", head, note, words=words)
+    yield heat_map(pd.DataFrame(drawn), f"{section.slug}_matrix", "Every attack against every defense", note, words=words)
 
 
 def ceilings(section: Section) -> dict[str, float | str]:
-    """Setting -> the lowest leak AUC promised of all messages; `refuted` if what the promises assume did not hold."""
+    """Setting -> the leak AUC that its defenses promise of all messages, of its runs the highest; `refuted` if what they
+    assume did not hold.
+    """
     found: dict[str, float | str] = {}
     for group in section.groups:
-        promises = [promise for run in group.runs for promise in run.summary.guarantees.values() if promise is not None]
-        stands = [p.leak_auc_all_messages for p in promises if p.assumption_holds is not False]
-        if promises:
-            found[group.name] = min((value for value in stands if value is not None), default="refuted")
+        every = [[one for one in run.summary.guarantees.values() if one is not None] for run in group.runs]
+        stands = [[one.leak_auc_all_messages for one in of if one.assumption_holds is not False] for of in every]
+        heights = [min(known) for of in stands if (known := [height for height in of if height is not None])]
+        if heights or any(one.assumption_holds is False for of in every for one in of):
+            found[group.name] = max(heights, default="refuted")
     return found
 
 
 # The price of privacy
-
 
 _CURVE = ["ceiling", "label", "made_by"]
 
@@ -187,45 +165,39 @@ def price(section: Section) -> pd.DataFrame:
     Test rows choose nothing. Empty for sections of other experiments, and without validation rows. label: the defense;
     ceiling: of the leak AUC from all messages, 1 where nothing is promised; epochs, rate, setting; run: the first seed's.
     """
-    lines = []
-    if section.experiment == PRICE and "validation_auc" in section.runs:
-        firsts = section.runs.dropna(subset="validation_auc").sort_values("seed").drop_duplicates("setting")
-        for p in firsts.itertuples():
-            options = section.settings.options[p.setting].items()
-            others = {k: v for k, v in options if not k.startswith(("defense", "attack", "epochs", "optimizer.lr"))}
-            label = ", ".join([_method(p.run.config.get("defense") or {}), *in_words(others)])
-            promised = [one.leak_auc_all_messages for one in p.run.summary.guarantees.values() if one]
-            ceiling = round(min(filter(None, promised), default=1.0), 3)
-            rate = p.run.config["optimizer"]["lr"]
-            lines.append(
-                [ceiling, label, p.made_by, p.run.config["epochs"], rate, p.setting, p.run, p.seed, p.validation_auc]
-            )
-    table = pd.DataFrame(lines, columns=[*_CURVE, "epochs", "rate", "setting", "run", "seed", "validation"])
+    runs = section.runs if section.experiment == PRICE else section.runs[:0]
+    known = runs.assign(validation=section.values("validation_auc")).dropna(subset="validation")
+    table = known.sort_values("seed").drop_duplicates("setting")
+
+    def label(run: Run, options: Mapping[str, Any]) -> str:
+        others = {k: v for k, v in options.items() if not k.startswith(("defense", "attack", "epochs", "optimizer.lr"))}
+        return ", ".join([_method(run.config.get("defense") or {}), *in_words(others)])
+
+    table["label"] = [label(run, section.settings.options[name]) for run, name in zip(table.run, table.setting, strict=True)]
+    ceilings = pd.Series([ceiling(run, "leak_auc_all_messages") for run in table.run], table.index, dtype=float)
+    table["ceiling"] = ceilings.fillna(1.0).round(3)
+    table["epochs"] = [run.config["epochs"] for run in table.run]
+    table["rate"] = [run.config["optimizer"]["lr"] for run in table.run]
     table = table.sort_values(["seed", "validation"], ascending=[True, False], kind="stable")
     table = table.drop_duplicates([*_CURVE, "epochs"])
     return table.sort_values([*_CURVE, "epochs"], ascending=[False, True, True, True], ignore_index=True)
 
 
 def price_of_privacy(section: Section) -> Made:
-    """A line a defense, three columns for each number of epochs; a colour for each defense, a kind of line a ceiling."""
-    table, rows = price(section), []
-    table["y"] = table.setting.map(section.over_seeds("test_auc"))
-    for (ceiling, label, _), of in table.groupby(_CURVE, sort=False):
-        row, by_epochs = {"defense": label, "ceiling": None if ceiling == 1 else ceiling}, of.set_index("epochs")
-        for n in sorted(set(table.epochs)):
-            auc, rate = by_epochs.loc[n, ["y", "rate"]] if n in by_epochs.index else (None, None)
-            row[f"test AUC, {n} epoch{'s' * (n > 1)}"] = auc
-            row |= {f"rate, {n}": rate and f"{rate:g}", f"runs, {n}": auc and auc.runs}
-        rows.append(row)
-    if not rows:
+    """A line for each defense and number of epochs; a colour for each defense, a kind of line for each ceiling."""
+    table = price(section)
+    if table.empty:
         return
+    table["y"] = table.setting.map(section.over_seeds("test_auc"))
     note = (
         "Test AUC: mean (95 % t-interval over seeds) at the learning rate with the highest validation AUC in the first "
         "seed, which has them all. Ceiling: of the leak AUC from all messages of a run. "
         "`vflbench report DIR --commands` prints the commands for the other seeds at these rates."
     )
-    title = "The price of label privacy"
-    yield _table(section, "price", title, rows, note)
+    title, rows = "The price of label privacy", table[["label", "ceiling", "epochs", "y", "rate"]].astype(object)
+    rows["ceiling"], rows["rate"] = table.ceiling.where(table.ceiling < 1), table.rate.map("{:g}".format)
+    rows = rows.rename(columns={"label": "defense", "y": "test AUC", "rate": "learning rate"})
+    yield _table(section, "price", title, rows.assign(runs=[auc.runs for auc in table.y]), note)
     promised = sorted(set(table.ceiling[table.ceiling < 1]), reverse=True)
     place = table.ceiling.map(lambda value: promised.index(value) if value < 1 else 0)
     points = table.assign(
@@ -334,6 +306,8 @@ def solvers(section: Section) -> Iterator[Figure]:
 
 
 _SCORE = re.compile(r"party (\S{1,200}): split_guard score (\d{1,3}(?:\.\d{1,20})?) at batch (\d{1,12})$", re.MULTILINE)
+_THRESHOLDS = [(step + 0.5) / 25 for step in range(25)]
+_WHEN: dict[str, Callable[[list[int]], float]] = {"at batch (median)": statistics.median, "first": min, "last": max}
 Scores = dict[str, dict[int, float]]
 """Party -> batch -> score of a fake batch."""
 
@@ -353,42 +327,37 @@ def alarms(section: Section) -> Made:
         window, used = options.get("window") or 10, options.get("policy") or "average"
         cheating = [scores for run in group.runs if run.manifest.adversary and (scores := _scores(run, ""))]
         honest = [scores for run in group.runs if (scores := _scores(run, HONEST if run.manifest.adversary else ""))]
-        for policy in POLICIES if cheating or honest else ():
-            for threshold in [(step + 0.5) / 25 for step in range(25)]:
-                batches, accused = (
-                    [batch for scores in of if (batch := _noticed(scores, policy, window, threshold)) is not None]
-                    for of in (cheating, honest)
-                )
-                line = {"setting": group.name, "policy": policy, "window": window, "threshold": threshold}
-                line |= {"used": policy == used, "batches": batches, "accused": len(accused)}
-                lines.append(line | {"cheating": len(cheating), "honest": len(honest)})
+        for policy, threshold in itertools.product(POLICIES if cheating or honest else (), _THRESHOLDS):
+            batches, accused = (
+                [batch for scores in of if (batch := _noticed(scores, policy, window, threshold)) is not None]
+                for of in (cheating, honest)
+            )
+            line = {"setting": group.name, "policy": policy, "window": window, "threshold": threshold}
+            line |= {"noticed": f"{len(batches)} of {len(cheating)}"}
+            line |= {name: pick(batches) if batches else None for name, pick in _WHEN.items()}
+            lines.append(line | {"false alarms": f"{len(accused)} of {len(honest)}", "used": policy == used})
     if not lines:
         return
-    read = pd.DataFrame(lines)
-    when: dict[str, Callable[[list[int]], float]] = {"at batch (median)": statistics.median, "first": min, "last": max}
-    for name, pick in when.items():
-        read[name] = pd.Series([pick(of) if of else None for of in read.batches], dtype=object)
-    parts = []
-    drawn = read.used & read.setting.isin(list(dict.fromkeys(read.setting))[:MOST_LINES])
-    for what, count, runs, kind in (
-        ("noticed", read.batches.map(len), read.cheating, "solid"),
-        ("false alarms", read.accused, read.honest, "dotted"),
-    ):
-        read[what] = count.astype(str) + " of " + runs.astype(str)
-        part = pd.DataFrame({"label": read.setting + f": {what}", "y": count / runs.where(runs > 0), "more": read[what]})
-        parts.append(part.assign(style=read.setting, x=read.threshold, line=kind, mark=False)[drawn])
+    read = pd.DataFrame(lines, dtype=object)
     note = (
         "Runs with an adversary that were noticed, and at which batch; honest runs, also those beside the others, that "
         "raised an alarm. Each policy at each threshold is applied to the scores in the logs."
     )
-    in_table = read[read.threshold.isin((0.3, 0.5, 0.7, 0.9))][
-        ["setting", "policy", "window", "threshold", "noticed", *when, "false alarms"]
-    ]
+    in_table = read[read.threshold.isin((0.3, 0.5, 0.7, 0.9))].drop(columns="used")
     yield _table(section, "alarms", "When split_guard raises an alarm", in_table, note)
+    drawn = read[read.used.astype(bool) & read.setting.isin(read.setting.unique()[:MOST_LINES])]
+    points = drawn.melt(["setting", "threshold"], ["noticed", "false alarms"], "what", "more")
+    counts = points.more.str.split(" of ", expand=True).astype(float)
+    points = points.rename(columns={"setting": "style", "threshold": "x"}).assign(
+        label=points.setting + ": " + points.what,
+        y=counts[0] / counts[1].where(counts[1] > 0),
+        line=points.what.map({"noticed": "solid", "false alarms": "dotted"}),
+        mark=False,
+    )
     note = "Each threshold is applied to the scores in the logs, with the policy of the run; see the table of alarms."
     title = "Cheating label parties that are noticed, and honest ones that are accused"
     axes = numbers(alt.X, "threshold"), numbers(alt.Y, "share of runs")
-    yield curves(pd.concat(parts), section.styles, *axes, f"{section.slug}_alarms", title, note)
+    yield curves(points, section.styles, *axes, f"{section.slug}_alarms", title, note)
 
 
 def _scores(run: Run, within: str) -> Scores:

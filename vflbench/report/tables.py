@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from vflbench.report.group import (
 )
 from vflbench.results.folder import differing, shown
 from vflbench.results.runs import Run, rounding
-from vflbench.results.schema import LEVELS, PROBE, Privacy, Reading
+from vflbench.results.schema import LEVELS, PROBE, REFERENCE, Privacy, Reading, base_name
 
 BETA, COIN = 0.5, 0.5
 """The weight of the utility in DCS; the leak AUC of an attack that guesses."""
@@ -141,10 +141,10 @@ def _markdown(text: Any) -> str:
 
 def tables(section: Section) -> list[Table]:
     """Those that have lines, the open ones first."""
-    compare: tuple[Callable[[Section], Table | None], ...] = (verdicts, settings, rebuilt_by_table, known_labels)
+    compare = (verdicts, settings, rebuilt_by_table, known_labels)
     details = (attacks, layers, reconstructions, guarantees, ledgers, figures, cost, links, without_result)
     made = [make(section) for make in (*compare, *details)]
-    return [table for table in made if table is not None and len(table.frame)]
+    return [table for table in made if len(table.frame)]
 
 
 def table(section: Section, name: str, title: str, frame: Any, note: str = "", *, is_open: bool = False) -> Table:
@@ -155,7 +155,7 @@ def table(section: Section, name: str, title: str, frame: Any, note: str = "", *
 # What compares settings
 
 
-def verdicts(section: Section) -> Table | None:
+def verdicts(section: Section) -> Table:
     """A line a setting: utility, the worst attack at each level of knowledge, and references."""
     levels = dict(zip(LEVELS, ("without labels", "with known labels", "active"), strict=True))
 
@@ -166,25 +166,19 @@ def verdicts(section: Section) -> Table | None:
             if verdict.changed and (worst.message in verdict.changed or level in verdict.on_changed):
                 changed = verdict.on_changed.get(level, worst)
                 yield {"of": f" on changed messages, {levels.get(level, level)}", "reading": changed}
-        yield from ({"of": f"{name}, reference", "reading": one} for name, one in verdict.references.items())
+        yield from ({"of": name, "reading": one} for name, one in verdict.references.items())
         yield from ({"of": "falls to", "reading": one} for one in [verdict.falls] if one)
 
-    lines = section.lines(readings, ["of", "reading"])
-    frame, all_runs = _facts(section, section.utility), section.settings["seeds"]
-    given = lines.groupby(["of", "setting"])["reading"]
+    given = section.lines(readings, ["of", "reading"]).groupby(["of", "setting"])["reading"]
     names, reads = given.agg(_named), given.apply(lambda of: words.over_seeds(list(of)))
-    falls, times = names.get("falls to", pd.Series(dtype=object)), given.size().get("falls to", pd.Series(dtype=int))
-    often = {name: f" ({n} of {all_runs[name]} runs)" if n < all_runs[name] else "" for name, n in times.items()}
-    frame["falls to"] = falls + pd.Series(often, dtype=object)
-    titles = [
-        f"{of}, {knows}" for knows in levels.values() for of in ("", " on changed messages") if f"{of}, {knows}" in reads
-    ]
-    if not titles:
-        return None
-    for title in titles:
+    frame, falls = _facts(section, section.utility), given.size().get("falls to", pd.Series(dtype=int))
+    often = {name: f" ({n} of {section.settings['seeds'][name]} runs)" for name, n in falls.items()}
+    frame["falls to"] = names.get("falls to", pd.Series(dtype=object)) + pd.Series(often, dtype=object)
+    every = [f"{of}, {knows}" for knows in levels.values() for of in ("", " on changed messages")]
+    for title in [title for title in every if title in reads]:
         frame[f"worst attack{title}"], frame[f"its leak AUC{title}"] = names[title], reads[title]
-    for title in (f"{name}, reference" for name in (PROBE, "own columns")):
-        frame[title] = reads.get(title)
+    for name in (PROBE, "own columns"):
+        frame[f"{name}, reference"] = reads.get(name)
     note = (
         f"{words.WORST}; over several seeds the mean of each seed's worst, from the lowest low end to the highest high "
         "end. Changed messages: those that the defense changes, where a run's worst attack reads others. References are "
@@ -192,6 +186,7 @@ def verdicts(section: Section) -> Table | None:
         "defense falls where a leak is surely above the ceiling that it promises or, without a ceiling, where an attack "
         "on messages that it changes is surely as good as the model: within 0.05 of its test AUC, and above 0.55."
     )
+    frame = frame if len(given) else frame[:0]
     return table(section, "verdicts", "Verdict: the worst attack at each level of knowledge", frame, note, is_open=True)
 
 
@@ -206,13 +201,9 @@ def settings(section: Section) -> Table:
 
     Recordings of the same rows stand beside the one that leaks most.
     """
-    frame, baselines, shown_names = (
-        _facts(section, section.x, section.y),
-        section.settings["baseline"],
-        [section.x, section.y],
-    )
+    frame, baselines = _facts(section, section.x, section.y), section.settings["baseline"]
     if section.settings["is_audit"].all() and (leaks := frame[section.titled(section.y)].map(_mean)).notna().any():
-        baselines, shown_names = pd.Series(leaks.idxmax(), baselines.index), [section.y]
+        baselines = pd.Series(leaks.idxmax(), baselines.index)
     frame["worst attack"] = _worst_attacks(section)
     frame["|leak AUC - 0.5|"] = section.over_seeds("leak_distance")
     for messages in ("one message", "all messages"):
@@ -224,7 +215,7 @@ def settings(section: Section) -> Table:
         frame["on the front"] = ["yes" if name in section.front.settings else left_out.get(name) for name in frame.index]
     is_other = baselines.notna() & (baselines != baselines.index)
     frame["beside"] = baselines.where(is_other)
-    for name in shown_names:
+    for name in (section.x, section.y):
         changes = section.changes(name, section.of_baseline(section.values(name), baselines))
         frame[f"change of {section.titled(name)}"] = changes.where(is_other)
     if (section.settings["adversary"] != "none").any():
@@ -239,9 +230,8 @@ def settings(section: Section) -> Table:
         "one with all other options equal (no defense, or one that changes nothing), of recordings that of the same rows "
         f"that leaks most. Honest: the same run in which no party deviates.{assumptions(section.runs['run'])}"
     )
-    is_open = len(section.settings) > 1 or verdicts(section) is None  # of a single setting the verdict says it
-    title = "Recordings of the same rows" if len(shown_names) == 1 else "Settings"
-    return table(section, "settings", title, frame, note, is_open=is_open)
+    has_verdicts = any(run.summary.verdict.levels for run in section.runs["run"])  # of a single setting they say it
+    return table(section, "settings", "Settings", frame, note, is_open=len(section.settings) > 1 or not has_verdicts)
 
 
 def ceiling(run: Run, key: str) -> float:
@@ -288,51 +278,45 @@ DCS = (
 )
 
 
-def known_labels(section: Section) -> Table | None:
+def known_labels(section: Section) -> Table:
     """A line for each setting and message, a column for each number of rows whose labels `completion` knows."""
     nodes = [(name, node or {}) for run in section.runs["run"] for name, node in (run.config.get("attack") or {}).items()]
     found = {name: node for name, node in nodes if str(node.get("_target_")).endswith(".Completion")}
     leaks = section.counted[section.counted["name"].isin(list(found))]
-    options = [(found[name].get("message", "embeddings"), found[name].get("known", 100)) for name in leaks["name"]]
-    leaks[["message", "known"]] = pd.DataFrame(options, leaks.index, ["message", "known"])
-    leaks = leaks.sort_values("known")
-    if leaks["known"].nunique() < 2:
-        return None
+    leaks = leaks.assign(known=[found[name].get("known", 100) for name in leaks["name"]])
+    leaks = leaks.assign(message=[found[name].get("message", "embeddings") for name in leaks["name"]]).sort_values("known")
     frame = largest(leaks, ["setting", "message", "known"], "leak_two_sided").unstack("known")
     frame = frame.rename(columns=lambda known: f"{known} known").reset_index()
     frame.insert(2, "train AUC", frame["setting"].map(section.over_seeds("train_auc")))
     note = f"Two-sided leak AUC of completion {section.where}. {_MEANS}"
+    frame = frame if leaks["known"].nunique() > 1 else frame[:0]
     return table(section, "known_labels", "Leak by the number of known labels", frame, note, is_open=True)
 
 
 # Along options
 
 
-def rebuilt_by_table(section: Section) -> Table | None:
+def rebuilt_by_table(section: Section) -> Table:
     """A line for each value and attack that rebuilt data: bits that cross, utility and the figures of what was rebuilt."""
-    if section.rebuilt.empty or not any(varies(section.runs["run"], key) for key in section.by):
-        return None
-    from vflbench.report.pictures import bits_per_row, rebuilt_by  # late: only of runs that rebuilt data
+    from vflbench.report.pictures import bits_per_row, rebuilt_by  # late: it draws, with what is here
 
-    by, rebuilt = ["setting", "attack"], rebuilt_by(section)
-    answers = rebuilt[rebuilt["guess"] == ""]
-    names = [name for name in answers if f"rebuilt.{name}" in section.rebuilt and answers[name].notna().any()]
-    made = {name.replace("_", " "): over_seeds(answers, by, name) for name in names}
+    title, by = f"Rebuilt, by {' and '.join(map(words.short, section.by))}", ["setting", "attack"]
+    if section.rebuilt.empty or not any(varies(section.runs["run"], key) for key in section.by):
+        return table(section, "rebuilt_by", title, ())
+    answers = rebuilt_by(section).query("guess == ''")
+    made = _mean_of(answers, by, {name: name.replace("_", " ") for name in answers if f"rebuilt.{name}" in section.rebuilt})
     wins = section.rebuilt[section.rebuilt["message"] != "none"].dropna(subset="beats_every_guess")
     won = wins.groupby([wins.index, *by])["beats_every_guess"].all().groupby(by).agg(_won)
+    frame = along(section, section.utility)
     bits = section.runs["run"].map(bits_per_row).groupby(section.runs["setting"], sort=False).mean()
-    utility = {section.titled(section.utility): section.over_seeds(section.utility)}
-    first = along(section).assign(**{"bits a row": bits}, **utility)
-    frame = first.join(pd.DataFrame(made | {"beats every guess": won}).reset_index("attack"), how="inner")
+    frame.insert(len(frame.columns) - 1, "bits a row", bits)
+    frame = frame.merge(made.join(won.rename("beats every guess"), on=by), on="setting")
     note = (
-        f"Of the last epoch, from messages: whole pictures where there are any, else the mean over the parties. "
-        f"{_MEANS} Bits a row: of embeddings, to the label party, per training row and epoch. Beats every guess: the "
-        "runs in which the attack does better than each guess without messages; the table of reconstructions has their "
-        "figures."
+        f"Of the last epoch, from messages: whole pictures where there are any, else the mean over the parties. {_MEANS} "
+        "Bits a row: of embeddings, to the label party, per training row and epoch. Beats every guess: the runs in which "
+        "the attack does better than each guess without messages, whose figures are in the table of reconstructions."
     )
-    return table(
-        section, "rebuilt_by", f"Rebuilt, by {' and '.join(map(words.short, section.by))}", frame, note, is_open=True
-    )
+    return table(section, "rebuilt_by", title, frame, note, is_open=True)
 
 
 def along(section: Section, *names: str) -> pd.DataFrame:
@@ -347,16 +331,14 @@ def along(section: Section, *names: str) -> pd.DataFrame:
 
 
 def printed(section: Section) -> list[str]:
-    """The tables along options in at most 80 columns: their first columns, means alone."""
-    made = [one for one in (attacks(section), rebuilt_by_table(section)) if one is not None and one.is_open]
-    lines = [section.title] if made else []
-    for one in made:
-        frame = one.frame.iloc[:40, : len(section.by) + 5].map(lambda cell: text_of(getattr(cell, "mean", cell)))
+    """The tables along options in at most 80 columns: their first columns and lines, means alone."""
+    lines = []
+    for one in [one for one in (attacks(section), rebuilt_by_table(section)) if one.is_open and len(one.frame)]:
+        frame = one.frame.iloc[:, : len(section.by) + 5].map(lambda cell: text_of(getattr(cell, "mean", cell)))
         frame = frame.rename(columns=lambda name: words.short(shown(name)).removesuffix(f" {section.where}"))
         cut = frame.map(lambda text: text if len(text) <= 24 else f"{text[:21]}...")
-        lines += cut.to_string(index=False, line_width=_WIDTH).splitlines()
-        lines += [f"and {len(one.frame) - 40} more lines on the page"] if len(one.frame) > 40 else []
-    return lines
+        lines += cut.to_string(index=False, line_width=_WIDTH, max_rows=40).splitlines()
+    return [section.title, *lines] if lines else []
 
 
 def resolved(runs: Sequence[Run], wanted: Sequence[str]) -> tuple[str, ...]:
@@ -409,38 +391,33 @@ def varies(runs: Iterable[Run], key: str) -> bool:
 # Details
 
 
-def attacks(section: Section) -> Table | None:
+def attacks(section: Section) -> Table:
     """Every attack's leak in every setting, where leaks are taken; in the order of the chosen options, if there are any."""
-    made, by = _by_attack(section), [key for key in section.by if varies(section.runs["run"], key)]
-    if made.empty and not by:
-        return None
-    frame, figure = along(section, section.utility, section.leak), _figure(section)
+    figure, by = _figure(section), [key for key in section.by if varies(section.runs["run"], key)]
+    made = by_attack(section, figure)
+    made.columns = [f"{attack}, {level}" for level, attack in made]
+    frame = along(section, section.utility, section.leak)
     frame = frame.assign(**{"worst attack": _worst_attacks(section)}).join(made)
     note = f"{LEAKS[figure]} {section.where}. {_MEANS} Reference: the probe, and attacks on a party's own columns."
     title = f"By {' and '.join(map(words.short, section.by))}" if by else f"Every attack: {LEAKS[figure]}"
+    frame = frame if by or not made.empty else frame[:0]
     return table(section, "by" if by else "attacks", title, frame, note, is_open=bool(by))
 
 
-def layers(section: Section) -> Table | None:
+def layers(section: Section) -> Table:
     """A line for each setting, attack, party and layer."""
     by = ["setting", "attack", "level", "party", "layer", "visible"]
-    shown_leaks = {name: title for name, title in LEAKS.items() if name not in ("leak_auc", "leak_distance")}
-    frame = _mean_of(section.leaks, by, shown_leaks)
-    if len(frame.columns) == len(by):
-        return None
-    frame = frame.rename(columns={"visible": "seen by an attacker"})
+    titles = {name: title for name, title in LEAKS.items() if name not in ("leak_auc", "leak_distance")}
+    frame = _mean_of(section.leaks, by, titles).rename(columns={"visible": "seen by an attacker"})
     return table(section, "layers", "Leak at every layer", frame, f"Values of the last epoch. {words.LEAKS}")
 
 
-def reconstructions(section: Section) -> Table | None:
+def reconstructions(section: Section) -> Table:
     """What attacks on data, not on labels, rebuilt; a column a figure."""
     rebuilt, by = section.rebuilt, ["setting", "attack", "message", "party", "layer"]
-    if rebuilt.empty:
-        return None
     titles = {name: name.removeprefix("rebuilt.").replace("_", " ") for name in rebuilt if name.startswith("rebuilt.")}
-    frame = _mean_of(rebuilt, by, titles)
     wins = rebuilt.dropna(subset="beats_every_guess").groupby(by, sort=False)["beats_every_guess"]
-    frame = frame.join(wins.agg(_won).rename("beats every guess") + " runs", on=by)
+    frame = _mean_of(rebuilt, by, titles).join(wins.agg(_won).rename("beats every guess") + " runs", on=by)
     note = (
         f"{_MEANS} Answers under message none are guesses without messages. A run beats them if its error is smaller by the "
         "interval over rows, for each of them, and more rows than by chance are identified among rows of their class."
@@ -450,9 +427,9 @@ def reconstructions(section: Section) -> Table | None:
 
 def guarantees(section: Section) -> Table:
     """What each defense of a setting promises, over its runs the weakest."""
-    weakest = {"claim": "first", "bounds": "first", "messages": "first", "assumption": "first", "assumption_holds": "min"}
-    weakest |= {"leak_auc_one_message": "max", "leak_auc_all_messages": "max", "error_one_message": "min"}
-    weakest |= {"error_all_messages": "min"}
+    weakest = dict.fromkeys(("claim", "bounds", "messages", "assumption"), "first") | {"assumption_holds": "min"}
+    weakest |= {f"leak_auc_{messages}": "max" for messages in ("one_message", "all_messages")}
+    weakest |= {f"error_{messages}": "min" for messages in ("one_message", "all_messages")}
 
     def of(run: Run) -> Iterator[dict[str, Any]]:
         for name, promise in run.summary.guarantees.items():
@@ -470,22 +447,25 @@ def guarantees(section: Section) -> Table:
     return table(section, "guarantees", "Guarantees", frame, note)
 
 
-def ledgers(section: Section) -> Table | None:
+def ledgers(section: Section) -> Table:
     """Label differential privacy: what the runs of each setting spent, and the lower bound that canaries prove."""
 
     def spent(privacy: Privacy) -> str:
         amounts = [(one, f"{one.times} x {one.epsilon}" if one.mu is None else f"mu {one.mu}") for one in privacy.releases]
         return " + ".join(f"{amount} ({one.defense}, {one.mechanism})" for one, amount in amounts)
 
-    lines = section.lines(lambda run: [{"one": one} | one.model_dump() for one in [run.summary.privacy] if one])
-    if lines.empty:
-        return None
-    of = lines.astype(dict.fromkeys(_LEDGER, float)).groupby("setting", sort=False)
-    frame = pd.DataFrame({"setting": of.size().index, "runs": of.size(), "releases of a run": of["one"].first().map(spent)})
-    frame = frame.join(of[list(_LEDGER)].max().rename(columns=_LEDGER))
-    frame["delta"] = of["delta"].first().map("{:g}".format, na_action="ignore")
-    frame["eps of all seeds together"] = of["epsilon"].sum(min_count=1)
-    frame["violated, and what is caught"] = of["one"].apply(lambda ones: words.checked(list(ones)))
+    def of(run: Run) -> list[dict[str, Any]]:
+        return [{"one": one} | one.model_dump() for one in [run.summary.privacy] if one]
+
+    given = (
+        section.lines(of, ["one", "delta", *_LEDGER]).astype(dict.fromkeys(_LEDGER, float)).groupby("setting", sort=False)
+    )
+    firsts = given.first()
+    frame = pd.DataFrame({"setting": firsts.index, "runs": given.size(), "releases of a run": firsts["one"].map(spent)})
+    frame = frame.join(given[list(_LEDGER)].max().rename(columns=_LEDGER))
+    frame["delta"] = firsts["delta"].map("{:g}".format, na_action="ignore")
+    frame["eps of all seeds together"] = given["epsilon"].sum(min_count=1)
+    frame["violated, and what is caught"] = given["one"].agg(lambda ones: words.checked(list(ones)))
     note = (
         "Pure eps of releases about the same label adds up: over the epochs in which the label is randomized anew, over "
         "defenses, and over runs that are seen together. A promise that is not violated is not verified: the last column "
@@ -494,15 +474,20 @@ def ledgers(section: Section) -> Table | None:
     return table(section, "ledger", "Label differential privacy", frame, note)
 
 
-def figures(section: Section) -> Table | None:
-    """What the defenses counted and measured."""
-    lines = section.lines(lambda run: run.summary.figures)
-    if lines.empty:
-        return None
-    by = ["setting", "figure", "party", "layer", "message"]
-    parts = [_mean_of(of, by, {"value": "value"}, str(figure)) for figure, of in lines.groupby("figure", sort=False)]
-    frame = pd.concat(parts)
-    frame["figure"] = frame["figure"].str.replace("_", " ")
+def figures(section: Section) -> Table:
+    """What the defenses counted and measured: a column for each figure."""
+    by = ["setting", "party", "layer", "message"]
+
+    def of(run: Run) -> Iterator[dict[str, Any]]:
+        for one in run.summary.figures:
+            value = one.get("value")
+            yield {key: one.get(key) for key in by[1:]} | {
+                str(one.get("figure")): math.nan if value is None else float(value)
+            }
+
+    lines = section.lines(of, by[1:])
+    names = [name for name in lines if name not in (*by, "defense", "seed")]
+    frame = _mean_of(lines, by, {name: name.replace("_", " ") for name in names})
     return table(section, "figures", "What the defenses counted and measured", frame)
 
 
@@ -518,29 +503,25 @@ def cost(section: Section) -> Table:
     return table(section, "cost", "Cost", frame, note)
 
 
-def links(section: Section) -> Table | None:
+def links(section: Section) -> Table:
     """What crossed each link, where embeddings go to more than one party."""
-    lines = section.lines(lambda run: [one.model_dump() for one in run.summary.links])
-    if lines.empty:
-        return None
+    by = ["setting", "sender", "receiver", "message"]
+    lines = section.lines(lambda run: [one.model_dump() for one in run.summary.links], [*by[1:], "bytes"])
     embeddings = lines[lines["message"] == "embedding"].groupby(level=0)["receiver"].nunique()
-    lines = lines[lines.index.map(embeddings) > 1]
-    sent = lines.groupby(["setting", "sender", "receiver", "message"], sort=False)["bytes"]
+    sent = lines[lines.index.map(embeddings) > 1].groupby(by, sort=False)["bytes"]
     frame = pd.DataFrame({"runs": sent.size(), "MB sent in training": sent.mean() / 1e6}).reset_index()
     return table(section, "links", "Traffic by link", frame.rename(columns={"sender": "from", "receiver": "to"}))
 
 
-def without_result(section: Section) -> Table | None:
+def without_result(section: Section) -> Table:
     """Attacks that did not run (skipped), and attacks none of whose answers could be scored."""
+    by = ["attack", "outcome", "why"]
 
     def of(run: Run) -> Iterator[dict[str, str]]:
         for outcome, reasons in (("skipped", run.summary.skipped), ("not scored", run.summary.unscored)):
-            yield from ({"attack": attack, "outcome": outcome, "why": why} for attack, why in reasons.items())
+            yield from (dict(zip(by, (attack, outcome, why), strict=True)) for attack, why in reasons.items())
 
-    lines = section.lines(of)
-    if lines.empty:
-        return None
-    names = lines.groupby(["attack", "outcome", "why"], sort=False)["setting"].unique()
+    names = section.lines(of, by).groupby(by, sort=False)["setting"].unique()
     few = names.map(lambda of: "; ".join(of[:3]) + " ..." * (len(of) > 3))
     frame = pd.DataFrame({"settings": names.map(len), "such as": few}).reset_index()
     note = "Skipped: the attack did not run. Not scored: it ran, but none of its answers could be scored."
@@ -577,13 +558,21 @@ def _mean_of(lines: pd.DataFrame, by: Sequence[str], titles: Mapping[str, str], 
     return pd.DataFrame(known, lines.groupby(list(by), sort=False, dropna=False).size().index).reset_index()
 
 
-def _by_attack(section: Section) -> pd.DataFrame:
-    """Setting -> a column for each attack, references last."""
-    figure = _figure(section)
+def by_attack(section: Section, figure: str, name: str = "attack") -> pd.DataFrame:
+    """Setting -> each attack's largest leak where leaks are taken, mean and interval over seeds; columns (level, attack).
+
+    References are last: the best of the probes, and the strongest attack on own columns. name: attack | name, of
+    `Section.leaks`.
+    """
     leaks = section.leaks[(section.leaks["counts"] | section.leaks["is_reference"]) & section.leaks[figure].notna()]
-    kind = leaks["level"].where(~leaks["is_reference"], "reference")
-    leaks = leaks.assign(column=leaks["attack"] + ", " + kind).sort_values("is_reference", kind="stable")
-    return largest(leaks, ["setting", "column"], figure).unstack()[list(dict.fromkeys(leaks["column"]))]
+    own = leaks["is_reference"] & (leaks["name"].map(base_name) != PROBE)
+    leaks = leaks.assign(column=leaks[name].map(base_name).mask(own, "own columns"), own=own)
+    leaks["level"] = pd.Categorical(leaks["level"].mask(leaks["is_reference"], REFERENCE), [*LEVELS, REFERENCE])
+    columns = leaks.sort_values(["level", "own"], kind="stable")[["level", "column"]].drop_duplicates()
+    leaks = leaks.astype({"level": object})
+    return largest(leaks, ["setting", "level", "column"], figure).unstack(["level", "column"])[
+        [*map(tuple, columns.to_numpy())]
+    ]
 
 
 def largest(leaks: pd.DataFrame, by: Sequence[str], column: str = "leak_auc", figure: str | None = None) -> pd.Series:
