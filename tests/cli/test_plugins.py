@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from warm_command import SMALL, command
 
-from vflbench.cli.config import split_plugins, use_plugins
+from vflbench.cli.config import split_flag, use_plugins
 from vflbench.errors import UserError
 from vflbench.results.folder import finished_folders
 
@@ -230,10 +230,10 @@ def test_a_run_whose_promise_is_broken_is_written_and_ends_with_exit_code_1(tmp_
 
 def test_the_flag_is_taken_out_of_the_command_line():
     words = ["-m", "--plugins", "a", "x=1", "--plugins=b c", "--plugins", "a"]
-    assert split_plugins(words) == (["a", "b c", "a"], ["-m", "x=1"])
+    assert split_flag(words) == (["a", "b c", "a"], ["-m", "x=1"])
     for words in (["--plugins"], ["--plugins", "-m"], ["--plugins", ""]):
         with pytest.raises(UserError, match="--plugins: it must be followed by a folder"):
-            split_plugins(words)
+            split_flag(words)
 
 
 def test_a_module_whose_name_is_taken_is_refused(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import hydra
 from hydra.types import RunMode
 
 from vflbench.cli.config import FLAG as PLUGINS
-from vflbench.cli.config import check_others, composed, others, read_config, searched, split_flag, split_plugins, use_plugins
+from vflbench.cli.config import check_others, composed, others, read_config, searched, split_flag, use_plugins
 from vflbench.cli.main import Judged, Words
 from vflbench.errors import UserError
 from vflbench.places import config_folder, pip_install
@@ -23,7 +23,7 @@ from vflbench.places import config_folder, pip_install
 
 def train(arguments: Sequence[str]) -> None:
     """Let Hydra read the command line and call `train_one` once or, with -m, many times."""
-    named, words = split_plugins(arguments)
+    named, words = split_flag(arguments)
     use_plugins(named)
     sys.argv = ["vflbench train", *with_quoted_marks(with_privacy(words))]
     hand_over_to_hydra("vflbench.cli.train:train_one")
@@ -183,7 +183,7 @@ probe and without attacks that need labels of each batch. No message is needed.{
 
 def audit(arguments: Sequence[str]) -> None:
     """Attack recorded messages. Ends with exit code 2 if a gate fails, 3 if one can't be judged."""
-    own, words = split_plugins(arguments)
+    own, words = split_flag(arguments)
     parser = _parser("audit", "RECORDING ... [KEY=VALUE ...] [FLAGS]", _AUDIT)
     recorded = "folders of recorded messages, as record=messages or vflbench.Recording writes them, and options of attacks"
     parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help=recorded)

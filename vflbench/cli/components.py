@@ -134,10 +134,9 @@ def locate(path: Any, key: str, base: type) -> type:
             map(is_ours, [spec.origin] if spec.has_location and spec.origin else spec.submodule_search_locations or ())
         )
 
-    def refuse_elsewhere(kept: bool, name: str) -> None:
-        if not kept:
-            line = f"a module in such a folder with `from {name} import ...` makes its classes available"
-            raise UserError(f"{name} is not imported: {_PLACES}; {line}", key=key, value=path)
+    def elsewhere(name: str) -> UserError:
+        line = f"a module in such a folder with `from {name} import ...` makes its classes available"
+        return UserError(f"{name} is not imported: {_PLACES}; {line}", key=key, value=path)
 
     text = str(path)
     if len(text) > _LONGEST or not _PATH.fullmatch(text):
@@ -156,7 +155,8 @@ def locate(path: Any, key: str, base: type) -> type:
             at, spec = f"{at}.{part}", PathFinder.find_spec(part, list(spec.submodule_search_locations or ()))
         if spec is None:
             raise absent(f" (no module {at})")
-        refuse_elsewhere(lies_in(spec), module_name.partition(".")[0])
+        if not lies_in(spec):
+            raise elsewhere(module_name.partition(".")[0])
     try:
         module = importlib.import_module(module_name)
         cls: Any = getattr(module, name.partition(".")[0], None)
@@ -166,9 +166,9 @@ def locate(path: Any, key: str, base: type) -> type:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise absent(f" (no module {error.name})") from error
         raise UserError(f"can't be imported: {type(error).__name__}: {error}", key=key, value=path) from error
-    if not is_torch:
-        file = getattr(module, "__file__", None)
-        refuse_elsewhere(file is not None and is_ours(file), module_name)
+    file = getattr(module, "__file__", None)
+    if not is_torch and (file is None or not is_ours(file)):
+        raise elsewhere(module_name)
     if cls is None:
         raise absent(f" in module {module_name}")
     if not (inspect.isclass(cls) and issubclass(cls, base) and cls is not base):

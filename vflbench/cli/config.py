@@ -232,7 +232,7 @@ def _refused(key: str, value: Any, where: str = "") -> UserError:
 # Plug-ins
 
 
-def split_flag(words: Sequence[str], flag: str, what: str) -> tuple[list[str], list[str]]:
+def split_flag(words: Sequence[str], flag: str = FLAG, what: str = "a folder") -> tuple[list[str], list[str]]:
     """The values that a command line gives by --flag VALUE or --flag=VALUE, and its other words."""
     given, rest = [], []
     remaining = iter(words)
@@ -245,11 +245,6 @@ def split_flag(words: Sequence[str], flag: str, what: str) -> tuple[list[str], l
         if not equals and (not given[-1] or given[-1].startswith("-")):
             raise UserError(f"it must be followed by {what}", key=flag)
     return given, rest
-
-
-def split_plugins(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The folders that a command line names by --plugins, and its other words."""
-    return split_flag(words, FLAG, "a folder")
 
 
 def use_plugins(named: Sequence[str]) -> list[Path]:

@@ -24,7 +24,7 @@ from vflbench.cli.config import (
     leaves,
     own_options,
     read_config,
-    split_plugins,
+    split_flag,
     use_plugins,
 )
 from vflbench.cli.main import Words
@@ -47,7 +47,7 @@ _AUDIT_FLAGS = ("--fail-above", "--scores-only", "--labels", "--out", "--class-s
 
 def list_choices(arguments: Sequence[str]) -> None:
     """`vflbench list [GROUP] [--plugins DIR] [--config-dir DIR]`: a few lines for each choice."""
-    named, words = split_plugins(arguments)
+    named, words = split_flag(arguments)
     parser = Words(prog="vflbench list", description="What can be chosen, one line each.")
     parser.add_argument("group", nargs="?", help="dataset, model, defense, attack, ...; by default all")
     parser.add_argument(PLUGINS, metavar="DIR", help="a folder with modules and configs of your own; may be repeated")
@@ -195,7 +195,7 @@ def complete(arguments: Sequence[str], commands: Sequence[str]) -> None:
     if command not in ("train", "audit", "prepare"):
         return
     try:
-        named, words = split_plugins(words)
+        named, words = split_flag(words)
         use_plugins(named)
     except UserError:
         return

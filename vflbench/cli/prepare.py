@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from vflbench.cli.command_line import hand_over_to_hydra, hydra_words, with_quoted_marks
 from vflbench.cli.components import build_dataset
-from vflbench.cli.config import split_plugins, use_plugins
+from vflbench.cli.config import split_flag, use_plugins
 from vflbench.cli.main import fail_with
 from vflbench.errors import UserError
 
@@ -35,7 +35,7 @@ them.
 
 def prepare(arguments: Sequence[str]) -> None:
     """Let Hydra read the command line as for `train`; then only the dataset is built."""
-    named, words = split_plugins(arguments)
+    named, words = split_flag(arguments)
     if any(word in ("-h", "--help") for word in words):
         print(USAGE)
         return

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import lru_cache
 from statistics import fmean
 from typing import Any, TypeAlias, TypeVar
@@ -267,9 +267,10 @@ class LeakTable:
                 figures["candidates"] = [auc(column, is_positive) for column in columns.T]
         self._batches.setdefault(key, []).append(figures)
 
-    def has(self, attack: str) -> bool:
-        """Whether there is anything about that attack."""
-        return any(key[0] == attack for key in self._batches)
+    @property
+    def attacks(self) -> set[str]:
+        """Those of which there is anything."""
+        return {key[0] for key in self._batches}
 
     def leave_out(self, key: Key) -> None:
         """A batch in which that attack could not be asked."""
@@ -393,8 +394,9 @@ def worst(leaks: Iterable[Leak], confidence: float = CONFIDENCE) -> Reading | No
     lows = [strength(one.figure, one.low) for one in readings if not math.isnan(one.low)]
     highs = [1.0 if math.isnan(one.high) else strength(one.figure, one.high) for one in readings]
     low, high = (max(lows), max(highs)) if lows else (math.nan, math.nan)
-    ends = {"low": from_strength(first.figure, low), "high": from_strength(first.figure, high)}
-    return Reading(**{**vars(first), **ends})
+    if first.figure != "AMI":
+        low, high = (1 + low) / 2, (1 + high) / 2
+    return replace(first, low=low, high=high)
 
 
 def above(leaks: Sequence[Leak], ceilings: Sequence[float], confidence: float = CONFIDENCE) -> list[tuple[Reading, float]]:
@@ -438,7 +440,8 @@ def _of_auc(leak: Leak, confidence: float) -> Interval:
         net = Interval(leak.net.mean, min(ends.low, leak.net.mean), ends.high)
     else:
         net = net_of_square(leak.estimates["square"][0], leak.estimates["oriented"][0], confidence)
-    return Interval(*(_largest((getattr(folded, end), getattr(net, end))) for end in ("mean", "low", "high")))
+    pairs = ([getattr(one, end) for one in (folded, net)] for end in ("mean", "low", "high"))
+    return Interval(*(max((v for v in pair if not math.isnan(v)), default=math.nan) for pair in pairs))
 
 
 def _of_classes(leak: Leak, confidence: float) -> dict[str, Interval]:
@@ -452,12 +455,3 @@ def strength(figure: str, value: float) -> float:
     if math.isnan(value):
         return -1.0
     return value if figure == "AMI" else 2 * value - 1
-
-
-def from_strength(figure: str, value: float) -> float:
-    """The figure of that strength."""
-    return value if figure == "AMI" else (1 + value) / 2
-
-
-def _largest(values: Iterable[float]) -> float:
-    return max((v for v in values if not math.isnan(v)), default=math.nan)

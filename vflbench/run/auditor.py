@@ -155,7 +155,7 @@ class Auditor:
 
     def see(self, round_: Round) -> None:
         """A round is over: show it to the attackers that look at it, and grade what they answer."""
-        if round_.training is not None:
+        if round_.training is not None and len(self.canaries):
             self.canaries.read(round_.training.ids, round_.training.labels)
         is_audited = round_.step in self.audited
         if not is_audited and not self._followers:
@@ -262,7 +262,7 @@ class Auditor:
         facts: what each party knows between rounds about the first two of `parts_at_the_end`.
         """
         tables, ids, others = self._grader.tables, torch.cat(self.parts_at_the_end[:2]), len(self._followed)
-        answered = {one.name for one in self.attackers if tables.leaks.has(one.name)}  # about batches
+        answered = tables.leaks.attacks  # about batches
         for attacker in self.attackers if self.audited else ():
             if attacker.attack.overrides("epoch") and not attacker.on_columns:
                 both = [one for one in (attacker, attacker.reference) if one is not None]

@@ -160,7 +160,7 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
         with meter.audit("attacking at its end"):
             wanted = auditor.wants_at_the_end | (rounds.wants_at_the_end if rounds is not None else frozenset())
             parts = auditor.parts_at_the_end
-            facts = remembered(session.facts(torch.cat(parts[:2]), wanted), parts)
+            facts = remembered(session.facts(torch.cat(parts[:2]), wanted), parts) if wanted else {}
             if rounds is not None:
                 rounds.end_epoch(number, facts)
             findings = auditor.end_epoch(facts)

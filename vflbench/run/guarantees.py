@@ -265,10 +265,8 @@ def account(
     )
 
 
-def failure(privacy: schema.Privacy | None) -> str | None:
-    """Why the run counts as failed; None if it does not."""
-    if privacy is None or not privacy.violated:
-        return None
+def failure(privacy: schema.Privacy) -> str:
+    """Why a run that broke its promise counts as failed."""
     names = ", ".join(dict.fromkeys(release.defense for release in privacy.releases))
     symbol, figure = ("eps", "epsilon") if privacy.mu is None else ("mu", "mu")
     claimed, low, by = (getattr(privacy, f"{figure}{end}") for end in ("", "_low", "_low_by"))

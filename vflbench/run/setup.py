@@ -1,7 +1,7 @@
 """What a run is made of, its parties and attackers in their seats, and how far it has come."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -175,7 +175,9 @@ def seat(
     canaries = draw_canaries(
         train, settings.audit.planted(len(train), promised=claims.label_privacy), generators["canaries"]
     )
-    rows, others = data.aligned().relabelled(canaries.planted), data.test
+    rows, others = data.aligned(), data.test
+    if len(canaries):
+        rows = rows.relabelled(canaries.planted)
     if settings.audit.auxiliary_path is not None:
         rng = generators["auxiliary source"]
         others = rows_of_another_source(experiment.dataset, settings.audit.auxiliary_path, train, rng)
@@ -204,7 +206,11 @@ def seat(
             auxiliary=auxiliary,
         )
     )
-    skipped = _skipped(chosen, session, classes, cheating)
+    remote = ", ".join(session.remote())
+    skipped = _skipped_where_remote(chosen.attacks, remote) if remote else {}
+    cheaters = experiment.adversaries.values()
+    offers = offered_with(cheaters, protocol.offers) if cheaters else protocol.offers
+    skipped |= unmet_attacks(chosen.attacks, offers, classes, cheating=cheating, labels_shared=protocol.labels_shared)
     auditor = Auditor(
         attacks={name: attack for name, attack in chosen.attacks.items() if name not in skipped},
         generators=generators,
@@ -225,7 +231,7 @@ def seat(
     release = releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None  # pure label DP
     rounds = RoundRecorder(settings, folder, session, data, auditor, release) if records else None
     notes = [*([FOR_MANY_CLASSES] if chosen is not experiment else []), *data.notes, *protocol.notes(batch_size)]
-    if (remote := ", ".join(session.remote())) and records:
+    if remote and records:
         problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
         notes.append(f"record={settings.record}: of {remote}, {problem}")
     if remote and settings.audit.dcor:
@@ -235,24 +241,20 @@ def seat(
             f"the labels of {len(canaries):,} training rows are replaced by fair coins (canaries), to check how much of a "
             "label leaks; audit.canaries=0 trains on all labels as they are, and checks nothing"
         )
-    notes += refusals(session.claims())
+    notes += refusals(session.claims()) if experiment.defenses else []
     notes += [f"{name} claims nothing here: {reason}" for name, reason in claims.refused.items()]
     notes += [f"attack={name} is skipped: {reason}" for name, reason in skipped.items()]
     return Run(chosen, data, generators, session, auditor, skipped, rounds, notes)
 
 
-def _skipped(experiment: Experiment, session: Session, classes: int, cheating: Collection[str]) -> dict[str, str]:
-    """Attack -> why it can't run here."""
-    attacks, shared = experiment.attacks, experiment.protocol.labels_shared
-    offers = offered_with(experiment.adversaries.values(), experiment.protocol.offers)
-    skipped = unmet_attacks(attacks, offers, classes, cheating=cheating, labels_shared=shared)
-    remote = ", ".join(session.remote())
-    for name, attack in attacks.items() if remote else ():
+def _skipped_where_remote(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
+    """Attack -> why it can't run beside these parties, which live elsewhere."""
+    skipped, apart = {}, f"it sits at {remote}, and they live elsewhere"
+    for name, attack in attacks.items():
         command = f"vflbench audit RECORDING --scores-only SCORES attack={name}"
-        apart = f"it sits at {remote}, and they live elsewhere; with record=audited, each can attack its own: {command}"
+        skipped[name] = f"{apart}; with record=audited, each can attack its own: {command}"
         if attack.threat.seat is Seat.LABEL:
-            apart = f"it needs, or is compared with, columns of {remote}, and they live elsewhere"
-        skipped.setdefault(name, apart)
+            skipped[name] = f"it needs, or is compared with, columns of {remote}, and they live elsewhere"
     return skipped
 
 
