@@ -164,19 +164,19 @@ CAPS = {
     "scripts": 1_965,
     "vflbench": 367,
     "vflbench/attacks": 5_385,
-    "vflbench/cli": 2_392,
+    "vflbench/cli": 2_390,
     "vflbench/data": 4_155,
     "vflbench/defenses": 1_753,
     "vflbench/engines": 617,
     "vflbench/hosts": 1_461,
     "vflbench/messages": 2_033,
-    "vflbench/metrics": 1_402,
+    "vflbench/metrics": 1_396,
     "vflbench/models": 1_157,
     "vflbench/numerics": 829,
     "vflbench/protocols": 1_773,
     "vflbench/report": 2_651,
     "vflbench/results": 1_255,
-    "vflbench/run": 3_381,
+    "vflbench/run": 3_361,
 }
 
 

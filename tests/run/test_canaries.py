@@ -22,8 +22,8 @@ from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.report.terminal import final_table
 from vflbench.run.attackers import draw_canaries
-from vflbench.run.guarantees import account
 from vflbench.run.settings import Audit, Settings
+from vflbench.run.summary import account
 
 
 class Unflipped(LabelDp):

@@ -33,7 +33,7 @@ from vflbench.metrics.canary import Guesses
 from vflbench.metrics.privacy import Exposure, gaussian_auc_ceiling, leak_auc_ceiling
 from vflbench.numerics.auc import auc
 from vflbench.run.attackers import Canaries
-from vflbench.run.guarantees import account
+from vflbench.run.summary import account
 
 Reader = Callable[[Heard], Tensor]
 
@@ -206,7 +206,7 @@ def audits(made: Callable[[int], LabelDefense], count: int, canaries: int, epoch
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("kind", ["label_gdp", "zero_sum"])
 def test_kept_promises_are_suspected_no_more_often_than_the_confidence_says(monkeypatch, kind, epochs, count, canaries):
-    monkeypatch.setattr("vflbench.run.guarantees.CONFIDENCE", 0.95)
+    monkeypatch.setattr("vflbench.run.summary.CONFIDENCE", 0.95)
     kept = (lambda _: LabelGdp(mu=MU)) if kind == "label_gdp" else (lambda _: LabelDp(eps=EPS, mechanism="zero_sum"))
     wrong = sum(audits(kept, count, canaries, epochs))
     assert stats.binomtest(wrong, count, 0.05, alternative="greater").pvalue > 1e-3, wrong

@@ -28,6 +28,7 @@ from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.results.recorder import write_rows
 from vflbench.run.offline import audit
 from vflbench.run.settings import Audit, Settings
+from vflbench.run.summary import finding_rows
 
 
 class Likeness(Attack):
@@ -81,7 +82,7 @@ def leak_lines(folder, *, without=()):
 
 def audited_lines(path, result):
     with path.open("w", newline="") as file:
-        write_rows(file, result.rows())
+        write_rows(file, [row for epoch, found in enumerate(result.findings) for row in finding_rows(epoch, found)])
     return path.read_text().splitlines()
 
 

@@ -16,6 +16,7 @@ from vflbench.errors import UserError
 from vflbench.results.recorder import write_rows
 from vflbench.run.offline import AuditOptions, audit, grade, write_scores
 from vflbench.run.settings import Audit, Settings
+from vflbench.run.summary import finding_rows
 
 NEEDS_BATCH_LABELS = {"averaging", "cosine", "hints", "no_message"}
 FEW = ("norm", "spectral", "cosine")
@@ -48,7 +49,7 @@ def without_labels(recording, folder):
 
 def lines(path, result):
     with path.open("w", newline="") as file:
-        write_rows(file, result.rows())
+        write_rows(file, [row for epoch, found in enumerate(result.findings) for row in finding_rows(epoch, found)])
     return path.read_text().splitlines()
 
 

@@ -25,7 +25,7 @@ from vflbench.numerics.auc import auc
 from vflbench.protocols.parties import classification_loss
 from vflbench.report.terminal import final_table, result_text
 from vflbench.results.folder import read_manifest
-from vflbench.run.guarantees import exceeded_ceilings, messages_changed, promised, verdict
+from vflbench.run.summary import exceeded_ceilings, messages_changed, promised, verdict
 
 
 def leaks(*planted, batches=12):

@@ -108,7 +108,7 @@ class Reading(Place):
 
 
 class Verdict(Record):
-    """The worst attack of all and of each level, and whether the defenses fall (`vflbench.run.guarantees.verdict`)."""
+    """The worst attack of all and of each level, and whether the defenses fall (`vflbench.run.summary.verdict`)."""
 
     worst: Reading | None = None
     levels: dict[Text, Reading] = {}
@@ -119,7 +119,7 @@ class Verdict(Record):
 
 
 class Promise(Record):
-    """What a defense guarantees (`vflbench.run.guarantees.promised`)."""
+    """What a defense guarantees (`vflbench.run.summary.promised`)."""
 
     claim: Text = ""
     bounds: Text = ""
@@ -155,7 +155,7 @@ class Power(Record):
 
 
 class Privacy(Record):
-    """The label DP of the whole run, and what canaries say of it (`vflbench.run.guarantees.account`)."""
+    """The label DP of the whole run, and what canaries say of it (`vflbench.run.summary.account`)."""
 
     epsilon: float | None = None
     mu: float | None = None

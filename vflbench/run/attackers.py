@@ -43,10 +43,8 @@ RUN_FACTS: Mapping[Seat, frozenset[type[Fact]]] = {
 
 Offers = Callable[[Seat], frozenset[type[Fact]]]
 
-USUALLY_KNOWN = 380
-"""So many known rows are the same ones, however many of them the most curious attack knows."""
-
 _SAMPLE = 20_000  # training rows among which known ones are drawn, at least, and by which a column is cut and counted
+_USUALLY_KNOWN = 380  # so many known rows are the same ones, however many of them the most curious attack knows
 _LISTED = 12
 
 
@@ -155,7 +153,8 @@ def draw_one_of_each(labels: Tensor, classes: int, rng: torch.Generator) -> Tens
 
 
 def draw_known(train: Population, most: int, rng: torch.Generator, canaries: Canaries) -> Rows:
-    """Training rows whose labels attackers know during the whole run. most: how many the most curious attack knows.
+    """Training rows whose labels attackers know during the whole run. most: how many the most curious attack knows; 0 for no
+    row, else at least 380 are drawn.
 
     Canaries are not among them. Up to 380 of them are the same however many any attack knows, so that no attack changes what
     another one reads. The first K rows are of K different classes, as far as the sample has them, so that few known rows
@@ -163,6 +162,7 @@ def draw_known(train: Population, most: int, rng: torch.Generator, canaries: Can
     """
     if not most:
         return Rows(*torch.empty((2, 0), dtype=torch.int64, device=train.device))
+    most = max(most, _USUALLY_KNOWN)
     rows = train.sample(min(len(train), max(_SAMPLE, 50 * most + 1000)))
     kept = (~canaries.find(rows.ids)[0]).nonzero()[:, 0].cpu()
     order = kept[torch.randperm(len(kept), generator=rng)].to(rows.ids.device)

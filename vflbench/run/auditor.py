@@ -19,7 +19,6 @@ from vflbench.messages.threat import Seat
 from vflbench.numerics.hashing import mix, unmix
 from vflbench.options import restore_state, state_of
 from vflbench.run.attackers import (
-    USUALLY_KNOWN,
     Attacker,
     Canaries,
     Hints,
@@ -41,6 +40,7 @@ from vflbench.run.settings import Audit
 
 ASKED_ROWS = 20_000
 """Training rows about which an attack is asked at the end of an epoch, if it follows none of its own, at most."""
+UNANSWERED = "it gave no answer that counts: none at all, or about rows that are known, are canaries or are of one class"
 AT_THE_END = " (epoch)"  # follows the name of an attack that answers about batches as well
 _KEPT = ("_is_met", "_met_rows")  # by a checkpoint
 _GROUPS = 5  # of rows that are asked about at the end of an epoch, at least, so that there is an interval
@@ -108,8 +108,7 @@ class Auditor:
         count = ASKED_ROWS if self._asks and self.samples else 0
         self._sample = draw_rows(train, count, generators["sampled rows"]).ids
         self._met_rows = self._sample[:0]  # of the audited batches of this epoch
-        most = max((one.threat.known_rows for one in self.attackers), default=0)
-        most = max(most, USUALLY_KNOWN) if most or self.keeps_rows else 0
+        most = max((one.threat.known_rows for one in self.attackers), default=0) or int(self.keeps_rows)
         known = self.known_rows
         self.known = draw_known(train, most, generators["known rows"], self.canaries) if known is None else known
         seed = int(torch.randint(2**62, (), generator=generators["grading"]))
@@ -301,7 +300,7 @@ class Auditor:
     def unscored(self, found: Findings) -> dict[str, str]:
         """Attack -> why none of its answers could be scored. found: in the epoch."""
         scored = {leak.attack for leak in found.leaks if leak.batches} | {one.attack for one in found.reconstructions}
-        reasons = unanswered([one.name for one in self.attackers], scored)
+        reasons = {one.name: UNANSWERED for one in self.attackers if one.name not in scored}
         known = [*(one.unasked for one in self.attackers), *(one.broken for one in self.attackers)]
         return reasons | {name: why for of_one in known for name, why in of_one.items() if name not in scored}
 
@@ -325,9 +324,3 @@ class Auditor:
         self._grader.private = {step: PrivateBatch(**rows) for step, rows in own.pop("private").items()}
         self._grader.tables.restore(state["tables"])
         vars(self).update(own)
-
-
-def unanswered(attacks: Sequence[str], scored: Collection[str]) -> dict[str, str]:
-    """Attack -> why it has no score, for those that were asked and have none."""
-    reason = "it gave no answer that counts: none at all, or about rows that are known, are canaries or are of one class"
-    return dict.fromkeys((name for name in attacks if name not in scored), reason)

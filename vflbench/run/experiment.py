@@ -22,11 +22,10 @@ from vflbench.results.schema import Honest, Summary
 from vflbench.run.attackers import remembered
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.grade_scores import Findings
-from vflbench.run.guarantees import exceeded_ceilings
 from vflbench.run.interruption import Interruption
 from vflbench.run.settings import choose_device, set_threads, tune
 from vflbench.run.setup import Epoch, Experiment, Run, seat
-from vflbench.run.summary import EpochResult, epoch_rows, introduce, links_of, run_facts, summarise
+from vflbench.run.summary import EpochResult, epoch_rows, exceeded_ceilings, introduce, run_facts, summarise
 
 __all__ = ["Experiment", "run"]
 
@@ -171,7 +170,7 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
 
 def evaluate(result: EpochResult, session: Session, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
     """Utility of the model on train and test rows, and the traffic over the wire."""
-    result.links["train"] = links_of(session.wire.take_traffic())
+    result.note_traffic("train", session.wire.take_traffic())
     result.figures = session.figures()
     for split, table in tables.items():
         start = perf_counter()
@@ -180,7 +179,7 @@ def evaluate(result: EpochResult, session: Session, tables: Mapping[str, Vertica
             raise NonFiniteError(f"a prediction is not a finite number after epoch {result.epoch}")
         result.utility[split] = utility(logits, labels)
         result.seconds[f"{split}_prediction"] = perf_counter() - start
-        result.links[f"{split}_prediction"] = links_of(session.wire.take_traffic())
+        result.note_traffic(f"{split}_prediction", session.wire.take_traffic())
     return result
 
 

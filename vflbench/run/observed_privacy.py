@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflbench.attacks.direct import Direct
 from vflbench.generators import Generators
-from vflbench.messages.fact import Facts, Round
+from vflbench.messages.fact import Round
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
 from vflbench.messages.recording_format import LabelDpClaim
 from vflbench.messages.threat import Level, View
@@ -231,7 +231,6 @@ class ClaimCheck:
         rows = (there & ~self._seen[place]).nonzero()[:, 0]
         self._seen[place[rows]] = True
         for party, facts in round_.facts.items():
-            self._read(party, round_, facts)
             columns, layers = facts.get(OwnColumns), getattr(facts.get(Embeddings), "layers", {})
             parts = {layer: layers[layer][rows] for layer in self._cut[party] if layer in layers}
             if isinstance(columns, OwnColumns):
@@ -239,6 +238,14 @@ class ClaimCheck:
                 parts |= {"": vectors} if vectors.shape[1] <= _NARROW or not parts else {}
             if parts:
                 self._features.setdefault(party, Table()).put(round_.ids[rows], parts)
+            gradients = getattr(facts.get(Gradients), "layers", {})
+            if crossing := {layer: gradients[layer] for layer in self._cut[party] if layer in gradients}:
+                attack = self._direct.setdefault(party, Direct())
+                shown = {Gradients: Gradients(crossing), ClassShares: ClassShares(self._rows.class_ratios)}
+                view = View(party, round_.epoch, round_.step, round_.ids, torch.Generator(), attack.threat, shown)
+                for layer, scores in dict(attack.batch(view).layers).items():
+                    if scores.ndim == 1:
+                        self._count(f"direct on every batch at {party} {layer}", round_.ids, scores)
 
     def hear(self, attacker: Attacker, layer: str, ids: Tensor, scores: Tensor, barred: Tensor) -> None:
         """An attack's scores of rows. barred: (n,) bool, rows whose label it was given, and coins."""
@@ -246,16 +253,6 @@ class ClaimCheck:
             there, place = self._checked.find(ids)
             self._barred[place[there & barred]] = True
             self._count(f"{attacker.name} at {attacker.party} {layer}", ids, scores)
-
-    def _read(self, party: str, round_: Round, facts: Facts) -> None:
-        layers = getattr(facts.get(Gradients), "layers", {})
-        crossing = {layer: layers[layer] for layer in self._cut[party] if layer in layers}
-        attack = self._direct.setdefault(party, Direct())
-        shown = {Gradients: Gradients(crossing), ClassShares: ClassShares(self._rows.class_ratios)}
-        view = View(party, round_.epoch, round_.step, round_.ids, torch.Generator(), attack.threat, shown)
-        for layer, scores in dict(attack.batch(view).layers).items() if crossing else ():
-            if scores.ndim == 1:
-                self._count(f"direct on every batch at {party} {layer}", round_.ids, scores)
 
     def _count(self, name: str, ids: Tensor, scores: Tensor) -> None:
         """Guesses of 1 about each row, and all guesses."""

@@ -30,7 +30,7 @@ from vflbench.messages.threat import Seat, Unavailable
 from vflbench.metrics.privacy import Release
 from vflbench.plain_files import is_there
 from vflbench.protocols.base import Session
-from vflbench.run.attackers import USUALLY_KNOWN, Canaries, Rows, draw_known, unmet_attacks
+from vflbench.run.attackers import Canaries, Rows, draw_known, unmet_attacks
 from vflbench.run.auditor import ASKED_ROWS, Auditor
 from vflbench.run.settings import Settings
 from vflbench.run.summary import test_rows
@@ -427,8 +427,7 @@ class RecordedSource:
         labels = self.rows.labels(torch.from_numpy(self.first_ids)).numpy()
         canary = np.zeros(len(labels), np.bool_)
         rows = RecordedRows(Labels(self.first_ids, labels, canary), self.rows.classes, labelled=self.labelled)
-        most = max(most, USUALLY_KNOWN) if most and self.labelled else 0
-        return draw_known(rows, most, generators["known rows"], canaries)
+        return draw_known(rows, most if self.labelled else 0, generators["known rows"], canaries)
 
 
 def _notes(recording: RecordedMessages) -> list[str]:

@@ -36,10 +36,9 @@ from vflbench.protocols.remote_party import Announced, RemoteParty
 from vflbench.run.attackers import auxiliary_rows, draw_canaries, offered_with, rows_of_another_source, unmet_attacks
 from vflbench.run.auditor import Auditor
 from vflbench.run.grade_scores import Findings
-from vflbench.run.guarantees import refusals
 from vflbench.run.recording import RoundRecorder
 from vflbench.run.settings import Settings
-from vflbench.run.summary import EPOCHS, LOSS_EVERY, EpochResult
+from vflbench.run.summary import EPOCHS, LOSS_EVERY, EpochResult, refusals
 
 TWO_CLASSES: Mapping[str, Attack] = {"norm": Norm(), "spectral": Spectral()}
 """The default attacks, as configs/train.yaml has them."""
