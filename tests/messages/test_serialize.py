@@ -3,7 +3,6 @@ payload than is counted.
 """
 
 import math
-import random
 
 import pytest
 import torch
@@ -71,17 +70,6 @@ def test_damaged_bytes_are_read_or_are_a_value_error():
             decode(damaged)
     with pytest.raises(ValueError, match="are taken at most"):
         decode(whole, most=100)
-    rng, read = random.Random(0), 0
-    for _ in range(2000):
-        changed = bytearray(whole)
-        for _ in range(rng.choice((1, 1, 4))):
-            changed[rng.randrange(len(changed))] = rng.randrange(256)
-        try:
-            decode(bytes(changed))
-            read += 1
-        except ValueError:
-            continue
-    assert 0 < read < 2000
 
 
 @pytest.mark.parametrize("name", ["a", "ab", "abcdefgh", "a name of another length"])

@@ -527,7 +527,7 @@ class Recording:
                     batch.tensors.put(f"columns/{kind}", values)
 
     def label(self, ids: Any, labels: Any) -> None:
-        """labels: (n,) or (n, 1) classes from 0. For who may see both sides: `close` writes labels.parquet."""
+        """labels: (n,) or (n, 1) classes from 0. For who may see both sides: it goes to labels.parquet."""
         if self._open():
             self._labelled = True
             self._labels.add(row_ids(ids, unique=False), labels)

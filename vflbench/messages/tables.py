@@ -7,9 +7,9 @@ and not float32, plus 2 if candidates were.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from torch import Tensor
 from vflbench.errors import UserError
 from vflbench.messages.recording_format import is_layer
 from vflbench.numerics.auc import array_of
-from vflbench.plain_files import check_plain, in_a_line, replaced, temporary_beside
+from vflbench.plain_files import check_plain, in_a_line, replaced
 
 MOST_ROWS = 2 * 10**8
 MOST_VALUES = 10**9  # of features, which are held in memory
@@ -178,7 +178,7 @@ def _refuse_repeated(ids: np.ndarray) -> None:
 
 
 SCORES = "scores.parquet"
-_ROWS = 2**16  # written and read at a time
+_ROWS, _PARTS = 2**16, 2**7  # read, and written, at a time
 _ALIKE = {
     "part": pa.int64(),
     "epoch": pa.int32(),
@@ -216,48 +216,32 @@ def ordered(values: np.ndarray) -> np.ndarray:
     return np.unique(values, return_inverse=True)[1].astype(values.dtype).reshape(values.shape)
 
 
-class ScoreWriter:
-    """Writes rows in order, whole or not at all: nothing stands under the file's name before it ends well."""
+@contextmanager
+def score_writer(folder: Path) -> Iterator[Callable[[ScoredRows], None]]:
+    """What adds a part to scores.parquet; batches and groups are told apart by it. The file is there whole or not at all."""
+    waiting: list[pa.RecordBatch] = []
+    number = count()
 
-    def __init__(self, folder: Path):
-        self._path = folder / SCORES
-        self._temporary = temporary_beside(self._path)
-        self._file = pq.ParquetWriter(self._temporary, _SCHEMA, compression="zstd")
-        self._waiting: list[pa.RecordBatch] = []
-        self._parts = self._rows = 0
+    def add(rows: ScoredRows) -> None:
+        if n := len(rows.ids):
+            exact = _exact(rows.scores) + 2 * _exact(rows.candidates)
+            alike = zip(_ALIKE.values(), (next(number), rows.epoch, *rows.key, exact), strict=True)
+            values = (np.empty((n, 0)) if v is None else v for v in (rows.scores, rows.candidates, rows.difference))
+            columns = [pa.repeat(pa.scalar(value, kind), n) for kind, value in alike] + [
+                pa.array(rows.ids),
+                pa.array(rows.known),
+            ]
+            waiting.append(pa.RecordBatch.from_arrays([*columns, *map(_lists, values)], schema=_SCHEMA))
+        if len(waiting) >= _PARTS:
+            flush()
 
-    def __enter__(self) -> Self:
-        return self
+    def flush() -> None:
+        file.write_table(pa.Table.from_batches(waiting, _SCHEMA))
+        waiting.clear()
 
-    def add(self, rows: ScoredRows) -> None:
-        """One part more; batches and groups are told apart by it."""
-        n = len(rows.ids)
-        if not n:
-            return
-        exact = _exact(rows.scores) + 2 * _exact(rows.candidates)
-        alike = zip(_ALIKE.values(), (self._parts, rows.epoch, *rows.key, exact), strict=True)
-        values = (np.empty((n, 0)) if v is None else v for v in (rows.scores, rows.candidates, rows.difference))
-        columns = [
-            *(pa.repeat(pa.scalar(value, kind), n) for kind, value in alike),
-            pa.array(rows.ids),
-            pa.array(rows.known),
-        ]
-        self._waiting.append(pa.RecordBatch.from_arrays([*columns, *map(_lists, values)], schema=_SCHEMA))
-        self._parts, self._rows = self._parts + 1, self._rows + n
-        if self._rows >= _ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._waiting:
-            self._file.write_table(pa.Table.from_batches(self._waiting))
-        self._waiting, self._rows = [], 0
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with self._file:
-            self._flush()
-        if kind is None:
-            self._temporary.replace(self._path)
-        self._temporary.unlink(missing_ok=True)
+    with replaced(folder / SCORES) as temporary, pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as file:
+        yield add
+        flush()
 
 
 def read_scores(folder: Path) -> Iterator[ScoredRows]:

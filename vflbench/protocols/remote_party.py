@@ -46,21 +46,18 @@ class Announced:
     rows: int
 
     def __post_init__(self) -> None:
-        names = [*self.numeric, *self.categorical, *self.layers, *self.sends]
-        if len(names) > _MOST_NAMES or any(not _is_name(name) for name in names):
-            raise ValueError("it announces names that are none")
-        if any(len(set(some)) < len(some) for some in ([*self.numeric, *self.categorical], self.layers)):
-            raise ValueError("it announces a name twice")
-        if (
-            not len(self.sends) == len(self.widths) == len(set(self.sends))
-            or not self.layers
-            or self.layers[-1] not in self.sends
+        columns = [*self.numeric, *self.categorical]
+        names, sizes = [*columns, *self.layers, *self.sends], [*self.widths, *self.cardinalities, self.rows]
+        fits = bool(self.layers) and self.layers[-1] in self.sends and len(self.sends) == len(self.widths)
+        for wrong, problem in (
+            (len(names) > _MOST_NAMES or not all(map(_is_name, names)), "names that are none"),
+            (any(len(set(some)) < len(some) for some in (columns, self.layers, self.sends)), "a name twice"),
+            (not fits, "layers that don't fit together"),
+            (len(self.cardinalities) != len(self.categorical), "columns that don't fit together"),
+            (not all(1 <= size < 2**31 for size in sizes), "sizes that are none"),
         ):
-            raise ValueError("it announces layers that don't fit together")
-        if any(not 1 <= n < 2**31 for n in (*self.widths, *self.cardinalities, self.rows)):
-            raise ValueError("it announces sizes that are none")
-        if len(self.cardinalities) != len(self.categorical):
-            raise ValueError("it announces columns that don't fit together")
+            if wrong:
+                raise ValueError(f"it announces {problem}")
 
     @property
     def columns(self) -> Columns:
@@ -92,9 +89,7 @@ class RemoteParty:
     def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Future[Message]:
         return self._message("embed", ids, {"epoch": epoch, "watched": watched})
 
-    def embed_ahead(self, ids: Tensor, epoch: int = 0) -> Future[Message]:
-        """The same: the party knows whether it has learned from the batch before."""
-        return self.embed(ids, epoch)
+    embed_ahead = embed  # the party knows whether it has learned from the batch before
 
     def learn(self, gradient: Message | None, *, watched: bool = False) -> Future[tuple[str, ...]]:
         """Brings lines for the log."""

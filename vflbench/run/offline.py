@@ -25,7 +25,7 @@ from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
 from vflbench.messages.recorder import flush_labels
 from vflbench.messages.recording_format import LABELS, MOST_CLASSES, RUN, Figures, checked, read_json, write_json
 from vflbench.messages.recordings import RecordedMessages
-from vflbench.messages.tables import SCORES, ScoredRows, ScoreWriter, named_labels, ordered, read_scores
+from vflbench.messages.tables import SCORES, ScoredRows, named_labels, ordered, read_scores, score_writer
 from vflbench.messages.threat import Seat
 from vflbench.metrics.leak import Key, LeakTable, between, checked_scores
 from vflbench.numerics.auc import array_of
@@ -385,9 +385,9 @@ def read_head(folder: Path) -> ScoresHead:
 class ScoreTable(LeakTable):
     """Writes the ranks of scores in place of their leak AUC. The truth that it is given are the rows' ids."""
 
-    def __init__(self, writer: ScoreWriter, epoch: int):
+    def __init__(self, add: Callable[[ScoredRows], None], epoch: int):
         super().__init__()
-        self._writer, self._epoch = writer, epoch
+        self._add, self._epoch = add, epoch
 
     def add(self, key: Key, scores: Any, truth: Any, *others: Any, **_: Any) -> None:
         """others: known, canary and candidates, as the grader gives them."""
@@ -399,7 +399,7 @@ class ScoreTable(LeakTable):
         apart = between(scores) if scores.ndim == 2 else None
         order = None if apart is None else ordered(array_of(apart))
         ranks = ordered(array_of(scores)), np.stack(columns, axis=1) if columns else None, order
-        self._writer.add(ScoredRows(self._epoch, key, array_of(truth), is_known, *ranks))
+        self._add(ScoredRows(self._epoch, key, array_of(truth), is_known, *ranks))
         self._batches.setdefault(key, [])
 
 
@@ -430,9 +430,9 @@ def write_scores(
     asked = AuditOptions(**options, probe=False)
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings]]:
-        with ScoreWriter(out) as writer:
+        with score_writer(out) as add:
             number = count()
-            tables = lambda: Tables(leaks=ScoreTable(writer, next(number)))  # noqa: E731
+            tables = lambda: Tables(leaks=ScoreTable(add, next(number)))  # noqa: E731
             return attack(source, some, asked, references=False, tables=tables)
 
     (auditor, findings), failed = _attacked(source, attacks, skipped, once)
