@@ -164,7 +164,7 @@ CAPS = {
     "scripts": 1_965,
     "vflbench": 367,
     "vflbench/attacks": 5_385,
-    "vflbench/cli": 2_390,
+    "vflbench/cli": 2_387,
     "vflbench/data": 4_155,
     "vflbench/defenses": 1_753,
     "vflbench/engines": 617,
@@ -175,7 +175,7 @@ CAPS = {
     "vflbench/numerics": 829,
     "vflbench/protocols": 1_769,
     "vflbench/report": 2_651,
-    "vflbench/results": 1_255,
+    "vflbench/results": 1_218,
     "vflbench/run": 3_361,
 }
 

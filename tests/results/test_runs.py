@@ -2,14 +2,15 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from outputs_tree import write_adversarial_run, write_run
 
 from vflbench.report.charts import merged_order
 from vflbench.results.folder import finished_folders
-from vflbench.results.runs import Oddity, Run, entries, layers_of, read_run, read_tree
-from vflbench.results.schema import FORMAT, Manifest, Summary
+from vflbench.results.runs import Oddity, Run, entries, read_run, read_tree
+from vflbench.results.schema import FORMAT, Leak, Manifest, Summary
 
 
 def test_facts_are_read_from_the_manifest(tmp_path):
@@ -17,7 +18,7 @@ def test_facts_are_read_from_the_manifest(tmp_path):
     new = read_run(tmp_path / "new")
     assert new.manifest.threats["norm"].knows == ["gradients"]
     assert (new.summary.skipped, new.summary.unscored) == ({"hints": "no label"}, {"cosine": "too few rows"})
-    assert new.layers.crosses("a", "f2")
+    assert new.crosses("a", "f2")
     assert [row.metric for row in new.rows[:2]] == ["auc", "leak_auc_two_sided"]
 
 
@@ -82,23 +83,24 @@ def test_a_config_alone_beside_runs_hides_none_of_them(tmp_path):
     assert [(entry.kind, entry.path.name) for entry in found if isinstance(entry, Oddity)] == [("unfinished", "theirs")]
 
 
+def a_run(leaks=(), **facts):
+    return Run(Path(), {}, Summary(leaks=list(leaks)), Manifest(**facts))
+
+
 def test_recorded_layers_come_first_and_then_what_else_was_measured():
-    manifest = Manifest(
-        cut_layers={"a": ["narrow", "wide"], "b": ["f1"]},
-        layers={"label": ["f1", "head"], "a": ["conv", "narrow"], "b": ["f1"]},
-    )
-    layers = layers_of(manifest, [("a", "conv"), ("a", "last_seen")])
-    assert layers.order == ("conv", "narrow", "wide", "f1", "head", "last_seen")
-    crossing = {(p, name) for p in ("a", "b", "label") for name in layers.order if layers.crosses(p, name)}
+    leaks = [Leak(party="a", layer=layer, message="gradient") for layer in ("conv", "last_seen")]
+    cut_layers = {"a": ["narrow", "wide"], "b": ["f1"]}
+    run = a_run(leaks, cut_layers=cut_layers, layers={"label": ["f1", "head"], "a": ["conv", "narrow"], "b": ["f1"]})
+    assert run.layers == ["conv", "narrow", "wide", "f1", "head", "last_seen"]
+    crossing = {(p, name) for p in ("a", "b", "label") for name in run.layers if run.crosses(p, name)}
     assert crossing >= {("a", "narrow"), ("a", "wide"), ("b", "f1")}
     assert crossing.isdisjoint({("a", "f1"), ("b", "narrow"), ("a", "conv"), ("a", "last_seen")})
 
 
 def test_a_protocol_in_which_no_layer_crosses_records_that():
-    assert not layers_of(Manifest(cut_layers={}), [("a", "f1")]).crosses("a", "f1")
+    assert not a_run().crosses("a", "f1")
 
 
 def test_layers_of_several_runs_keep_their_order():
     lists = (["f1", "f2", "f3", "h1"], ["f1", "f2", "wide", "h1"], ["f1"], ["stem", "f1"])
-    runs = [layers_of(Manifest(layers={"a": names})) for names in lists]
-    assert merged_order(runs) == ["stem", "f1", "f2", "wide", "f3", "h1"]
+    assert merged_order(lists) == ["stem", "f1", "f2", "wide", "f3", "h1"]

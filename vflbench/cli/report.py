@@ -25,11 +25,8 @@ examples:
 def report(arguments: Sequence[str]) -> None:
     """Write the page on finished runs or export their measurements, and print how many runs were taken, and the place."""
     options = _parser().parse_args(arguments)
-    from vflbench.results.runs import (
-        export,
-        is_recording,
-        read_tree,
-    )  # late, as below: --help need not wait for their imports
+    from vflbench.results.folder import is_recording  # late, as below: --help need not wait for their imports
+    from vflbench.results.runs import export, read_tree
 
     for folder in options.folders:
         if not folder.is_dir():

@@ -26,7 +26,7 @@ from vflbench.report.tables import assumptions, ceiling, largest, text_of
 from vflbench.report.words import in_words, within
 from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
-from vflbench.results.runs import Layers, Run
+from vflbench.results.runs import Run
 from vflbench.results.schema import COLUMNS, PROBE, Leak, base_name
 
 Styles = Mapping[str, tuple[str, str]]
@@ -534,7 +534,7 @@ def measurements(section: Section) -> pd.DataFrame:
         with suppress(OSError, UserError):  # a run without curves is still a run
             for row in run.rows:
                 line = {"attack": attack_on(row.attack, row.message), "visible": row.visible is True}
-                yield vars(row) | line | {"cut": run.layers.crosses(row.party, row.layer)}
+                yield vars(row) | line | {"cut": run.crosses(row.party, row.layer)}
 
     return section.lines(of, [*COLUMNS, "cut"])
 
@@ -578,17 +578,17 @@ def _coin(figure: str) -> list[Level]:
 
 def _by_layer(section: Section, points: pd.DataFrame) -> pd.DataFrame:
     """From input to output, `f5 (cut)` of a layer that crosses. What no attacker sees is hollow, and a line of its own."""
-    of_runs = [run.layers for run in section.runs.run]
-    order, crossing = merged_order(of_runs), {name for of in of_runs for name in of.crossing}
+    runs = section.runs.run
+    order, crossing = merged_order(run.layers for run in runs), {name for run in runs for name in run.crossing}
     points = points.sort_values("layer", key=lambda layer: layer.map(order.index), kind="stable")
     named = [f"{layer} (cut)" if layer in crossing and layer != "cut" else layer for layer in points.layer]
     return points.assign(x=named, hollow=~points.visible, line=np.where(points.visible, "solid", "dotted"))
 
 
-def merged_order(runs: Iterable[Layers]) -> list[str]:
+def merged_order(runs: Iterable[Sequence[str]]) -> list[str]:
     """The layers of several runs in one order: a layer that only some have comes after its predecessor there."""
     merged: list[str] = []
-    for order in sorted((layers.order for layers in runs), key=len, reverse=True):
+    for order in sorted(runs, key=len, reverse=True):
         for place, layer in enumerate(order):
             if layer not in merged:
                 merged.insert(merged.index(order[place - 1]) + 1 if place else 0, layer)

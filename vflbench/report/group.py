@@ -363,7 +363,7 @@ def _leaks(run: Run) -> Iterator[dict[str, Any]]:
     for one in run.summary.leaks:
         line = {key: getattr(one, key) for key in _OF_LEAKS[:5]}
         line |= {"attack": attack_on(one.attack, one.message), "name": one.attack}
-        line |= {"level": level_of(one.attack, run.manifest.threats), "at_cut": run.layers.crosses(one.party, one.layer)}
+        line |= {"level": level_of(one.attack, run.manifest.threats), "at_cut": run.crosses(one.party, one.layer)}
         figures = {"raw": one.raw, "two_sided": one.two_sided, "oriented": one.oriented, "net": one.net, **one.classes}
         yield line | {f"leak_{name}": figure.mean for name, figure in figures.items()} | {"leak_coin": one.coin}
 

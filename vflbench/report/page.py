@@ -234,7 +234,7 @@ def threats(section: Section) -> list[tuple[str, str]]:
 def _cut_layers(run: Run) -> str:
     """`f5 (a, b)`: the layers that cross, and at which parties."""
     parties: dict[tuple[str, ...], list[str]] = {}
-    for party, layers in run.layers.cut.items():
+    for party, layers in run.manifest.cut_layers.items():
         parties.setdefault(tuple(layers), []).append(party)
     return ", ".join(f"{' and '.join(layers)} ({', '.join(names)})" for layers, names in parties.items() if layers)
 

@@ -217,7 +217,7 @@ def _subject(read: Sequence[tuple[Run, Reading]]) -> str:
     """`gradients at the cut`: what the worst attack of each run reads; a place where it is the same cut in all."""
     text = " and ".join(dict.fromkeys(f"{worst.message}s" for _, worst in read))
     places = {place(worst, run) for run, worst in read}
-    at_the_cut = all(run.layers.crosses(worst.party, worst.layer) for run, worst in read)
+    at_the_cut = all(run.crosses(worst.party, worst.layer) for run, worst in read)
     return f"{text} {places.pop()}" if len(places) == 1 and at_the_cut else text
 
 
@@ -263,8 +263,8 @@ def counts(leak: Leak, run: Run) -> bool:
 
 def place(one: Reading | Leak, run: Run) -> str:
     """`at the cut`, `at party b's layer f2`: the party is named where there are several."""
-    whose = f"party {one.party}'s " if len(run.layers.cut) > 1 else ""
-    return f"at {whose or 'the '}cut" if run.layers.crosses(one.party, one.layer) else f"at {whose}layer {one.layer}"
+    whose = f"party {one.party}'s " if len(run.manifest.cut_layers) > 1 else ""
+    return f"at {whose or 'the '}cut" if run.crosses(one.party, one.layer) else f"at {whose}layer {one.layer}"
 
 
 def _known_labels(attack: str, run: Run) -> str:
@@ -287,7 +287,7 @@ def attack(run: Run, worst: Reading) -> str:
     if worst.low is not None and worst.low <= COIN[worst.figure] and (worst.high or 0) >= 1:
         ends = "too few batches for an interval"
     beside, name = "", (worst.attack, worst.message, worst.party)
-    at_cut = [one for one in run.summary.leaks if run.layers.crosses(worst.party, one.layer)]
+    at_cut = [one for one in run.summary.leaks if run.crosses(worst.party, one.layer)]
     at_cut = [one for one in at_cut if (one.attack, one.message, one.party) == name]
     values = [(value, one.layer) for one in at_cut if not math.isnan(value := leak_value(one, worst.figure))]
     if values and (best := max(values))[1] != worst.layer:
@@ -327,7 +327,7 @@ def rebuilt(runs: Sequence[Run]) -> list[str]:
     for one in chain.from_iterable(run.summary.reconstructions for run in runs):
         answers.setdefault((one.attack, one.message, one.party, one.layer), []).append(one)
     means = {key: _means(of) for key, of in answers.items()}
-    crossing = {layer for run in runs for layer in run.layers.crossing}
+    crossing = {layer for run in runs for layer in run.crossing}
     best: dict[tuple[str, str], tuple[str, ...]] = {}
     for key in (key for key, of in answers.items() if key[1] != NO_MESSAGE and of[0].visible):
         what = key[0], key[3] if "attribute_auc" in means[key] else ""

@@ -59,11 +59,26 @@ def is_finished(folder: Path) -> bool:
     return (folder / SUMMARY).exists()
 
 
+def run_folders(folder: Path) -> Iterator[Path]:
+    """The folders of runs in or under this one, in the order of their names, of which no file is read."""
+    for name, folders, files in os.walk(folder):
+        place, marks = Path(name), MARKS.intersection(files)
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        if len(place.parts) - len(folder.parts) >= MOST_FOLDERS:
+            folders[:] = []
+        if marks:
+            # what a run keeps for itself, its honest run included; a config alone may have come with runs of others
+            folders[:] = [f for f in folders if f != HONEST] if marks == {CONFIG} else []
+            yield place
+
+
 def finished_folders(folder: Path) -> list[Path]:
     """The folders of finished runs in or under this one, by name; not the honest runs that other runs keep."""
-    folders = sorted(file.parent for file in folder.rglob(SUMMARY))
-    return [f for f in folders if f.name != HONEST or MARKS.isdisjoint(file.name for file in f.parent.iterdir())]
+    return [*filter(is_finished, run_folders(folder))]
 
+
+MOST_FOLDERS = 50
+"""Folders within each other in which runs are looked for: os.walk goes into each by a call of its own."""
 
 MOST_BYTES = 256_000_000
 """Of any file of a run: some 3 million rows of metrics.csv."""
@@ -152,6 +167,13 @@ def read_summary(folder: Path) -> Summary:
 def format_of(folder: Path) -> str:
     """The version of its manifest.json, of a run or of recorded messages; empty if it has none."""
     return str(_parsed(folder / MANIFEST, Record).written().get("format") or "")
+
+
+def is_recording(folder: Path) -> bool:
+    """Whether it holds recorded messages, and no run."""
+    with suppress(OSError, Unreadable):
+        return not os.path.lexists(folder / SUMMARY) and format_of(folder).startswith(RECORDING)
+    return False
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -137,17 +137,16 @@ def judge(
         crosses = row.layer in crossing.get(row.party, ())
         return row.value, row.epoch, crosses, -LEVELS.index(level_of(row.attack, threats))
 
-    row, last, is_quoted = max(defined, key=rank), max(row.epoch for row in rows), False
-    if gate.key == WORST and worst is not None and worst.value == row.value and row.epoch == last:
-        is_quoted, place = True, (worst.attack, worst.message, worst.party, worst.layer)
-        equal = [one for one in defined if one.value == row.value and one.epoch == last]
-        row = next((one for one in equal if (one.attack, one.message, one.party, one.layer) == place), row)
-        low, high = (math.nan if end is None else end for end in (worst.low, worst.high))
+    row, last = max(defined, key=rank), max(row.epoch for row in rows)
+    quoted = worst if worst and gate.key == WORST and (worst.value, last) == (row.value, row.epoch) else None
+    if quoted:
+        low, high = (math.nan if end is None else end for end in (quoted.low, quoted.high))
+        row = replace(row, party=quoted.party, layer=quoted.layer, message=quoted.message, attack=quoted.attack)
         row = replace(row, ci_low=low, ci_high=high)
     scored = {row.attack for row in defined}
     undefined = tuple(dict.fromkeys(row.attack for row in of_key if row.attack not in scored))
     other = max(1 - row.value for row in defined) if gate.key == "leak_auc" else math.nan
-    return Outcome(gate, row, is_quoted, last, undefined, crossing, other)
+    return Outcome(gate, row, quoted is not None, last, undefined, crossing, other)
 
 
 def _folded(row: MetricRow) -> MetricRow:

@@ -19,23 +19,7 @@ from tqdm import tqdm
 
 from vflbench.errors import UserError
 from vflbench.plain_files import in_a_line, open_to_write, remove_temporaries, written_whole
-from vflbench.results.folder import (
-    CONFIG,
-    ERROR,
-    LOG,
-    LOSSES,
-    MANIFEST,
-    MARKS,
-    METRICS,
-    RECONSTRUCTIONS,
-    RESULTS,
-    SUMMARY,
-    TABLE,
-    is_begun,
-    is_finished,
-    read_summary,
-    recorded_manifest,
-)
+from vflbench.results import folder as files
 from vflbench.results.loggers import Loggers
 from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Summary
 from vflbench.results.terminal import wrapped
@@ -131,26 +115,26 @@ class Recorder:
     @property
     def is_of_same_origin(self) -> bool:
         """Whether what is in the folder was made by the same code, plug-ins and data, as far as its manifest says."""
-        return recorded_manifest(self.folder).identity == self._given.identity
+        return files.recorded_manifest(self.folder).identity == self._given.identity
 
     def earlier_summary(self) -> Summary | None:
         """The summary of a run that was finished in this folder before; None if there is none, or with `overwrite`.
 
         None also if it is of another origin: as beside a run that was begun anew, and stopped before it came here.
         """
-        there = is_finished(self.folder) and self.is_of_same_origin and not self.overwrite
-        return read_summary(self.folder) if there else None
+        there = files.is_finished(self.folder) and self.is_of_same_origin and not self.overwrite
+        return files.read_summary(self.folder) if there else None
 
     @property
     def length(self) -> int:
         """Bytes of metrics.csv; 0 if there is none."""
-        return (self.folder / METRICS).stat().st_size if is_begun(self.folder) else 0
+        return (self.folder / files.METRICS).stat().st_size if files.is_begun(self.folder) else 0
 
     def ends_a_line(self, length: Any) -> bool:
         """Whether metrics.csv has so many bytes, or more, and a line ends there."""
         if type(length) is not int or not 0 < length <= self.length:
             return False
-        with (self.folder / METRICS).open("rb") as file:
+        with (self.folder / files.METRICS).open("rb") as file:
             file.seek(length - 1)
             return file.read(1) == b"\n"
 
@@ -162,13 +146,13 @@ class Recorder:
         self.begun = True
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
-            remove_temporaries(self.folder, {*RESULTS, *MARKS})
+            remove_temporaries(self.folder, {*files.RESULTS, *files.MARKS})
             again = self.length > 0 and not self.overwrite
-            for name in (*RESULTS, ERROR, *((LOG,) if self.overwrite else ())):
+            for name in (*files.RESULTS, files.ERROR, *((files.LOG,) if self.overwrite else ())):
                 (self.folder / name).unlink(missing_ok=True)
-            self._write(CONFIG, self.config)
+            self._write(files.CONFIG, self.config)
             self.note(**facts)
-            self._write(METRICS, HEADER)
+            self._write(files.METRICS, HEADER)
             self.loggers.begin(self.folder, self.manifest, partial(self.say, always=True))
         if again:
             self.say("this run was begun before, but left nothing to go on from; it starts from the beginning", always=True)
@@ -176,17 +160,17 @@ class Recorder:
     def go_on(self, length: int, place: str, **facts: Any) -> None:
         """Continue a run that was stopped before `place`: metrics.csv is cut back to the length it had then."""
         self.begun = True
-        remove_temporaries(self.folder, {*RESULTS, *MARKS})
-        (self.folder / ERROR).unlink(missing_ok=True)
-        with open_to_write(self.folder / METRICS, "r+b") as file:
+        remove_temporaries(self.folder, {*files.RESULTS, *files.MARKS})
+        (self.folder / files.ERROR).unlink(missing_ok=True)
+        with open_to_write(self.folder / files.METRICS, "r+b") as file:
             file.truncate(length)
             os.fsync(file.fileno())
-        earlier, now = recorded_manifest(self.folder), self.manifest.versions
+        earlier, now = files.recorded_manifest(self.folder), self.manifest.versions
         changed = [
             f"{name} {old} then, {now.get(name)} now" for name, old in earlier.versions.items() if old != now.get(name)
         ]
         again = {"time": self.manifest.start or "", "place": place} | ({"changed": changed} if changed else {})
-        self._write(CONFIG, self.config)
+        self._write(files.CONFIG, self.config)
         self.note(**facts, start=earlier.start or self.manifest.start, resumed=[*earlier.resumed, again])
         self.loggers.begin(self.folder, self.manifest, partial(self.say, always=True))
         self.say(f"going on before {place}", always=True)
@@ -197,11 +181,11 @@ class Recorder:
         """Add facts to manifest.json."""
         for name, value in facts.items():
             setattr(self.manifest, name, value)
-        self._write(MANIFEST, self.manifest.to_json())
+        self._write(files.MANIFEST, self.manifest.to_json())
 
     def log(self, line: str) -> None:
         """Add a line to train.log."""
-        with self._writing(), open_to_write(self.folder / LOG, "a") as file:
+        with self._writing(), open_to_write(self.folder / files.LOG, "a") as file:
             file.write(line + "\n")
 
     def say(self, line: str, *, always: bool = False) -> None:
@@ -213,7 +197,7 @@ class Recorder:
     def write(self, rows: Iterable[MetricRow]) -> None:
         """Append to metrics.csv; on disk when this returns."""
         rows = list(rows)
-        with self._writing(), open_to_write(self.folder / METRICS, "a", newline="") as file:
+        with self._writing(), open_to_write(self.folder / files.METRICS, "a", newline="") as file:
             write_rows(file, rows)
             file.flush()
             os.fsync(file.fileno())
@@ -222,12 +206,12 @@ class Recorder:
     def write_losses(self, lines: Iterable[str]) -> None:
         """Write loss.log, of all epochs so far; nothing if there are no lines."""
         if text := "".join(f"{line}\n" for line in lines):
-            self._write(LOSSES, text)
+            self._write(files.LOSSES, text)
 
     def keep(self, arrays: Mapping[str, Any]) -> None:
         """Write examples of rebuilt data to reconstructions.npz, in place of those of the epoch before."""
         if arrays:
-            with self._writing(), written_whole(self.folder / RECONSTRUCTIONS) as file:
+            with self._writing(), written_whole(self.folder / files.RECONSTRUCTIONS) as file:
                 numpy.savez_compressed(file, **arrays)
 
     def finish(self, summary: Summary, table: Callable[[Summary, Manifest], str] | None = None) -> None:
@@ -237,11 +221,11 @@ class Recorder:
         self.note(end=datetime.now(UTC).isoformat(timespec="seconds"), **failed)
         try:
             if table is not None:
-                self._write(TABLE, table(summary.as_read(), self.manifest.as_read()))
+                self._write(files.TABLE, table(summary.as_read(), self.manifest.as_read()))
         except Exception as error:  # no run is lost by its table
             reason = f"{type(error).__name__}: {in_a_line(error, 300)}"
-            self.say(f"{TABLE} could not be written ({reason}); the results are complete", always=True)
-        self._write(SUMMARY, summary.to_json())
+            self.say(f"{files.TABLE} could not be written ({reason}); the results are complete", always=True)
+        self._write(files.SUMMARY, summary.to_json())
 
     def _write(self, name: str, text: str) -> None:
         """Write the whole file or nothing, even if the machine crashes."""

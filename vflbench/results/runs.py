@@ -8,8 +8,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,60 +21,28 @@ from pyarrow import compute, csv, parquet
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
 from vflbench.results.folder import (
-    CONFIG,
     HONEST,
-    MARKS,
     METRICS,
     PARTS,
-    RECORDING,
     SUMMARY,
     Unreadable,
     digest,
     essential,
     flat,
-    format_of,
+    is_recording,
     read_bytes,
     read_config,
     read_error,
     read_manifest,
     read_summary,
+    run_folders,
     shown,
 )
 from vflbench.results.schema import COLUMNS as MEASURED
 from vflbench.results.schema import Manifest, MetricRow, Summary, level_of
 from vflbench.results.terminal import path_text
 
-_LABEL_PARTY = "label"
-
-
-@dataclass(frozen=True)
-class Layers:
-    """order: all layers, input to output. cut: party -> the layers that cross, the cut layer first."""
-
-    order: tuple[str, ...]
-    cut: Mapping[str, tuple[str, ...]]
-
-    @property
-    def crossing(self) -> frozenset[str]:
-        """The layers that cross at any party."""
-        return frozenset(layer for layers in self.cut.values() for layer in layers)
-
-    def crosses(self, party: str, layer: str) -> bool:
-        """Whether this layer of this party crosses; if no cut layer of the party is known, whether any party's does."""
-        return layer in self.cut.get(party, self.crossing)
-
-
-def layers_of(manifest: Manifest, measured: Iterable[tuple[str, str]] = ()) -> Layers:
-    """Those of the manifest, the label party's last; then what else was measured: (party, layer) of leaks."""
-    cut = {party: tuple(layers) for party, layers in manifest.cut_layers.items()}
-    parties = sorted(manifest.layers, key=_LABEL_PARTY.__eq__)
-    order = [layer for party in parties for layer in (*manifest.layers[party], *cut.get(party, ()))]
-    return Layers(tuple(dict.fromkeys([*order, *(layer for _, layer in measured)])), cut)
-
-
 AS_RECORDED = "as recorded"
-MOST_FOLDERS = 50
-"""Folders within each other in which runs are looked for: os.walk goes into each by a call of its own."""
 
 
 @dataclass(frozen=True)
@@ -140,11 +107,21 @@ class Run:
         """The names of its adversaries, joined by +, or none."""
         return "+".join(self.manifest.adversary) or "none"
 
-    @cached_property
-    def layers(self) -> Layers:
-        """The layers of its network."""
-        places = [(leak.party, leak.layer) for leak in self.summary.leaks if leak.message != "none"]
-        return layers_of(self.manifest, places)
+    @property
+    def layers(self) -> list[str]:
+        """The layers of its network, input to output, the label party's last; then what else was measured."""
+        cut, of = self.manifest.cut_layers, self.manifest.layers
+        order = [layer for party in sorted(of, key="label".__eq__) for layer in (*of[party], *cut.get(party, ()))]
+        return list(dict.fromkeys([*order, *(leak.layer for leak in self.summary.leaks if leak.message != "none")]))
+
+    @property
+    def crossing(self) -> frozenset[str]:
+        """The layers that cross at any party."""
+        return frozenset(layer for layers in self.manifest.cut_layers.values() for layer in layers)
+
+    def crosses(self, party: str, layer: str) -> bool:
+        """Whether this layer of this party crosses; if no cut layer of the party is known, whether any party's does."""
+        return layer in self.manifest.cut_layers.get(party, self.crossing)
 
     @cached_property
     def origin(self) -> dict[str, Any]:
@@ -177,19 +154,6 @@ def entries(folders: Sequence[Path]) -> Iterator[Run | Oddity]:
     yield from map(read_run, dict.fromkeys(places))
 
 
-def run_folders(folder: Path) -> Iterator[Path]:
-    """The folders of runs in or under this one, in the order of their names, of which no file is read."""
-    for name, folders, files in os.walk(folder):
-        place, marks = Path(name), MARKS.intersection(files)
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
-        if len(place.parts) - len(folder.parts) >= MOST_FOLDERS:
-            folders[:] = []
-        if marks:
-            # what a run keeps for itself, its honest run included; a config alone may have come with runs of others
-            folders[:] = [f for f in folders if f != HONEST] if marks == {CONFIG} else []
-            yield place
-
-
 def read_run(folder: Path) -> Run | Oddity:
     """The finished run in that folder, or why there is none."""
     try:
@@ -208,13 +172,6 @@ def read_run(folder: Path) -> Run | Oddity:
         return Oddity("unreadable", folder, error.problem)
     honest = None if not manifest.adversary or (folder / HONEST).is_symlink() else read_run(folder / HONEST)
     return Run(folder, config, summary, manifest, honest if isinstance(honest, Run) else None)
-
-
-def is_recording(folder: Path) -> bool:
-    """Whether it holds recorded messages, and no run."""
-    with suppress(OSError, Unreadable):
-        return not os.path.lexists(folder / SUMMARY) and format_of(folder).startswith(RECORDING)
-    return False
 
 
 _LEFT_OUT = ("failed", "unfinished", "unreadable", "repeated", "recording")
@@ -328,15 +285,8 @@ _ORDER = ("epoch", "split", "party", "layer", "message", "attack", "metric")
 def read_table(folder: Path) -> pyarrow.Table:
     """metrics.csv in the order in which it was written, with the types of `MetricRow`; null in place of an empty cell."""
     path = folder / METRICS
-    convert = csv.ConvertOptions(
-        column_types=_SCHEMA,
-        include_columns=MEASURED,
-        null_values=[""],
-        strings_can_be_null=True,
-        true_values=["true"],
-        false_values=["false"],
-    )
-    parse = csv.ParseOptions(newlines_in_values=True)
+    how = {"column_types": _SCHEMA, "include_columns": MEASURED, "null_values": [""], "strings_can_be_null": True}
+    convert, parse = csv.ConvertOptions(**how), csv.ParseOptions(newlines_in_values=True)
     try:
         table = csv.read_csv(io.BytesIO(read_bytes(path)), csv.ReadOptions(use_threads=False), parse, convert)
     except (ValueError, KeyError, pyarrow.ArrowException) as error:
