@@ -7,8 +7,7 @@ import pytest
 from vflbench.data.cache import Request, prepare
 from vflbench.data.files import find_parts, open_parts
 from vflbench.data.readings import INTEGER
-from vflbench.data.streaming import read_rows
-from vflbench.data.text import TextFormat, texts
+from vflbench.data.text import TextFormat, parsed, texts
 from vflbench.errors import UserError
 
 TABS = TextFormat(
@@ -19,7 +18,6 @@ TABS = TextFormat(
     header=False,
     quotes=False,
     readings={"n": INTEGER},
-    whole=True,
 )
 COMMAS = TextFormat("commas (k, y, c)", ("k", "y", "c"), label="y", ignored=frozenset({"k"}))
 GOOD = ["0\t-7\tpear", "1\t\tfig", "1\t12\t", "0\t3\tfig"]
@@ -37,12 +35,10 @@ def request(path, form=TABS, rows=None, **options) -> Request:
 
 def table_of(path, form=TABS) -> dict[str, list]:
     """The parsed columns, with labels as in the file; None where a number is missing."""
-    parsed = [
-        read_rows(part, rows, form, skip=False).table
-        for part, stream, _ in open_parts(find_parts(path))
-        for rows in texts(part, stream, form)
+    tables = [
+        parsed(rows, form).table for part, stream, _ in open_parts(find_parts(path)) for rows in texts(part, stream, form)
     ]
-    columns = pa.concat_tables(parsed).to_pydict()
+    columns = pa.concat_tables(tables).to_pydict()
     return {name: [None if value != value else value for value in values] for name, values in columns.items()}
 
 

@@ -74,4 +74,4 @@ def test_the_rows_of_all_parts_follow_one_another(tmp_path):
     both = archive(tmp_path / "both.tar.gz", "gz", {"a": GOOD[:1], "b": GOOD[1:]})
     assert [part.member for part in find_parts(both, ["*"])] == ["a", "b"]
     table = prepare(replace(request(str(write(tmp_path / "x", GOOD))), parts=find_parts(both, ["b", "a"]))).table
-    assert table.numeric[:, 0].tolist() == [-7, np.iinfo(np.int32).min, 12, 3]
+    assert table.numeric[:, 0].tolist() == pytest.approx([-7, np.nan, 12, 3], nan_ok=True)

@@ -117,7 +117,7 @@ def test_a_mistyped_column_of_a_party_is_corrected(tmp_path):
 def test_prepare_counts_the_columns_that_are_trained_on(tmp_path):
     dataset = Csv(path=stored(tmp_path), label="y")
     prepared = dataset.prepare()
-    left_out = dataset.left_out(prepared.table, prepared.facts["read_as"])
+    left_out, _ = dataset.judged(prepared.table, prepared.facts["read_as"])
     assert "50 rows, 2 columns, 53 ids;" in prepared.line()
     assert "50 rows, 1 column (1 left out), 3 ids;" in prepared.line(left_out)
 

@@ -285,7 +285,7 @@ def test_what_is_wrong_with_a_file_is_said_with_the_party_the_file_and_the_line(
         "row 10: column id has no identifier": ("b", put(10, ",".join([*cell[:2], "", *cell[3:]]))),
         "row 12: Expected 3 columns, got 1": ("a", put(12, "0.5")),
         "column x: it holds numbers, and 'inf' can't be read as one": ("a", put(12, "inf,001,p")),
-        "the file holds no rows": ("a", lambda lines: lines.__delitem__(slice(1, None))),
+        "the file is empty or holds no rows": ("a", lambda lines: lines.__delitem__(slice(1, None))),
         "holds no column beside the identifiers": ("a", lambda lines: lines.__setitem__(slice(None), ["id", "1", "2"])),
     }
     for problem, (party, change) in wrong.items():

@@ -15,7 +15,6 @@ import pytest
 from raw_files import criteo_line, write
 
 from vflbench.cli.prepare import prepare as command
-from vflbench.data import cache as caches
 from vflbench.data import streaming
 from vflbench.data.cache import cache_folder
 from vflbench.data.criteo import Criteo
@@ -146,7 +145,7 @@ def test_any_damage_is_detected_and_repaired(cache, raw, capsys):
 
 def test_a_table_that_is_gone_while_training_stops_the_run(raw):
     prepared = Criteo(path=raw).prepare()
-    column = prepared.table.stored("categorical", np.array([0]))
+    column = prepared.table.apart("categorical", np.array([0]), most=10)
     assert column[np.arange(7)].tolist() == [[i] for i in range(7)]
     (prepared.folder / "categorical").unlink()
     with pytest.raises(UserError, match="the prepared data is damaged .*categorical.*run the command again"):
@@ -184,13 +183,13 @@ def test_processes_that_prepare_the_same_at_once_make_it_once(cache, raw):
 
 def test_callers_that_prepare_the_same_at_once_make_it_once(raw, monkeypatch):
     """Three threads, which the lock separates like processes. The first parses only when another waits for the lock."""
-    another_waits, parse = threading.Event(), streaming.read_rows
+    another_waits, parse = threading.Event(), streaming.parsed
 
     def parse_when_another_waits(*arguments, **options):
         assert another_waits.wait(300)
         return parse(*arguments, **options)
 
-    monkeypatch.setattr(streaming, "read_rows", parse_when_another_waits)
+    monkeypatch.setattr(streaming, "parsed", parse_when_another_waits)
     monkeypatch.setattr("vflbench.data.cache.tqdm", SimpleNamespace(write=lambda *_, **__: another_waits.set()))
     with ThreadPoolExecutor(3) as pool:
         prepared = list(pool.map(lambda _: Criteo(path=raw).prepare(), range(3)))
@@ -230,13 +229,13 @@ def test_a_command_reports_a_full_disk_in_one_line(cache, raw):
 
 def test_a_disk_that_fills_up_at_any_moment(cache, raw, monkeypatch):
     for number in (errno.ENOSPC, errno.EDQUOT):
-        for where in ("write", "close"):
+        for module, where in ((streaming, "open_to_write"), (streaming, "write_arrays")):
 
-            def full(*_, number=number):
+            def full(*_, number=number, **__):
                 raise OSError(number, os.strerror(number))
 
             with monkeypatch.context() as patch:
-                patch.setattr(caches.ArrayWriter, where, full)
+                patch.setattr(module, where, full)
                 with pytest.raises(UserError, match="the disk is full"):
                     Criteo(path=raw).prepare()
             assert not tables(cache), (number, where)
@@ -250,14 +249,14 @@ def test_a_cache_that_cannot_be_written_is_an_error(raw, monkeypatch, tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_rejected(cache, raw, monkeypatch):
-    parse = streaming.read_rows
+    parse = streaming.parsed
 
     def append_and_parse(*arguments, **options):
         with open(raw, "a") as file:
             file.write(criteo_line() + "\n")
         return parse(*arguments, **options)
 
-    monkeypatch.setattr(streaming, "read_rows", append_and_parse)
+    monkeypatch.setattr(streaming, "parsed", append_and_parse)
     with pytest.raises(UserError, match="changed while it was read"):
         Criteo(path=raw).prepare()
     assert not tables(cache)
@@ -273,7 +272,6 @@ def test_the_cache_is_the_platforms_unless_a_folder_is_named(monkeypatch, tmp_pa
 
 def test_ids_counts_and_ranges_are_those_of_the_rows(raw):
     table = Criteo(path=raw).prepare().table
-    assert table.numeric.dtype == np.int32
     assert (table.statistics.low[:2].tolist(), table.statistics.high[:2].tolist()) == ([0, -2999], [2999, 0])
     for j, (size, counts) in enumerate(zip(table.sizes, table.statistics.counts, strict=True)):
         assert np.array_equal(np.bincount(table.categorical[:, j], minlength=size), counts)

@@ -14,12 +14,11 @@ def test_codes_follow_the_order_of_the_values(tmp_path):
     table = prepare(request(write(tmp_path / "x", GOOD))).table
     assert (table.categorical[:, 0].tolist(), table.sizes) == ([2, 1, 0, 1], (3,))  # "" < "fig" < "pear"
     assert table.labels.tolist() == [0, 1, 1, 0]
-    assert table.numeric[:, 0].tolist() == [-7, np.iinfo(np.int32).min, 12, 3]
+    assert table.numeric[:, 0].tolist() == pytest.approx([-7, np.nan, 12, 3], nan_ok=True)
 
 
-def test_the_integer_that_marks_a_missing_value_may_occur(tmp_path):
+def test_the_smallest_integer_of_32_bits_is_no_missing_value(tmp_path):
     table = prepare(request(write(tmp_path / "x", ["0\t-2147483648\tfig", "1\t\tfig", "1\t5\tfig"]))).table
-    assert table.numeric.dtype == np.float64
     assert np.array_equal(table.numeric[:, 0], [-(2.0**31), np.nan, 5], equal_nan=True)
     assert (table.statistics.low.tolist(), table.statistics.high.tolist()) == ([-(2.0**31)], [5])
 

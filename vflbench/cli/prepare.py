@@ -28,8 +28,6 @@ The command takes the options of `vflbench train`. Of these, only dataset.*
 matters, and only the options that determine how the text is read. The result is
 kept in VFLBENCH_CACHE, or by default in the platform's folder for caches;
 `vflbench prepare --clear` deletes all that is kept there.
-Parquet files and files of several parties are not kept there: each run reads
-them.
 """
 
 

@@ -17,9 +17,8 @@ from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts, listed, open_parts, read_whole
 from vflbench.data.labels import classes_of, is_real
 from vflbench.data.readings import NUMBER
-from vflbench.data.streaming import read_rows
 from vflbench.data.table import RawNumeric, RawTable, Statistics, raw_table
-from vflbench.data.text import TextFormat, names_of, texts
+from vflbench.data.text import TextFormat, names_of, parsed, texts
 from vflbench.errors import UserError, shown
 from vflbench.numerics.system import refuse_too_large
 from vflbench.options import options
@@ -160,7 +159,10 @@ def _csv(parts: Sequence[Part], label: str | None) -> tuple[list[str], np.ndarra
     form = TextFormat(columns=names, label=target, readings=dict.fromkeys(features, _Bits()), binary_label=False)
     tables: list[pa.Table] = []
     for part, stream, _ in open_parts(parts):
-        tables += [read_rows(part, rows, form, skip=False).table for rows in texts(part, stream, form)]
+        for rows in (parsed(block, form) for block in texts(part, stream, form)):
+            if rows.bad:
+                raise part.error(str(rows.bad[0]))
+            tables.append(rows.table)
     if not tables:
         return features, np.empty((0, len(features))), []
     table = pa.concat_tables(tables)

@@ -133,7 +133,6 @@ class CorrelationSplit(ColumnSplit):
         numeric = [raw.numeric_names.index(name) for name in names if name in raw.numeric_names]
         categorical = [raw.categorical_names.index(name) for name in names if name in raw.categorical_names]
         measured = association(to_float(sample.numeric[:, numeric]), sample.categorical[:, categorical])
-        raw.forget()
         place = {raw.numeric_names[j]: k for k, j in enumerate(numeric)}
         place |= {raw.categorical_names[j]: len(numeric) + k for k, j in enumerate(categorical)}
         order = [place[name] for name in names]

@@ -21,7 +21,6 @@ FORMAT = TextFormat(
     header=False,
     quotes=False,
     readings=dict.fromkeys(INTEGERS, INTEGER),
-    whole=True,
 )
 
 

@@ -16,12 +16,14 @@ from vflbench.options import Count, Range, options
 class DailyLog(FileDataset):
     """Rows in the order of time, over several days.
 
+    members: for a .zip or .tar archive, the files in it to read, patterns allowed; null if it holds just one.
     test_day: the day, from 2 on, whose rows are the test rows; all rows before it are for training (and validation), those
     after it are left out. In place of `split` and `test_fraction`. null: no day is held out as such.
 
     A subclass overrides `day_of_rows`.
     """
 
+    members: list[str] | None = None
     test_day: Annotated[Count, Range(2, 10**9)] | None = None
 
     def day_of_rows(self, raw: RawTable) -> np.ndarray:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from vflbench.data.table import MISSING_INTEGER, Columns, Features, RawTable, Statistics
+from vflbench.data.table import Columns, Features, RawTable, Statistics
 
 _PIECE_ROWS, _PIECE_CELLS = 16_384, 1 << 19  # encoded at a time, so that intermediate values stay in the processor's cache
 
@@ -26,16 +26,11 @@ def measure(raw: RawTable, pieces: Iterator[np.ndarray]) -> Statistics:
             low, high = np.minimum(low, x.min(axis=0)), np.maximum(high, x.max(axis=0))
         for j, count in enumerate(counts):
             np.add.at(count, rows.categorical[:, j], 1)
-        raw.forget()
     return Statistics(*(raw.limits or (low, high)), counts)
 
 
 def to_float(values: np.ndarray) -> np.ndarray:
     """Numeric columns as (n, k) float64, 0 where missing."""
-    if values.dtype == np.int32:
-        x = values.astype(np.float64)
-        x[values == MISSING_INTEGER] = 0.0
-        return x
     return np.nan_to_num(values.astype(np.float64), copy=False, nan=0.0, posinf=None, neginf=None)
 
 

@@ -2,19 +2,18 @@
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from vflbench.data.base import Dataset
 from vflbench.data.cache import Prepared, Request, prepare
 from vflbench.data.files import Part, find_parts
 from vflbench.data.table import RawTable
-from vflbench.data.text import TextFormat
+from vflbench.data.text import Rows, TextFormat, texts
 from vflbench.options import Range, options
 
 _OURS = __name__.partition(".")[0]
@@ -22,24 +21,30 @@ _OURS = __name__.partition(".")[0]
 
 @options
 class FileDataset(Dataset):
-    """Rows of text files, prepared once and kept in the cache.
+    """Rows of files, prepared once and kept in the cache.
 
     path: a file, a pattern such as 'day_*.gz', or several; plain, .gz, .zst, .bz2 or .xz.
-    members: for a .zip or .tar archive, the files in it to read, patterns allowed; null if it holds just one.
-    bad_rows: `error` stops at the first line that can't be read, `skip` leaves such lines out and counts them.
+    bad_rows: `error` stops at the first row that can't be read, `skip` leaves such rows out and counts them.
     max_bad_fraction: largest share of bad rows that `skip` accepts.
 
     A subclass overrides `text_format` and, where it differs, the rest.
     """
 
     path: str | list[str]
-    members: list[str] | None = None
     bad_rows: Literal["error", "skip"] = "error"
     max_bad_fraction: Annotated[float, Range(1e-9, 1.0, zero=True)] = 0.01
 
+    def find(self, path: str | Sequence[str]) -> list[Part]:
+        """The files that a path names."""
+        return find_parts(path, getattr(self, "members", None))
+
     def text_format(self, parts: list[Part]) -> TextFormat:
-        """The layout of the texts."""
+        """The layout of the files."""
         raise NotImplementedError
+
+    def blocks(self, part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
+        """The rows of a file, block by block."""
+        return texts(part, stream, form)
 
     def layout_options(self) -> dict[str, Any]:
         """The options that a prepared table depends on."""
@@ -51,15 +56,20 @@ class FileDataset(Dataset):
 
     def prepare(self) -> Prepared:
         """The prepared table, from the cache or made now."""
-        parts = find_parts(self.path, self.members)
+        parts = self.find(self.path)
+        return self.prepared(parts, lambda: self.text_format(parts), self.rows)
+
+    def prepared(self, parts: list[Part], form: Callable[[], TextFormat], rows: int | None, **options: Any) -> Prepared:
+        """Some files as a table, from the cache or made now. options: what it depends on beside those of this data set."""
         request = Request(
             parts=parts,
-            form=lambda: self.text_format(parts),
+            form=form,
             classes=self.classes,
-            options={"dataset": type(self).__name__, **_foreign_code(type(self)), **self.layout_options()},
-            rows=self.rows,
+            options={"dataset": type(self).__name__, **_foreign_code(type(self)), **self.layout_options(), **options},
+            rows=rows,
             skip=self.bad_rows == "skip",
             max_bad_fraction=self.max_bad_fraction,
+            blocks=self.blocks,
         )
         return prepare(request)
 
@@ -69,15 +79,7 @@ class FileDataset(Dataset):
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         prepared = self.prepare()
-        if prepared.made:
-            note = f"an encoded copy of the table is kept in {prepared.folder}; vflbench prepare --clear deletes all copies"
-            tqdm.write(note, file=sys.stderr)
-        facts = dict(prepared.facts)
-        if "bad_rows" in facts:
-            bad = facts["bad_rows"]
-            more = "; ..." if bad["count"] > len(bad["first"]) else ""
-            facts["notes"] = [f"bad rows left out: {bad['count']:,} ({'; '.join(bad['first'])}{more})"]
-        return prepared.table, facts
+        return prepared.table, {**prepared.facts, "notes": prepared.notes()}
 
 
 def _foreign_code(cls: type) -> dict[str, str]:

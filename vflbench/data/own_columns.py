@@ -12,9 +12,8 @@ from vflbench.data.base import Dataset
 from vflbench.data.columns import Assignment, assign_columns, unassigned_columns
 from vflbench.data.files import listed
 from vflbench.data.labels import listed_rows
-from vflbench.data.party_source import KEY, PartySource
 from vflbench.data.readings import MISSING_PART
-from vflbench.data.table import LABEL_PARTY, MISSING_INTEGER, RawTable
+from vflbench.data.table import RawTable
 from vflbench.errors import UserError, shown
 from vflbench.options import options
 
@@ -77,10 +76,6 @@ class OwnColumns(Dataset):
         notes = [*doubts, *case_lines(facts.get("class_rows", {}))]
         return [*table, *(line for note in notes for line in _wrapped(f"note: {note}"))]
 
-    def left_out(self, raw: RawTable, read_as: Mapping[str, Any]) -> dict[str, str]:
-        """Columns that are no features, and why."""
-        return self.judged(raw, read_as)[0]
-
     def judged(self, raw: RawTable, read_as: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
         """Columns that are no features, and why; lines on columns that may be something else than they are taken for."""
         dates = {name for name, words in read_as.get("columns", {}).items() if words.startswith("dates")}
@@ -126,17 +121,6 @@ class OwnColumns(Dataset):
                 raise UserError(problem, key=key, value=name)
         if self.id is not None and self.id == self.label:
             raise UserError("the label can't be the identifier of its row", key="dataset.id", value=self.id)
-
-    def as_features(self, source: PartySource) -> PartySource:
-        """A party's file without the columns that are no features, and with lines on the others."""
-        read_as = (source.facts or {}).get("read_as", {})
-        left_out, doubts = self.judged(source.raw, read_as)
-        names = [name for name in source.raw.names if name not in left_out]
-        if not names and source.party != LABEL_PARTY:
-            problem = f"it holds no column beside identifiers ({', '.join(left_out)}); a party needs at least one"
-            raise UserError(problem, key=f"{KEY}.{source.party}", value=(source.facts or {}).get("path"))
-        lines = use_lines(source.raw, read_as.get("columns", {}), left_out, f"party {source.party}: ")
-        return source.only(names, doubts, lines)
 
 
 def _unsplit(name: str, names: Sequence[str]) -> str:
@@ -190,17 +174,12 @@ def looks_like_identifier(name: str) -> bool:
 
 def _different_wholes(raw: RawTable, name: str) -> np.ndarray | None:
     """The column in the first rows, sorted, without missing values; None unless all are whole numbers and differ."""
-    values = _with_gaps(raw.numeric[: min(len(raw), _SAMPLE), raw.numeric_names.index(name)])
+    values = raw.numeric[: min(len(raw), _SAMPLE), raw.numeric_names.index(name)].astype(np.float64)
     values = values[~np.isnan(values)]
     for some in (values[:1000], values):  # most columns are told by few rows
         if len(some) < _LEAST or (some != np.floor(some)).any() or len(found := np.unique(some)) < len(some):
             return None
     return found
-
-
-def _with_gaps(values: np.ndarray) -> np.ndarray:
-    """Numbers of a table as float64, NaN where missing."""
-    return np.where(values == MISSING_INTEGER, np.nan, values) if values.dtype == np.int32 else values.astype(np.float64)
 
 
 def _copies(raw: RawTable, but: Collection[str]) -> list[str]:
@@ -323,9 +302,8 @@ def _limits(raw: RawTable) -> np.ndarray:
     """(2, k) least and largest of the values that are there; NaN where none is."""
     low, high = np.full((2, len(raw.numeric_names)), np.nan)
     for start in range(0, len(raw), _SAMPLE):
-        values = _with_gaps(raw.numeric[start : start + _SAMPLE])
+        values = raw.numeric[start : start + _SAMPLE]
         low, high = np.fmin(low, np.fmin.reduce(values)), np.fmax(high, np.fmax.reduce(values))
-        raw.forget()
     return np.stack([low, high])
 
 

@@ -1,57 +1,235 @@
-"""One file a party: the rows that all share are aligned by an identifier, in one process or in each party's own.
+"""A table that the user describes, of one file or of one file a party: the rows that all parties share are aligned by an
+identifier, in one process or in each party's own.
 
 In its own, identifiers go to the label party, and positions and roles of the shared rows come back.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vflbench.data.base import DROPPED, VALIDATION, Dataset, class_rows
+from vflbench.data.cache import Prepared
 from vflbench.data.encode import Encoding
-from vflbench.data.files import listed
-from vflbench.data.own_columns import COLUMNS_ARE, OwnColumns, class_lines
-from vflbench.data.party_source import KEY, Alignment, PartySource, positions_of_shared, side_by_side
+from vflbench.data.file_dataset import FileDataset
+from vflbench.data.files import Part, listed, open_parts
+from vflbench.data.labels import Positive, classes_of
+from vflbench.data.own_columns import COLUMNS_ARE, OwnColumns, class_lines, use_lines
 from vflbench.data.party_table import PartyTable
+from vflbench.data.readings import NUMBER, ColumnShape, Mark, MissingAs, TypeOf, described, has_indicator, readings_of
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY, RawTable
+from vflbench.data.text import TextFormat
 from vflbench.errors import UserError, shown
 from vflbench.options import options
 
-NOT_KEPT = "these files are not put into the cache: each run reads them"
+KEY = "dataset.party_files"
+_READING = 7
+"""Version of what columns are taken for. Tables that were prepared by another are prepared again."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What the label party decides, and what each party gets of it: its own positions, and what each row is for.
+
+    positions: party -> (m,) int64, where the m shared rows stand among the party's own, in the order of the label party's.
+    role: (m,) uint8. facts: for the manifest. notes: lines to print.
+    """
+
+    positions: Mapping[str, Tensor]
+    role: Tensor
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.role)
+
+
+@dataclass(frozen=True)
+class PartySource:
+    """What one party's file holds.
+
+    columns: all of the file. ids: (n,) identifiers, all different, none empty. raw: (n,) its columns without the identifier;
+    the labels are zeros but for the label party's. names: those that are features. class_names: of the label party's file.
+    facts: for the manifest. notes: lines to print. lines: what its columns are taken for. prepared: a line on the table.
+    """
+
+    party: str
+    columns: tuple[str, ...]
+    ids: list[str]
+    raw: RawTable
+    names: tuple[str, ...]
+    class_names: tuple[str, ...]
+    facts: Mapping[str, Any]
+    notes: tuple[str, ...]
+    lines: tuple[str, ...] = ()
+    prepared: str = ""
 
 
 @options
-class PartyFiles(OwnColumns):
-    """A dataset of one file, or of one file a party.
+class PartyFiles(OwnColumns, FileDataset):
+    """A table whose columns the user describes, in one file, in several, or in one file a party.
+
+    label: the column that holds the labels. positive: the label's positive value, or a list of its spellings; all others
+    are negative. null uses the sorted order. types: column -> numeric, categorical, date or ignore. decimal: the mark before
+    decimals; null: found by column. day_first: of dates such as 3/4/2020, whether this is April 3; null: found by column.
+    missing_as: whether each column of numbers or dates in which values are missing has an `indicator` beside it, 0 or 1, or
+    missing values are 0 alone, `zero`; null: an indicator where more than 1 % are missing.
 
     party_files: party -> its file, in place of `path`. That of the label party holds the labels, and perhaps columns of its
     own; every other column of a file is its party's. id: the column that identifies the rows of each file; it is never a
     feature. Identifiers are compared as texts: '007' is not '7'. Rows are used in the order of the label party's file, if
     every party has them; others are left out, and counted. Several files in `path` with `id` are joined in the same way.
 
-    A subclass overrides `read_party`.
+    A subclass overrides `layout`.
     """
 
+    path: str | list[str] | None = None  # type: ignore[assignment]
+    label: str | None = None
+    positive: Positive = None
+    types: dict[str, TypeOf] | None = None
+    decimal: Mark | None = None
+    day_first: bool | None = None
+    missing_as: MissingAs | None = None
     party_files: dict[str, str] | None = None
+
+    def layout(self, part: Part, wanted: Sequence[str]) -> TextFormat:
+        """How to read a file, with all of its columns. wanted: columns that it should have."""
+        raise NotImplementedError
+
+    def layout_options(self) -> dict[str, Any]:
+        names = ("label", "positive", "id", "decimal", "day_first", "missing_as")
+        types = dict(sorted((self.types or {}).items()))
+        return {"types": types, "reading": _READING, **{name: getattr(self, name) for name in names}}
+
+    def classes(self, labels: Mapping[str, int], rows: int) -> tuple[list[str], np.ndarray]:
+        names, class_of = classes_of(labels, self.positive)
+        return names, np.array([class_of[label] for label in labels], dtype=np.int64)
+
+    def text_format(self, parts: list[Part]) -> TextFormat:
+        """The header's columns, each with the narrowest kind that fits all rows."""
+        layout = self.layout(parts[0], [str(self.label)])
+        join_problem(self._headers, self.id)
+        self.check_named(layout.columns)
+        return self._fitted_to_rows(layout, parts, str(self.label), "")
+
+    def _fitted_to_rows(self, layout: TextFormat, parts: Sequence[Part], label: str, identifier: str) -> TextFormat:
+        """The layout after a look at all rows. label, identifier: columns that are read as such; empty for none."""
+        types, others = self.types or {}, {label, self.id}
+        ignored = {name for name in layout.columns if types.get(name) == "ignore" and name not in others}
+        unread = {name for name in layout.columns if name == self.id and name not in (label, identifier)}
+        shapes = {name: ColumnShape() for name in layout.columns if name not in ignored | unread}
+        look = replace(layout, readings=dict.fromkeys(shapes, NUMBER), ignored=frozenset(ignored | unread))
+        for part, stream, _ in open_parts(parts):
+            for rows in self.blocks(part, stream, look):
+                for name, shape in shapes.items():
+                    for chunk in rows.table[name].chunks:
+                        shape.add(chunk)
+        readings, doubts = readings_of(self, shapes, others)
+        doubts += layout.read_as.get("doubts", ())
+        if layout.typed:
+            meant = {name for name, shape in shapes.items() if shape.is_typed or types.get(name) == "numeric"}
+            readings = {name: reading for name, reading in readings.items() if reading != NUMBER or name in meant}
+        shown_as = described(readings, {name: shape.missing for name, shape in shapes.items()}, sorted(ignored), doubts)
+        return replace(
+            layout,
+            name=f"the table of {len(layout.columns)} columns",
+            label=label,
+            id=identifier,
+            readings=readings,
+            ignored=look.ignored,
+            indicators=frozenset(n for n in readings if has_indicator(self.missing_as, shapes[n].missing, shapes[n].rows)),
+            read_as={**layout.read_as, **shown_as},
+        )
+
+    @cached_property
+    def _headers(self) -> dict[Part, tuple[str, ...]]:
+        """The columns of each file in `path`, where there are several."""
+        parts = self.find(self.path or [])
+        wanted = [name for name in (self.label, self.id) if name]
+        return {part: self.layout(part, wanted).columns for part in parts} if len(parts) > 1 else {}
+
+    def prepare(self) -> Prepared:
+        self.check_path()
+        return super().prepare()
+
+    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
+        self.check_path()
+        return joined(self, list(self._joined().values())) if self._is_joined else super().read(rng)
+
+    @property
+    def _is_joined(self) -> bool:
+        """Whether `path` names several files of different columns, and `id` the column that they share."""
+        return self.id is not None and len(set(self._headers.values())) > 1
+
+    def _joined(self) -> dict[str, PartySource]:
+        self.check_label([name for names in self._headers.values() for name in names])
+        check_labelled(self, self._headers)
+        return {
+            part.file.name: self._source(part.file.name, part, self.label in self._headers[part]) for part in self._headers
+        }
+
+    def _source(self, party: str, part: Part, is_label: bool) -> PartySource:
+        """One file, with its identifiers."""
+        label, identifier = str(self.label) if is_label else "", str(self.id)
+        layout = self.layout(part, [name for name in (identifier, label) if name])
+        names = layout.columns
+        self.check_label(names)
+        for key, name in (("dataset.id", identifier), *([("dataset.label", label)] if is_label else [])):
+            if name not in names:
+                problem = f"it has no column {shown(name, 60)}, which {key} names; its columns are {listed(names, 40)}"
+                raise part.error(problem)
+        if self.party_files is not None and not is_label and self.label in names:
+            what = f"it has the column {shown(self.label, 60)}, which is the label"
+            raise part.error(f"{what}; it belongs into the label party's file alone")
+        if not is_label and not set(names) - {
+            identifier,
+            *(n for n, kind in (self.types or {}).items() if kind == "ignore"),
+        }:
+            raise part.error("it holds no column beside the identifiers; a party needs at least one")
+        form = lambda: self._fitted_to_rows(layout, [part], label, identifier)  # noqa: E731
+        prepared = self.prepared([part], form, None, label=label, identified=True)
+        facts: dict[str, Any] = {
+            key: prepared.facts[key] for key in ("path", "read_as", "file_sha256", "bad_rows") if key in prepared.facts
+        }
+        classes = tuple(prepared.facts.get("classes_are", ("0", "1"))) if is_label else ()
+        notes, raw = tuple(prepared.notes(f" of party {party}")), prepared.table
+        return PartySource(party, names, prepared.ids, raw, raw.names, classes, facts, notes, (), prepared.line())
 
     def read_party(self, party: str) -> PartySource:
         """The file of one party, and no other."""
-        raise NotImplementedError
+        file = self.file_of(party)
+        try:
+            parts = self.find(file)
+            if len(parts) != 1:
+                raise UserError("one file a party is expected", key="dataset.path", value=file)
+            return self._source(party, parts[0], party == LABEL_PARTY)
+        except UserError as error:
+            if error.key != "dataset.path":
+                raise
+            raise UserError(error.problem, key=f"{KEY}.{party}", value=error.value) from error
 
     def party_source(self, party: str) -> PartySource:
-        """The same without the columns that tell rows apart."""
-        return self.as_features(self.read_party(party))
+        """The same without the columns that tell rows apart, and with lines on the others."""
+        source = self.read_party(party)
+        read_as = source.facts.get("read_as", {})
+        left_out, doubts = self.judged(source.raw, read_as)
+        names = tuple(name for name in source.raw.names if name not in left_out)
+        if not names and party != LABEL_PARTY:
+            problem = f"it holds no column beside identifiers ({', '.join(left_out)}); a party needs at least one"
+            raise UserError(problem, key=f"{KEY}.{party}", value=source.facts["path"])
+        lines = use_lines(source.raw, read_as.get("columns", {}), left_out, f"party {party}: ")
+        return replace(source, names=names, notes=(*source.notes, *doubts), lines=tuple(lines))
 
     def load(self, rng: torch.Generator) -> TrainTest:
-        if self.party_files is None:
-            self.check_path()
-            return super().load(rng)
-        return joint_rows(self, self.sources(), rng)
+        return super().load(rng) if self.party_files is None else joint_rows(self, self.sources(), rng)
 
     def sources(self) -> dict[str, PartySource]:
         """The files of all parties."""
@@ -65,25 +243,24 @@ class PartyFiles(OwnColumns):
         return sources
 
     def described(self) -> list[str]:
-        """What was read, and what each column is taken for: of one table, or of each party's file."""
+        """What was read, and what each column is taken for: of one table, or of each file."""
         if self.party_files is None:
             self.check_path()
-            raw, facts = self.read(torch.Generator())
-            return [
-                f"read: {len(raw):,} rows, {len(raw.names)} columns",
-                *facts.get("notes", ()),
-                *self.table_lines(raw, facts),
-                NOT_KEPT,
-            ]
+            if not self._is_joined:
+                prepared = self.prepare()
+                left_out = self.judged(prepared.table, prepared.facts.get("read_as", {}))[0]
+                return [prepared.line(left_out), *self.table_lines(prepared.table, prepared.facts)]
+            sources = self._joined()
+        else:
+            self.check_parties()
+            sources = {f"party {party}": self.read_party(party) for party in self.party_files}
         lines: list[str] = []
-        self.check_parties()
-        for party in self.party_files:
-            source = self.read_party(party)
+        for name, source in sources.items():
             rows = np.bincount(source.raw.labels, minlength=len(source.class_names)).tolist()
-            facts = {**(source.facts or {}), "class_rows": dict(zip(source.class_names, rows, strict=False))}
-            lines += [f"party {party}, {len(source.ids):,} rows of {shown(facts.get('path', ''), 200)}", *source.notes]
+            facts = {**source.facts, "class_rows": dict(zip(source.class_names, rows, strict=False))}
+            lines += [f"{name}, {shown(facts['path'], 200)}: {source.prepared}", *source.notes]
             lines += self.table_lines(source.raw, facts, labelled=bool(source.class_names))
-        return [*lines, NOT_KEPT]
+        return lines
 
     def file_of(self, party: str) -> str:
         """Its own. Raises UserError where none is named, or no column of identifiers."""
@@ -137,7 +314,7 @@ def align(dataset: Dataset, label: PartySource, ids: Mapping[str, Sequence[str]]
 def fitted_to(dataset: Dataset, source: PartySource, alignment: Alignment) -> tuple[RawTable, Encoding]:
     """A party's aligned rows, and its encoding, which is fitted on them alone."""
     raw = source.raw.take(alignment.positions[source.party].numpy())
-    return raw, dataset.fitted(raw, {source.party: raw.names}, alignment.role.numpy())
+    return raw, dataset.fitted(raw, {source.party: source.names}, alignment.role.numpy())
 
 
 def joint_rows(dataset: PartyFiles, sources: Mapping[str, PartySource], rng: torch.Generator) -> TrainTest:
@@ -153,14 +330,14 @@ def joint_rows(dataset: PartyFiles, sources: Mapping[str, PartySource], rng: tor
         digest.update(alignment.positions[party].numpy())
         encoding.update(digest)
         parts.append(raw)
-        if raw.names:
+        if source.names:
             own = encoding.parties[party]
             encodings[party] = replace(own, numeric=own.numeric + at_numeric, categorical=own.categorical + at_categorical)
         at_numeric, at_categorical = at_numeric + len(raw.numeric_names), at_categorical + len(raw.categorical_names)
     role = alignment.role.numpy()
     digest.update(role)
     raw = side_by_side(parts, digest.hexdigest())
-    facts = {**alignment.facts, "party_files": {party: dict(source.facts or {}) for party, source in sources.items()}}
+    facts = {**alignment.facts, "party_files": {party: dict(source.facts) for party, source in sources.items()}}
     facts[COLUMNS_ARE] = [*(line for source in others.values() for line in source.lines), *alignment.facts[COLUMNS_ARE]]
     notes = tuple(note for source in others.values() for note in source.notes) + alignment.notes
     encoding = Encoding(encodings, dataset.numeric_transform)
@@ -229,17 +406,144 @@ class LabelFile(OwnFile):
     def rows(self, alignment: Alignment) -> TrainTest:
         """The label party's rows: labels and its own columns, and no others."""
         raw, encoding = fitted_to(self.dataset, self._source, alignment)
-        encoding = replace(encoding, parties=encoding.parties if raw.names else {})
+        encoding = replace(encoding, parties=encoding.parties if self._source.names else {})
         role = alignment.role.numpy()
         digest = hashlib.sha256(self._source.raw.fingerprint.encode())
         digest.update(alignment.positions[LABEL_PARTY].numpy())
         digest.update(role)
         encoding.update(digest)
         raw, facts = replace(raw, fingerprint=digest.hexdigest()), {**alignment.facts}
-        facts["party_files"] = {LABEL_PARTY: dict(self._source.facts or {})}
+        facts["party_files"] = {LABEL_PARTY: dict(self._source.facts)}
         return self.dataset.split_rows(raw, encoding, role, digest.hexdigest(), facts, alignment.notes)
 
 
 def own_file(dataset: PartyFiles, party: str) -> OwnFile:
     """What a party reads of its own file, and of no other's."""
     return LabelFile(dataset) if party == LABEL_PARTY else OwnFile(dataset, party)
+
+
+def positions_of_shared(
+    ids: Mapping[str, Sequence[str]], most: int | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any], tuple[str, ...]]:
+    """Party -> (m,) positions of the rows whose identifier every party has; facts, and lines to print.
+
+    ids: party -> its identifiers, the label party's among them; '007' is not '7', nor is ' 7'. most: use the first so many.
+
+    Raises UserError for what is no list of different texts, and where nothing is shared.
+    """
+    for party, own in ids.items():
+        check_ids(party, own)
+    places = {party: {text: place for place, text in enumerate(own)} for party, own in ids.items() if party != LABEL_PARTY}
+    order = [place for place, text in enumerate(ids[LABEL_PARTY]) if all(text in other for other in places.values())]
+    count = len(order)
+    if not count:
+        example = {party: shown(own[0], 30) for party, own in ids.items() if own}
+        problem = "the parties share no row; identifiers are compared as texts, and the first ones are"
+        raise UserError(f"{problem} {', '.join(f'{text!r} ({party})' for party, text in example.items())}", key="dataset.id")
+    shared = [ids[LABEL_PARTY][place] for place in order[:most]]
+    positions = {party: torch.tensor([of[text] for text in shared], dtype=torch.int64) for party, of in places.items()}
+    positions[LABEL_PARTY] = torch.tensor(order[:most], dtype=torch.int64)
+    rows = {party: {"rows": len(own), "shared": count} for party, own in ids.items()}
+    left_out = {party: len(own) - count for party, own in ids.items() if len(own) > count}
+    notes: tuple[str, ...] = ()
+    if left_out:
+        listed = ", ".join(f"{number:,} of {party}" for party, number in left_out.items())
+        notes = (f"the parties share {count:,} rows; rows that another party does not have are left out: {listed}",)
+    return positions, {"party_rows": rows}, notes
+
+
+def check_ids(party: str, ids: object) -> None:
+    """Raises UserError for anything but a list of different texts that are not empty: it may have come from elsewhere."""
+    if not isinstance(ids, list) or not all(isinstance(text, str) and text for text in ids):
+        raise UserError(f"party {party} must give a list of texts, none of them empty", key="dataset.id")
+    if len(set(ids)) < len(ids):
+        text, count = Counter(ids).most_common(1)[0]
+        raise UserError(f"party {party} has the identifier {shown(text, 60)!r} {count} times", key="dataset.id")
+
+
+def side_by_side(parts: Sequence[RawTable], fingerprint: str) -> RawTable:
+    """The columns of all tables side by side, with the labels of the last."""
+    return RawTable(
+        names=tuple(name for part in parts for name in part.names),
+        numeric_names=tuple(name for part in parts for name in part.numeric_names),
+        categorical_names=tuple(name for part in parts for name in part.categorical_names),
+        sizes=tuple(size for part in parts for size in part.sizes),
+        numeric=np.concatenate([part.numeric for part in parts], axis=1),
+        categorical=np.concatenate([part.categorical for part in parts], axis=1),
+        labels=parts[-1].labels,
+        classes=parts[-1].classes,
+        fingerprint=fingerprint,
+    )
+
+
+def joined(dataset: PartyFiles, sources: Sequence[PartySource]) -> tuple[RawTable, dict[str, Any]]:
+    """One table of all columns, in the order of the files; its rows are those whose identifier each file has, in the order
+    of the file with the labels. Facts for the manifest.
+
+    Raises UserError where a column stands in two files. One of them has the labels, see `check_labelled`.
+    """
+    labelled = [source for source in sources if source.class_names]
+    owner: dict[str, str] = {}
+    for source in sources:
+        for name in source.raw.names:
+            if name in owner:
+                problem = f"both {shown(owner[name], 60)} and {shown(source.party, 60)} have the column {shown(name, 60)}"
+                raise UserError(f"{problem}; rename it in one of them", key="dataset.path", value=dataset.path)
+            owner[name] = source.party
+    names = {LABEL_PARTY if source is labelled[0] else source.party: source for source in sources}
+    positions, _, _ = positions_of_shared({name: source.ids for name, source in names.items()}, dataset.rows)
+    raws = [source.raw.take(positions[name].numpy()) for name, source in names.items()]
+    labels = labelled[0].raw.labels[positions[LABEL_PARTY].numpy()]
+    digest = "-".join(source.raw.fingerprint for source in sources)
+    raw = replace(side_by_side(raws, digest), labels=labels, classes=labelled[0].raw.classes)
+    classes, rows = list(labelled[0].class_names), np.bincount(labels, minlength=len(labelled[0].class_names))
+    facts: dict[str, Any] = {
+        "class_rows": dict(zip(classes, rows.tolist(), strict=True)),
+        **({} if classes == ["0", "1"] else {"classes_are": classes}),
+        "files": {source.party: {**source.facts, "rows": len(source.ids)} for source in sources},
+        "read_as": _merged(sources),
+    }
+    sizes = ", ".join(f"{shown(source.party, 60)} {len(source.ids):,}" for source in sources)
+    line = f"{len(sources)} files joined: {len(raw):,} rows whose identifier is in all of them ({sizes})"
+    return raw, {**facts, "notes": [*(note for source in sources for note in source.notes), line]}
+
+
+def check_labelled(dataset: PartyFiles, headers: Mapping[Part, Sequence[str]]) -> None:
+    """Raise UserError where not exactly one of the files has the labels."""
+    count = sum(dataset.label in names for names in headers.values())
+    if count != 1:
+        what = f"{count} of them have" if count else "none of them has"
+        problem = f"{what} the column {shown(dataset.label, 60)}; of files that are joined, one holds the labels"
+        raise UserError(problem, key="dataset.label", value=dataset.label)
+
+
+def join_problem(headers: Mapping[Part, Sequence[str]], identifier: str | None) -> None:
+    """Raise UserError for files of different columns whose rows can't be appended."""
+    sets = [set(names) for names in headers.values()]
+    if identifier is not None or not sets or all(names == sets[0] for names in sets):
+        return
+    first, other = (
+        next(part for part in headers if set(headers[part]) == names)
+        for names in (sets[0], next(s for s in sets if s != sets[0]))
+    )
+    shared = [name for name in headers[first] if all(name in names for names in sets)]
+    problem = f"its columns are not those of {shown(first.file.name, 60)}, so that its rows can't follow"
+    how = (
+        f"; to join the files side by side, name the column that they share: dataset.id={shown(shared[0], 60)}"
+        if shared
+        else ""
+    )
+    only = f"; these share the columns {listed(shared, 10)}" if len(shared) > 1 else ""
+    raise UserError(problem + how + only, key="dataset.path", value=str(other))
+
+
+def _merged(sources: Sequence[PartySource]) -> dict[str, Any]:
+    """How all files were read."""
+    merged: dict[str, Any] = {}
+    for source in sources:
+        for key, value in source.facts.get("read_as", {}).items():
+            if isinstance(value, Mapping):
+                merged[key] = {**merged.get(key, {}), **value}
+            elif isinstance(value, list):
+                merged[key] = [*merged.get(key, []), *value]
+    return merged

@@ -1,6 +1,6 @@
 """Texts that stand for numbers: plain ones, ones with a decimal comma or separators of thousands, and dates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -159,7 +159,8 @@ class ColumnShape:
 
     rows, missing: of how many rows how many are missing. can: the readings that fit all values; of dates, each with the
     first day. timed: whether one has a time of day. dotted: whether points stand in all dates. example: a value. differs: a
-    value that the two decimal marks read differently. doubt: why texts may be no texts.
+    value that the two decimal marks read differently. doubt: why texts may be no texts. is_typed: whether the file holds
+    numbers, and no texts.
     """
 
     rows: int = 0
@@ -174,10 +175,16 @@ class ColumnShape:
     example: str = ""
     differs: str = ""
     doubt: str = ""
+    is_typed: bool = False
 
     def add(self, column: pa.Array) -> None:
-        """More values. column: (n,) texts, null where missing."""
+        """More values. column: (n,) texts, or float64 of a file with types, null where missing."""
         self.rows, self.missing = self.rows + len(column), self.missing + column.null_count
+        if pa.types.is_floating(column.type):
+            self.is_typed = True
+            if column.null_count < len(column):
+                self.can = {reading: first for reading, first in self.can.items() if reading == NUMBER}
+            return
         values = column.drop_null()
         if not len(values) or not self.can:
             return
@@ -275,7 +282,7 @@ class Wishes(Protocol):
 
 
 def readings_of(
-    wishes: Wishes, shapes: Mapping[str, ColumnShape], but: Sequence[str | None]
+    wishes: Wishes, shapes: Mapping[str, ColumnShape], but: Collection[str | None]
 ) -> tuple[dict[str, Reading], list[str]]:
     """How columns are read as numbers, and lines on those that may be read in two ways. but: other columns.
 
@@ -327,7 +334,10 @@ def has_indicator(choice: MissingAs | None, missing: int, rows: int) -> bool:
 
 
 def columns_of(column: pa.Array, reading: Reading) -> dict[str, np.ndarray]:
-    """Part of the name -> (n,) float64 with NaN where missing or not to be read. column: texts, perhaps as a dictionary."""
+    """Part of the name -> (n,) float64 with NaN where missing or not to be read. column: texts, perhaps as
+    a dictionary, or float64."""
+    if pa.types.is_floating(column.type):
+        return {"": column.to_numpy(zero_copy_only=False)}
     if not pa.types.is_dictionary(column.type):
         return dict(zip(reading.parts, reading.numbers(column), strict=True))
     codes = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)

@@ -110,7 +110,6 @@ class EncodedRows:
     def _take(self, positions: np.ndarray) -> VerticalTable:
         """Rows at positions of the raw table, encoded."""
         rows = self.raw.take(positions)
-        self.raw.forget()
         labels = torch.from_numpy(rows.labels.astype(np.int64))
         table = VerticalTable(torch.from_numpy(positions), self.encoding(rows), labels, self.classes)
         return table if self.device.type == "cpu" else table.to(self.device)

@@ -5,16 +5,16 @@ split between them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-MISSING_INTEGER = np.iinfo(np.int32).min
-"""The value that marks a missing entry of a numeric column stored as int32."""
+from vflbench.errors import UserError, shown
 
 CHUNK_ROWS = 1024
 """Rows in a chunk. Rows of a chunk are neighbours on disk; they are drawn, checked and shuffled together."""
@@ -58,14 +58,13 @@ class RawTable:
     """Raw rows in the order of the source, in memory or memory-mapped.
 
     names: all columns in the order of the source.
-    numeric: (n, k) float64 with NaN where missing, or int32 with MISSING_INTEGER where missing.
+    numeric: (n, k) float64 with NaN where missing.
     categorical: (n, c) int32 codes. Codes of column j are 0 .. sizes[j] - 1, in the order of the values.
     labels: (n,) classes 0 .. classes - 1. fingerprint: digest of the content.
-    forget: releases the memory pages that reading has mapped.
     statistics: over all rows, if they are known beforehand.
     limits: minimum and maximum of each numeric column, (k,) each, if the kind of column fixes them, as for pixels;
     `numeric` may then be (n, k) uint8.
-    stored: for a table on disk, opens columns of `numeric`, `categorical` or `labels` (None: all) by themselves.
+    folder: of a table on disk, which has a file for each of `numeric`, `categorical` and `labels`.
     """
 
     names: tuple[str, ...]
@@ -77,10 +76,9 @@ class RawTable:
     labels: np.ndarray
     classes: int = 2
     fingerprint: str = ""
-    forget: Callable[[], None] = field(default=lambda: None, compare=False)
     statistics: Statistics | None = None
     limits: tuple[np.ndarray, np.ndarray] | None = field(default=None, compare=False)
-    stored: Callable[[str, np.ndarray | None], Any] | None = field(default=None, compare=False)
+    folder: Path | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -108,9 +106,9 @@ class RawTable:
         """These columns (None: all) of `numeric`, `categorical` or `labels`, from which no other can be reached. most: as
         for `only`.
         """
-        if self.stored is not None and len(self) > most:
-            return self.stored(name, columns)
         values: np.ndarray = getattr(self, name)
+        if self.folder is not None and len(self) > most:
+            return StoredColumns(self.folder / name, values.dtype.name, values.shape, columns)
         if values.base is None and (columns is None or np.array_equal(columns, np.arange(values.shape[1]))):
             return values  # it holds nothing else
         return values.copy() if columns is None else values.take(columns, axis=1)
@@ -124,8 +122,29 @@ class RawTable:
             labels=self.labels[positions],
             fingerprint="",
             statistics=None,
-            stored=None,
+            folder=None,
         )
+
+
+class StoredColumns:
+    """Some columns of a file of rows, as an array that is indexed by positions alone. It keeps no map of the file, in which
+    all columns stand side by side. columns: positions in the file's rows; None: all, as of labels.
+    """
+
+    def __init__(self, file: Path, dtype: str, shape: tuple[int, ...], columns: np.ndarray | None):
+        self._file, self._dtype, self._shape, self._columns = file, dtype, shape, columns
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
+        try:
+            rows = np.memmap(self._file, self._dtype, "r", shape=self._shape) if self._shape[-1] else np.empty(self._shape)
+        except (OSError, ValueError) as error:
+            problem = f"the prepared data is damaged ({shown(str(error), 200)}); run the command again to prepare it anew"
+            raise UserError(problem, key="VFLBENCH_CACHE", value=self._file.parent) from error
+        values = rows[positions] if self._columns is None else rows[positions[:, None], self._columns]
+        return np.array(values)
 
 
 def raw_table(columns: Sequence[RawNumeric | RawCategorical], labels: np.ndarray, classes: int = 2) -> RawTable:

@@ -3,7 +3,6 @@
 import codecs
 import io
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,11 +39,13 @@ class TextFormat:
     name: what error messages call the format. columns: all names in order; empty: not known yet.
     label: the column of labels; empty: there is none, as in the file of a party that is not the label party.
     header: whether the first row must hold the names. binary_label: labels are 0 and 1; otherwise any text.
-    readings: columns of numbers, and how they are read; whole: all of these are integers. ignored: columns that are not
+    id: the column of identifiers, which are kept beside the columns; empty: there is none.
+    readings: columns of numbers, and how they are read. ignored: columns that are not
     read. The others are categorical. indicators: columns of numbers beside which one says where a value is missing.
     missing: words that stand for a missing value. quotes: whether values may be quoted; multiline: and then hold line ends.
-    encoding: of the bytes. skip_lines, comment, trim: as options of `dataset=csv`. read_as: what a person may want to know
-    of this. finish: derives the final columns from the parsed ones.
+    encoding: of the bytes. skip_lines, comment, trim: as options of `dataset=csv`. typed: whether columns have types, so
+    that texts of digits are texts. read_as: what a person may want to know of this. finish: derives the final columns from
+    the parsed ones.
     """
 
     name: str = "the table"
@@ -52,8 +53,8 @@ class TextFormat:
     label: str = ""
     delimiter: str = ","
     header: bool = True
+    id: str = ""
     readings: Mapping[str, Reading] = field(default_factory=dict)
-    whole: bool = False
     ignored: frozenset[str] = frozenset()
     indicators: frozenset[str] = frozenset()
     binary_label: bool = True
@@ -64,6 +65,7 @@ class TextFormat:
     skip_lines: int = 0
     comment: str = ""
     trim: bool = False
+    typed: bool = False
     read_as: Mapping[str, Any] = field(default_factory=dict)
     finish: Callable[[pa.Table], pa.Table] = unchanged
 
@@ -134,9 +136,7 @@ def first_text(part: Part, form: TextFormat) -> str:
     """The first megabyte of a part."""
     for _, stream, _ in open_parts([part]):
         with damaged(part):
-            return (
-                io.BufferedReader(_Utf8(part, stream, form.encoding)).read(1 << 20).decode(errors="replace").lstrip("\ufeff")
-            )
+            return _file_of(_utf8(part, stream, form.encoding)).read(1 << 20).decode(errors="replace").lstrip("\ufeff")
     return ""
 
 
@@ -209,7 +209,7 @@ def _label_problem(text: str, form: TextFormat) -> str | None:
 
 
 def _problem(column: pa.Array, place: int, form: TextFormat, name: str) -> str:
-    text = column[place].as_py() or ""
+    text = str(column[place].as_py() or "")
     if name == form.label and _NOT_ENCODED not in text:
         return _label_problem(text, form) or "the row has no label"
     if _NOT_ENCODED in text:
@@ -235,9 +235,9 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
     names = [name for name in form.columns if name not in form.ignored]
     plain = {name for name, reading in form.readings.items() if isinstance(reading, Plain)}
     category = pa.dictionary(pa.int32(), pa.string())
-    text: Any = io.BufferedReader(_Utf8(part, stream, form.encoding), BLOCK_BYTES)
-    strict = io.BufferedReader(_Records(part, text, form), BLOCK_BYTES) if form.quotes and not form.cleaned else text
-    with _cleaned(part, text, form) if form.cleaned else strict as source:
+    pieces = _utf8(part, stream, form.encoding)
+    pieces = _cleaned(pieces, form) if form.cleaned else pieces
+    with _file_of(_closed(part, pieces, form) if form.quotes else pieces) as source:
         yield csv.open_csv(
             pa.PythonFile(source, mode="r"),
             read_options=csv.ReadOptions(
@@ -266,109 +266,82 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
 class _Pieces(io.RawIOBase):
     """A text that comes in pieces."""
 
-    _ready = memoryview(b"")
+    def __init__(self, pieces: Iterator[bytes]):
+        self._pieces, self._ready = pieces, memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            piece, is_last = self.piece(len(buffer))
+        while not self._ready and (piece := next(self._pieces, None)) is not None:
             self._ready = memoryview(piece)
-            if is_last:
-                break
         size = min(len(buffer), len(self._ready))
         buffer[:size], self._ready = self._ready[:size], self._ready[size:]
         return size
 
-    def piece(self, size: int) -> tuple[bytes, bool]:
-        """What follows, made of about so many bytes, and whether nothing is left to read."""
-        raise NotImplementedError
+
+def _file_of(pieces: Iterator[bytes]) -> io.BufferedReader:
+    return io.BufferedReader(_Pieces(pieces), BLOCK_BYTES)
 
 
-class _Records(_Pieces):
-    """A text with a field too many, and a mark, in place of each line in which a quoted value is not closed, or goes on
-    after its quote: pyarrow would take the lines that follow for a part of the value.
+def _utf8(part: Part, stream: Any, encoding: str) -> Iterator[bytes]:
+    """A text as UTF-8. What its encoding does not have becomes a character that no text has."""
+    decoder = codecs.getincrementaldecoder(encoding)("vflbench")
+    is_first, data = True, b"first"
+    while data:
+        data = stream.read(BLOCK_BYTES)
+        if is_first and data.startswith(b"PAR1"):
+            raise part.error("it is a Parquet file; read it with dataset=parquet")
+        marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        if is_first and encoding == "utf-8" and (marked or b"\0" in data[:4096].partition(b"\n")[0]):
+            problem = "it is UTF-16 or UTF-32 text; save it as UTF-8 (or, of CSV, say dataset.encoding), or it is no text"
+            raise part.error(f"row 1: {problem}; a table is expected, as CSV or Parquet (export an Excel workbook as CSV)")
+        yield decoder.decode(data, final=not data).encode("utf-8", "vflbench")
+        is_first = False
+
+
+def _cleaned(pieces: Iterator[bytes], form: TextFormat) -> Iterator[bytes]:
+    """The text without its first lines, comments, and blanks around values."""
+    rows = islice(io.TextIOWrapper(_file_of(pieces), "utf-8-sig", newline=""), form.skip_lines, None)
+    kept: Iterator[str] = (row for row in rows if not (form.comment and row.startswith(form.comment)))
+    kept = map(_trimmer(form.delimiter), kept) if form.trim else kept
+    while some := "".join(islice(kept, 1 << 14)):
+        yield some.encode()
+
+
+def _closed(part: Part, pieces: Iterator[bytes], form: TextFormat) -> Iterator[bytes]:
+    """The whole records of a text, with a field too many, and a mark, in place of each line in which a quoted value is not
+    closed, or goes on after its quote: pyarrow would take the lines that follow for a part of the value. Raises UserError
+    for such a line among the first, which names columns.
     """
-
-    def __init__(self, part: Part, source: Any, form: TextFormat):
-        self._part, self._source, self._form = part, source, form
-        mark = re.escape(form.delimiter.encode())
-        quoted = rb'"(?:[^"]++|"")*+' if form.multiline and not form.trim else rb'"(?:[^"\r\n]++|"")*+'
-        plain = rb'[^"%s\r\n][^%s\r\n]*+' % (mark, mark)
-        value = rb'(?:%s"|%s)?+' % (quoted, plain)
-        self._whole = re.compile(rb"(?:%s(?:%s%s)*+(?:\r\n?|\n))*+" % (value, mark, value))
-        self._begun = re.compile(rb'(?:%s%s)*+(?:%s"?+|%s)?+\Z' % (value, mark, quoted, plain))
-        self._rest, self._first = b"", form.header or not form.columns
-
-    def piece(self, size: int) -> tuple[bytes, bool]:
-        data = self._source.read(size)
-        return self.checked(data, is_last=not data), not data
-
-    def checked(self, data: bytes, *, is_last: bool) -> bytes:
-        """The whole records of what came so far. Raises UserError for such a line among the first, which names columns."""
-        text, done, at = self._rest + data, [], 0
-        if is_last and text:
-            text += b"\n"
+    mark = re.escape(form.delimiter.encode())
+    quoted = rb'"(?:[^"]++|"")*+' if form.multiline and not form.trim else rb'"(?:[^"\r\n]++|"")*+'
+    plain = rb'[^"%s\r\n][^%s\r\n]*+' % (mark, mark)
+    value = rb'(?:%s"|%s)?+' % (quoted, plain)
+    whole = re.compile(rb"(?:%s(?:%s%s)*+(?:\r\n?|\n))*+" % (value, mark, value))
+    begun = re.compile(rb'(?:%s%s)*+(?:%s"?+|%s)?+\Z' % (value, mark, quoted, plain))
+    rest, is_first = b"", form.header or not form.columns
+    for data in chain(filter(None, pieces), [b""]):
+        text, at = rest + (data or b"\n" * bool(rest)), 0
         while at < len(text):
-            end = self._whole.match(text, at).end() if b'"' in text else text.rfind(b"\n") + 1  # type: ignore[union-attr]
-            done.append(text[at:end])
-            at, self._first = end, self._first and not end
+            end = whole.match(text, at).end() if b'"' in text else text.rfind(b"\n") + 1  # type: ignore[union-attr]
+            yield text[at:end]
+            at, is_first = end, is_first and not end
             if at == len(text) or b'"' not in text:
                 break
             line = re.compile(rb"\r\n?|\n").search(text, at)
-            if not is_last and (line is None or (self._begun.match(text, at) and len(text) - at < BLOCK_BYTES)):
+            if data and (line is None or (begun.match(text, at) and len(text) - at < BLOCK_BYTES)):
                 break
-            if self._first:
-                raise self._part.error(f"row {self._form.skip_lines + 1}: a quote is opened and not closed")
+            if is_first:
+                raise part.error(f"row {form.skip_lines + 1}: a quote is opened and not closed")
             end = line.start() if line else len(text)
-            shown_as = text[at:end].replace(self._form.delimiter.encode(), b" ").replace(b'"', b"'")
-            done.append(
-                _UNCLOSED.encode() + shown_as + self._form.delimiter.encode() * max(1, len(self._form.columns)) + b"\n"
-            )
+            shown_as = text[at:end].replace(form.delimiter.encode(), b" ").replace(b'"', b"'")
+            yield _UNCLOSED.encode() + shown_as + form.delimiter.encode() * max(1, len(form.columns)) + b"\n"
             at = line.end() if line else len(text)
-        self._rest = text[at:]
-        return b"".join(done)
-
-
-class _Utf8(_Pieces):
-    """A text as UTF-8. What its encoding does not have becomes a character that no text has."""
-
-    def __init__(self, part: Part, stream: Any, encoding: str):
-        self._part, self._stream, self._encoding = part, stream, encoding
-        self._decoder: codecs.IncrementalDecoder | None = None
-
-    def piece(self, size: int) -> tuple[bytes, bool]:
-        data = self._stream.read(size)
-        if self._decoder is None:
-            self._check(data)
-            self._decoder = codecs.getincrementaldecoder(self._encoding)("vflbench")
-        return self._decoder.decode(data, final=not data).encode("utf-8", "vflbench"), not data
-
-    def _check(self, start: bytes) -> None:
-        if start.startswith(b"PAR1"):
-            raise self._part.error("it is a Parquet file; read it with dataset=parquet")
-        marked = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        if self._encoding == "utf-8" and (marked or b"\0" in start[:4096].partition(b"\n")[0]):
-            problem = "it is UTF-16 or UTF-32 text; save it as UTF-8 (or, of CSV, say dataset.encoding), or it is no text"
-            raise self._part.error(
-                f"row 1: {problem}; a table is expected, as CSV or Parquet (export an Excel workbook as CSV)"
-            )
+        rest = text[at:]
 
 
 codecs.register_error("vflbench", lambda error: (_NOT_ENCODED, getattr(error, "end")))  # noqa: B009 (of all its kinds)
-
-
-def _cleaned(part: Part, text: Any, form: TextFormat) -> Any:
-    """The text without its first lines, comments, and blanks around values; in a file that is gone when it is closed."""
-    rows = islice(io.TextIOWrapper(text, "utf-8-sig", newline=""), form.skip_lines, None)
-    kept: Iterator[str] = (row for row in rows if not (form.comment and row.startswith(form.comment)))
-    kept = map(_trimmer(form.delimiter), kept) if form.trim else kept
-    records, clean = _Records(part, None, form), tempfile.TemporaryFile()  # noqa: SIM115 (the reader closes it)
-    for row in chain(kept, [""]):
-        clean.write(records.checked(row.encode(), is_last=not row) if form.quotes else row.encode())
-    clean.seek(0)
-    return clean
 
 
 def _trimmer(delimiter: str) -> Callable[[str], str]:
