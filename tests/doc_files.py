@@ -18,7 +18,7 @@ from doc_commands import ROOT
 from picture_files import write_idx
 from raw_files import avazu_line
 
-from vflbench.data.avazu import FORMAT as AVAZU
+from vflbench.data.clicklogs import AVAZU
 
 SIDE, PICTURES, LINES = 28, 400, 600
 

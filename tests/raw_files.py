@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from vflbench.data.avazu import FORMAT as AVAZU
+from vflbench.data.clicklogs import AVAZU
 from vflbench.data.table import VerticalTable
 from vflbench.errors import UserError
 

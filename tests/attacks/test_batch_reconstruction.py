@@ -6,8 +6,8 @@ import torch
 from builders import run_in
 
 from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
-from vflbench.data.bernoulli import Bernoulli
 from vflbench.data.binary import Binary
+from vflbench.data.synthetic import Bernoulli
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle

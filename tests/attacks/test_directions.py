@@ -8,7 +8,7 @@ from defenses.contexts import drawing
 
 from vflbench.attacks.directions import Directions
 from vflbench.attacks.spectral import Spectral
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import Criteo
 from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.messages.facts import OwnModel

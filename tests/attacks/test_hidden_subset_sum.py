@@ -6,7 +6,7 @@ from attacks.views import shares, view_of
 from builders import run_in
 
 from vflbench.attacks.hidden_subset_sum import HiddenSubsetSum
-from vflbench.data.bernoulli import Bernoulli
+from vflbench.data.synthetic import Bernoulli
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle

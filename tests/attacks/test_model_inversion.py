@@ -12,7 +12,7 @@ from vflbench.attacks.model_inversion import (
     most_likely,
     total_variation,
 )
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.embedding_noise import EmbeddingNoise

@@ -6,7 +6,7 @@ from builders import session
 
 from vflbench.attacks.simulator import Simulator, cells
 from vflbench.attacks.unpaired import matched
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.quantize import Quantize
 from vflbench.errors import UserError

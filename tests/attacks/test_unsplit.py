@@ -3,7 +3,7 @@ import torch
 from builders import session
 
 from vflbench.attacks.unsplit import Unsplit
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.data.table import VerticalTable
 from vflbench.errors import UserError
 from vflbench.messages.facts import Labels, OwnColumns

@@ -43,20 +43,6 @@ def small_buffers(monkeypatch):
     monkeypatch.setattr(rows_module, "BUFFER_ROWS", 3 * CHUNK_ROWS)
 
 
-class Counted(AlignedRows):
-    """Counts how many rows were read that were in no held table."""
-
-    def __init__(self, data):
-        self.missed = 0
-        columns = data.train.columns
-        readers = {party: lambda ids, party=party: data.train.at(ids).features[party] for party in columns}
-        super().__init__(readers, lambda ids: self._count(data.train.at(ids)), columns, 2)
-
-    def _count(self, table):
-        self.missed += len(table)
-        return table.labels
-
-
 def assert_looked_up(rows, expected, ids):
     """The parties' columns and labels of these rows, from `rows` and from the table that has all of them."""
     for party in expected.features:
@@ -116,62 +102,31 @@ def test_labels_may_be_others_than_those_of_the_table(rng):
     assert torch.equal(flipped.labels(ids), torch.where(ids < 10, 1 - everything.labels[ids], everything.labels[ids]))
     assert torch.equal(flipped.rows(ids).labels, flipped.labels(ids))
     assert torch.equal(rows.labels(ids), everything.labels[ids])
-    more = replace(everything, ids=everything.ids + 100)
-    rows.hold(more)  # both find it
-    assert torch.equal(flipped.parties["a"](ids + 100).numeric, everything.features["a"].numeric[ids])
-
-
-def test_the_tables_that_were_read_last_are_held():
-    data = load()
-    rows, tables = Counted(data), [data.train.at(torch.arange(i, i + 5)) for i in range(0, 30, 5)]
-    for block in tables[:4]:
-        rows.hold(block)
-        rows.hold(block)  # it counts once
-    for block in tables[:4]:
-        rows.labels(block.ids.clone())
-    assert rows.missed == 0
-    rows.hold(tables[4])  # in place of the first
-    rows.labels(tables[1].ids.clone())
-    assert rows.missed == 0
-    rows.labels(tables[0].ids)
-    assert rows.missed == 5
-    across = torch.tensor([7, 12])  # in two tables that are held: read anew
-    assert_looked_up(rows, data.train.at(across), across)
-    assert rows.missed == 9  # its labels were asked for twice
+    assert torch.equal(flipped.parties["a"](ids).numeric, everything.features["a"].numeric[ids])
 
 
 @pytest.mark.usefixtures("small_buffers")
-def test_each_batch_of_an_epoch_is_found_in_what_was_read_for_it():
-    """Batches across two and more buffers included, which alone are read a second time."""
+def test_each_batch_of_an_epoch_is_found():
+    """Batches across two and more buffers included."""
     data = load()
     everything = join([data.train.all(), data.test.all()])
     everything = everything.rows(everything.ids.argsort())
     assert torch.equal(everything.ids, torch.arange(12_000))
+    rows = data.aligned()
     for size in (700, 1024, 5000):
-        rows, blocks = Counted(data), list(data.train.blocks(torch.Generator().manual_seed(1)))
-        assert len(blocks) > 2
-        of_block = torch.full((12_000,), -1)
-        for number, block in enumerate(blocks):
-            of_block[block.ids] = number
-        spans = []
-        for ids in Batches(data.train, size, torch.Generator().manual_seed(1), rows):
-            spans.append(len(of_block[ids].unique()))
+        for ids in Batches(data.train, size, torch.Generator().manual_seed(1)):
             assert_looked_up(rows, everything.rows(ids), ids)
-        assert max(spans) >= 2, size
-        across = sum(span > 1 for span in spans)
-        assert rows.missed == 2 * size * across, size
-        for batch in ordered_batches(data.train, size, rows):
+        for batch in ordered_batches(data.train, size):
             assert_looked_up(rows, batch, batch.ids)
-        assert rows.missed == 2 * size * across, size
 
 
 @pytest.mark.usefixtures("small_buffers")
 def test_training_from_buffers_gives_the_weights_of_the_same_order_in_memory():
     data, trained = load(), []
-    everything, streamed = data.train.all(), data.aligned()
-    for rows, fed in ((streamed, streamed), (AlignedRows.of(everything), data.aligned())):
+    everything = data.train.all()
+    for rows in (data.aligned(), AlignedRows.of(everything)):
         split = session(everything, rows=rows)
-        for ids in Batches(data.train, 700, torch.Generator().manual_seed(1), fed):
+        for ids in Batches(data.train, 700, torch.Generator().manual_seed(1)):
             split.round(ids, watch=Split().offers(Seat.NON_LABEL))
         trained.append([*weights(split), split.predict(everything.ids[:3000])])
     assert all(map(torch.equal, *trained))
@@ -208,6 +163,5 @@ def test_a_run_from_buffers_has_the_numbers_of_the_same_order_in_memory(tmp_path
     data = load()
     held = AlignedRows.of(join([data.train.all(), data.test.all()]))
     monkeypatch.setattr(TrainTest, "aligned", lambda _: held)
-    monkeypatch.setattr(AlignedRows, "hold", lambda *_: None)
     assert lines(tmp_path / "held") == streamed
     assert sum(",looking,leak_auc," in line for line in streamed) == 2 * 2

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from vflbench.data.breast_cancer import BreastCancer
 from vflbench.data.columns import assign_columns, unassigned_columns
+from vflbench.data.synthetic import BreastCancer
 from vflbench.errors import UserError
 
 COLUMNS = ("I1", "I2", "C1", "C2", "C10")

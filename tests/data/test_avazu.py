@@ -6,10 +6,10 @@ import pytest
 import torch
 from raw_files import avazu_line, error_of, in_file_order, load, write
 
-from vflbench.data.avazu import FORMAT, Avazu
+from vflbench.data.clicklogs import AVAZU, Avazu
 from vflbench.errors import UserError
 
-HEADER = ",".join(FORMAT.columns)
+HEADER = ",".join(AVAZU.columns)
 ROWS = [avazu_line(click=str(i % 2), C20=str(i % 4 - 1), device_ip=f"{i:08x}", hour=f"141021{i:02d}") for i in range(20)]
 
 
@@ -17,7 +17,7 @@ def test_every_column_is_categorical_and_the_id_is_dropped(tmp_path):
     split = load(Avazu(path=write(tmp_path / "x.csv", [HEADER, *ROWS])))
     columns = split.train.features["a"].columns
     assert columns.numeric == ()
-    assert columns.categorical == tuple(c for c in FORMAT.columns if c not in ("id", "click"))
+    assert columns.categorical == tuple(c for c in AVAZU.columns if c not in ("id", "click"))
     sizes = dict(zip(columns.categorical, columns.cardinalities, strict=True))
     assert (sizes["C20"], sizes["device_ip"], sizes["hour"], sizes["site_id"]) == (4, 20, 20, 1)
     _, categorical, labels = in_file_order(split)
@@ -45,7 +45,7 @@ def test_ids_of_twenty_digits_and_missing_values_are_fine(tmp_path):
 
 
 def test_the_header_states_the_order_of_the_columns(tmp_path):
-    turned = FORMAT.columns[::-1]
+    turned = AVAZU.columns[::-1]
     rows = [avazu_line(turned, click=str(i % 2), hour=f"141021{i:02d}") for i in range(10)]
     plain = [avazu_line(click=str(i % 2), hour=f"141021{i:02d}") for i in range(10)]
     one = load(Avazu(path=write(tmp_path / "a", [",".join(turned), *rows])))
@@ -76,7 +76,7 @@ def test_rows_counts_rows_not_the_header(tmp_path):
 
 def test_an_unlabelled_file_is_rejected(tmp_path):
     """The competition's `test.csv` has the same columns without click."""
-    columns = [name for name in FORMAT.columns if name != "click"]
+    columns = [name for name in AVAZU.columns if name != "click"]
     path = write(tmp_path / "test.csv", [",".join(columns), avazu_line(columns)])
     assert "row 1: the header has no column click; these rows carry no label" in error_of(Avazu(path=path))
 

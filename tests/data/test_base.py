@@ -7,8 +7,8 @@ from pydantic import ValidationError
 from raw_files import error_of, in_file_order, load
 
 from vflbench.data.base import Dataset
-from vflbench.data.breast_cancer import BreastCancer
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
+from vflbench.data.synthetic import BreastCancer
 from vflbench.data.table import RawCategorical, RawNumeric, raw_table
 from vflbench.errors import UserError
 from vflbench.options import options

@@ -3,12 +3,12 @@ from builders import table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflbench.data.rows import AlignedRows, Batches, choose_batch_size, evenly_spaced, ordered_batches
+from vflbench.data.rows import Batches, choose_batch_size, evenly_spaced, ordered_batches
 
 
 def epoch(rows, size, rng):
     """The ids of each batch."""
-    return list(Batches(rows, size, rng, AlignedRows.of(rows)))
+    return list(Batches(rows, size, rng))
 
 
 def test_auto_leaves_a_hundred_steps_where_it_can():
@@ -23,7 +23,7 @@ def test_a_given_size_is_kept_unless_there_are_fewer_rows():
 
 def test_an_epoch_meets_each_row_at_most_once_in_full_batches(rng):
     rows = table(rng, rows=103)
-    batches = Batches(rows, 10, rng, AlignedRows.of(rows))
+    batches = Batches(rows, 10, rng)
     met = list(batches)
     assert len(batches) == len(met) == 10
     assert all(len(ids) == 10 for ids in met)

@@ -1,6 +1,6 @@
 import torch
 
-from vflbench.data.bernoulli import Bernoulli
+from vflbench.data.synthetic import Bernoulli
 
 
 def test_it_is_coin_flips_in_whole_batches_and_stays_as_it_is():

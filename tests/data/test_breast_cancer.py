@@ -3,7 +3,7 @@ import torch
 from raw_files import in_file_order, load
 from sklearn.datasets import load_breast_cancer
 
-from vflbench.data.breast_cancer import BreastCancer
+from vflbench.data.synthetic import BreastCancer
 
 
 def test_rows_labels_and_scaled_columns_are_those_of_scikit_learn():

@@ -5,7 +5,7 @@ import pytest
 from cifar_files import NAMES, cifar10_files, pickled, pictures, write_archive, write_folder
 from raw_files import error_of, in_file_order, load
 
-from vflbench.data.picture_files import Cifar10
+from vflbench.data.pictures import Cifar10
 from vflbench.numerics.pixels import area_of
 
 ROWS = 5

@@ -2,7 +2,7 @@ import pytest
 from cifar_files import cifar100_files, pictures, write_archive, write_folder
 from raw_files import error_of, in_file_order, load
 
-from vflbench.data.picture_files import Cifar100
+from vflbench.data.pictures import Cifar100
 
 
 @pytest.mark.parametrize(("labels", "classes"), [("fine", 100), ("coarse", 20)])

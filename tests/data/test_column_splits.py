@@ -5,7 +5,7 @@ from raw_files import error_of, load
 
 from vflbench.data.columns import ImportanceSplit, RandomSplit
 from vflbench.data.csv import Csv
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import RawCategorical, RawNumeric, raw_table
 from vflbench.errors import UserError
@@ -102,7 +102,10 @@ def test_only_training_rows_count(tmp_path):
 WRONG = {
     "kind": ({"kind": "shapley"}, "the kind of a division is random, importance, correlation, not 'shapley'"),
     "word": ("importance_", "kinds are random, importance, correlation"),
-    "option": ({"kind": "importance", "beta": 0.5}, "there is no beta; a division by importance has count, label, seed"),
+    "option": (
+        {"kind": "importance", "beta": 0.5},
+        "beta: Unexpected keyword argument; a division by importance has",
+    ),
     "range": ({"kind": "importance", "alpha": 0.0}, "alpha: it must be a number from 0.001 to 1e6"),
     "count": ({"kind": "correlation", "count": 1}, "count: it must be a number from 2 to 26"),
     "type": ({"kind": "random", "count": "2"}, "count: "),

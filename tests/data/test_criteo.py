@@ -7,7 +7,7 @@ import pytest
 import torch
 from raw_files import criteo_line, error_of, in_file_order, load, write
 
-from vflbench.data.criteo import CATEGORIES, INTEGERS, Criteo
+from vflbench.data.clicklogs import CATEGORIES, INTEGERS, Criteo
 
 GOOD = [criteo_line(label=i % 2, integers={1: i}, categories={1: f"{i % 3:08x}"}) for i in range(20)]
 

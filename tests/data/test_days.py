@@ -3,8 +3,7 @@ import torch
 from raw_files import avazu_line, criteo_line, error_of, in_file_order, load, write
 
 from vflbench.cli.components import construct
-from vflbench.data.avazu import FORMAT, Avazu
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import AVAZU, Avazu, Criteo
 from vflbench.errors import UserError
 
 ROWS_OF_DAY = {21: 5, 22: 9, 30: 4}
@@ -12,7 +11,7 @@ HOURS = [f"1410{day}{hour:02d}" for day, rows in ROWS_OF_DAY.items() for hour in
 
 
 def avazu(tmp_path, **options):
-    lines = [",".join(FORMAT.columns)]
+    lines = [",".join(AVAZU.columns)]
     lines += [avazu_line(click=str(i % 2), hour=hour, C14=f"{i:03d}") for i, hour in enumerate(HOURS)]
     return Avazu(path=write(tmp_path / "x.csv", lines), hour="day_and_hour", **options)
 

@@ -2,7 +2,7 @@ import numpy as np
 from raw_files import in_file_order, load
 from sklearn.datasets import load_digits
 
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 
 
 def test_pixels_and_classes_are_those_of_scikit_learn():

@@ -1,7 +1,7 @@
 from picture_files import write_mnist
 from raw_files import error_of, load
 
-from vflbench.data.picture_files import FashionMnist, Mnist
+from vflbench.data.pictures import FashionMnist, Mnist
 
 
 def test_the_files_are_those_of_mnist_in_a_folder_of_their_own(tmp_path, monkeypatch):

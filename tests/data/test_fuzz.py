@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_files import criteo_line, error_of, in_file_order, load
 
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import Criteo
 from vflbench.data.csv import Csv
 from vflbench.errors import UserError
 

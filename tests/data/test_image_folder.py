@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 from raw_files import in_file_order, load
 
-from vflbench.data.image_folder import ImageFolder
+from vflbench.data.pictures import ImageFolder
 from vflbench.errors import UserError
 
 

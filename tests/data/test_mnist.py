@@ -5,7 +5,7 @@ import pytest
 from picture_files import write_idx, write_mnist
 from raw_files import in_file_order, load
 
-from vflbench.data.picture_files import Mnist
+from vflbench.data.pictures import Mnist
 from vflbench.errors import UserError
 
 

@@ -11,7 +11,7 @@ from plain_parsers import is_label, real, records
 from text_mutations import mutate, mutate_bytes
 
 from vflbench.data.csv import Csv
-from vflbench.data.picture_files import Cifar10, Cifar100
+from vflbench.data.pictures import Cifar10, Cifar100
 from vflbench.errors import UserError
 
 pytestmark = pytest.mark.slow

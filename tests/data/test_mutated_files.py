@@ -19,12 +19,10 @@ from text_mutations import mutate, mutate_bytes
 from volume import volume
 
 from vflbench.cli.command_line import with_privacy
-from vflbench.data.avazu import FORMAT, Avazu
 from vflbench.data.binary import Binary
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import AVAZU, Avazu, Criteo
 from vflbench.data.csv import Csv
-from vflbench.data.image_folder import ImageFolder
-from vflbench.data.picture_files import Mnist
+from vflbench.data.pictures import ImageFolder, Mnist
 from vflbench.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -72,7 +70,7 @@ def test_criteo(tmp_path):
 
 def test_avazu(tmp_path):
     good = [avazu_line(click=str(i % 2), C20=str(i % 4 - 1), device_ip=f"{i:08x}").encode() for i in range(24)]
-    rng, header = random.Random(19), ",".join(FORMAT.columns).encode()
+    rng, header = random.Random(19), ",".join(AVAZU.columns).encode()
     for _ in range(volume(16)):
         body = b"\n".join([*good, *(mutate(rng.choice(good), b",", rng) for _ in range(1000))])
         (tmp_path / "x").write_bytes(header + b"\n" + body)
@@ -82,14 +80,14 @@ def test_avazu(tmp_path):
         assert table.labels.tolist() == [int(row[1]) for row in rows]
         assert facts["bad_rows"]["count"] == len(lines) - len(rows)
         for j, name in enumerate(table.categorical_names):
-            values = [row[FORMAT.columns.index(name)] for row in rows]
+            values = [row[AVAZU.columns.index(name)] for row in rows]
             distinct = sorted(set(values), key=str.encode)
             assert table.categorical[:, j].tolist() == [distinct.index(value) for value in values], name
 
 
 def avazu_fields(line: bytes) -> list[str] | None:
     (fields,) = records(line, ",", multiline=False) or [None]
-    if fields is None or len(fields) != len(FORMAT.columns) or fields[1] not in ("0", "1"):
+    if fields is None or len(fields) != len(AVAZU.columns) or fields[1] not in ("0", "1"):
         return None
     bad = any(c == "\0" or "\udc80" <= c <= "\udcff" for value in fields[1:] for c in value)  # `id` is not looked at
     return None if bad else fields

@@ -18,10 +18,9 @@ from PIL import Image
 from raw_files import criteo_line, write
 
 from vflbench.data.binary import Binary
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import Criteo
 from vflbench.data.csv import Csv
-from vflbench.data.image_folder import ImageFolder
-from vflbench.data.picture_files import Mnist
+from vflbench.data.pictures import ImageFolder, Mnist
 from vflbench.errors import UserError, causes, shown
 
 READERS = {
@@ -193,7 +192,7 @@ def test_pictures_start_no_program_and_are_bounded(tmp_path, monkeypatch):
     (tmp_path / "b" / "2").mkdir()
     assert "a folder within a class" in problem_of(ImageFolder(path=str(tmp_path)))
     (tmp_path / "b" / "2").rmdir()
-    monkeypatch.setattr("vflbench.data.image_folder._MOST_DECODED", 10)
+    monkeypatch.setattr("vflbench.data.pictures._MOST_DECODED", 10)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert "4 x 4 pixels are more than 10" in problem_of(ImageFolder(path=str(tmp_path)))

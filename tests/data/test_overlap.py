@@ -5,8 +5,8 @@ import pytest
 import torch
 from raw_files import error_of
 
-from vflbench.data.base import STRATUM, shared_rows
-from vflbench.data.digits import Digits
+from vflbench.data.base import shared_rows
+from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 
 
@@ -17,8 +17,8 @@ def load(**options):
 
 @pytest.mark.parametrize("parties", [1, 2, 4])
 def test_each_party_s_share_is_exact_and_independent_of_the_others(parties):
-    """So the shared rows are a share^K of all, to what chance allows; in two strata, and rows that were dropped stay so."""
-    rows, share = STRATUM + 50_000, 0.6
+    """So the shared rows are a share^K of all, to what chance allows; rows that were dropped stay so."""
+    rows, share = 300_000, 0.6
     kept = np.ones(rows, dtype=bool)
     kept[:1000] = False
     shared, facts, note = shared_rows(kept, share, "abcd"[:parties], torch.Generator().manual_seed(1))
@@ -26,7 +26,7 @@ def test_each_party_s_share_is_exact_and_independent_of_the_others(parties):
     expected, chance = total * share**parties, np.sqrt(total * share**parties * (1 - share**parties))
     assert not shared[:1000].any()
     assert abs(shared.sum() - expected) < (1 if parties == 1 else 5 * chance)
-    assert abs(shared[STRATUM:].mean() - share**parties) < 0.02
+    assert abs(shared[-50_000:].mean() - share**parties) < 0.02
     assert facts["overlap"] == {
         "rows": total,
         "shared": int(shared.sum()),

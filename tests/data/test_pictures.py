@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from raw_files import error_of, in_file_order, load
 
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.numerics.pixels import Area, area_of, put_together
 
 

@@ -17,7 +17,7 @@ from raw_files import criteo_line, write
 from vflbench.cli.prepare import prepare as command
 from vflbench.data import streaming
 from vflbench.data.cache import cache_folder
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import Criteo
 from vflbench.errors import UserError
 
 LINES = [criteo_line(i % 2, {1: i, 2: -i}, {1: f"{i % 7:08x}", 3: f"{i * 7919 % 3000:08x}"}) for i in range(3000)]

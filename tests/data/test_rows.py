@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from vflbench.data import rows as rows_module
-from vflbench.data.base import STRATUM, Dataset
+from vflbench.data.base import Dataset
 from vflbench.data.rows import Batches, ordered_batches
 from vflbench.data.table import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
 from vflbench.options import options
@@ -47,16 +47,10 @@ def test_blocks_in_order_are_all_rows_whatever_fits_in_memory():
     assert len(list(data.train.blocks(None))) > 5
 
 
-def test_what_fits_in_memory_is_read_once():
-    train = load().train
-    (one,), (other,) = train.blocks(None), train.blocks(torch.Generator())
-    assert one is other
-
-
 @pytest.mark.usefixtures("small_buffers")
 def test_an_epoch_from_buffers_meets_each_row_at_most_once_in_full_batches():
     data = load()
-    batches = Batches(data.train, 1000, torch.Generator().manual_seed(1), data.aligned())
+    batches = Batches(data.train, 1000, torch.Generator().manual_seed(1))
     met = list(batches)
     assert {len(ids) for ids in met} == {1000}
     assert len(met) == len(batches) == len(data.train) // 1000
@@ -67,7 +61,7 @@ def test_an_epoch_from_buffers_meets_each_row_at_most_once_in_full_batches():
 def test_batches_of_any_size_are_cut_across_buffers():
     for batch_size in (1, 700, 4096, 9999, 36_000):
         data = load(n=40_000 if batch_size > 1 else 5000)
-        met = list(Batches(data.train, batch_size, torch.Generator().manual_seed(1), data.aligned()))
+        met = list(Batches(data.train, batch_size, torch.Generator().manual_seed(1)))
         assert len(met) == len(data.train) // batch_size
         assert len(torch.cat(met).unique()) == len(met) * batch_size, batch_size
 
@@ -76,12 +70,12 @@ def test_batches_of_any_size_are_cut_across_buffers():
 def test_rows_that_lie_side_by_side_are_met_far_apart():
     """A batch of 1000 holds rows of several chunks, in no order; and epochs differ."""
     data, rng = load(), torch.Generator().manual_seed(1)
-    first, second = (list(Batches(data.train, 1000, rng, data.aligned())) for _ in range(2))
+    first, second = (list(Batches(data.train, 1000, rng)) for _ in range(2))
     assert all(len((ids // CHUNK_ROWS).unique()) >= 4 for ids in first)
     neighbours = torch.cat([(ids.diff().abs() == 1) for ids in first]).double().mean()
     assert neighbours < 0.005
     assert not torch.equal(torch.cat(first), torch.cat(second))
-    again = list(Batches(data.train, 1000, torch.Generator().manual_seed(1), data.aligned()))
+    again = list(Batches(data.train, 1000, torch.Generator().manual_seed(1)))
     assert torch.equal(torch.cat(first), torch.cat(again))
 
 
@@ -97,16 +91,13 @@ def test_a_sample_is_spread_over_all_rows():
     assert (ordered.diff() > 0).all()
 
 
-def test_draws_are_made_stratum_by_stratum_and_add_up():
-    """More rows than a stratum: each stratum gives its share, and the whole is exactly as asked."""
-    n = 2 * STRATUM + 1000
+def test_draws_of_many_rows_add_up():
+    n = 600_000
     data = load(n=n, test_fraction=0.3, sample=0.5)
     total = round(0.5 * n)
     assert len(data.train) + len(data.test) == total
     assert len(data.test) == int(total * 0.3 + 0.5)
-    ids = data.test.all().ids
-    share = (ids < STRATUM).double().mean().item()
-    assert share == pytest.approx(STRATUM / n, abs=0.001)
+    assert (data.test.all().ids < n // 3).double().mean().item() == pytest.approx(1 / 3, abs=0.01)
     balanced = load(n=n, positive_ratio=0.5)
     labels = torch.cat([balanced.train.all().labels, balanced.test.all().labels])
     assert abs(int((2 * labels - 1).sum())) <= 1

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.norm import Norm
 from vflbench.cli.components import construct
-from vflbench.data.breast_cancer import BreastCancer
+from vflbench.data.synthetic import BreastCancer
 from vflbench.defenses.alibi import Alibi, posterior, row_noise
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp

@@ -5,7 +5,7 @@ import torch
 from builders import session, table, weights
 from defenses.contexts import drawing
 
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.split_guard import SplitGuard, split_guard_score

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.direct import Direct
 from vflbench.cli.components import construct
-from vflbench.data.breast_cancer import BreastCancer
+from vflbench.data.synthetic import BreastCancer
 from vflbench.defenses.chain import Chain, refuse_unfit
 from vflbench.defenses.label_dp import LabelDp, class_losses
 from vflbench.defenses.tpsl import Tpsl

@@ -5,7 +5,7 @@ import pytest
 import torch
 from builders import TappedWire, run_in, session, table, weights
 
-from vflbench.data.bernoulli import Bernoulli
+from vflbench.data.synthetic import Bernoulli
 from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.max_norm import MaxNorm

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.metrics import inversion as recogniser
 from vflbench.metrics.inversion import Recogniser
 

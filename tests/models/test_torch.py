@@ -13,9 +13,8 @@ from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.data.breast_cancer import BreastCancer
-from vflbench.data.digits import Digits
-from vflbench.data.synthetic import Synthetic
+from vflbench.data.pictures import Digits
+from vflbench.data.synthetic import BreastCancer, Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators

@@ -5,8 +5,7 @@ import torch
 from builders import run_in, seating, table
 
 from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
-from vflbench.data.bernoulli import Bernoulli
-from vflbench.data.synthetic import Synthetic
+from vflbench.data.synthetic import Bernoulli, Synthetic
 from vflbench.defenses.base import ParticipantDefense
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.max_norm import MaxNorm

@@ -15,7 +15,7 @@ from report.drawn import by_name, expressions, levels_of, lines_of, marks_of, po
 
 from vflbench.attacks.kmeans import Kmeans
 from vflbench.attacks.norm import Norm
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.models.mlp import Mlp
 from vflbench.numerics.interval import Interval
 from vflbench.report.charts import (

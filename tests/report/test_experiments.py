@@ -97,7 +97,7 @@ def test_the_matrix_has_each_attack_at_its_worst_visible_layer_and_the_strongest
 
 def test_runs_of_different_data_are_different_lines_of_the_matrix(matrix):
     """The script before averaged whatever had one defense."""
-    data = {"dataset": {"_target_": "vflbench.data.criteo.Criteo", "path": "other.txt"}}
+    data = {"dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "other.txt"}}
     attacked(matrix / "other", 5, direct=0.6, completion=0.6, experiment="matrix", config={"attack": ATTACKS, **data})
     names = {cell["row"] for cell in drawn(matrix)["matrix"].spec["datasets"]["cells"]}
     assert len(names) == 4
@@ -113,7 +113,7 @@ def test_a_promise_without_a_ceiling_is_not_refuted(matrix):
 
 def priced(folder, *, seed, lr, epochs, validation, test, eps=None, ceiling=0.68, **data):
     defense = {} if eps is None else {"label_dp": {"eps": eps, "mechanism": "zero_sum", "target": "auto"}}
-    dataset = {"_target_": "vflbench.data.criteo.Criteo", "path": "a b.txt", "min_count": 5, **data}
+    dataset = {"_target_": "vflbench.data.clicklogs.Criteo", "path": "a b.txt", "min_count": 5, **data}
     config = {"optimizer": {"lr": lr}, "epochs": epochs, "dataset": dataset}
     auc = {"test_auc": test, "validation_auc": validation, "experiment": "price_of_privacy"}
     run = write_run(
@@ -201,7 +201,7 @@ def solved(folder, seed, rows, columns, seconds, **options):
         "matches": interval(2.0),
     }
     entry = {"attack": "batch_reconstruction", "message": "update", "party": "a", "layer": "f1", "batches": 10}
-    config = {"dataset": {"_target_": "vflbench.data.bernoulli.Bernoulli", "rows": rows, "features": columns, **options}}
+    config = {"dataset": {"_target_": "vflbench.data.synthetic.Bernoulli", "rows": rows, "features": columns, **options}}
     kept = {
         "reconstructions": [{**entry, "figures": figures}],
         "experiment": "quantification_table1",

@@ -189,7 +189,7 @@ def test_what_was_rebuilt_stands_side_by_side_and_never_over_two_data_sets(sweep
     ]
     assert len(grid.spec["datasets"]["pictures"]) == 3
     for levels in (2, 16):
-        config = {"dataset": {"_target_": "vflbench.data.criteo.Criteo", "path": "train.txt", "rows": 5}}
+        config = {"dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "train.txt", "rows": 5}}
         entries = entry("f2", mse=0.02), entry("mean", message="none", mse=0.4)
         save(sweep / f"fewer{levels}", *entries, defense={"quantize": {"levels": levels}}, config=config)
     again = by_name(figures(section_of(sweep), []))

@@ -15,7 +15,7 @@ def section_of(folder):
 
 
 def save(folder, seed, test_auc, **dataset):
-    options = {"dataset": {"_target_": "vflbench.data.criteo.Criteo", **dataset}}
+    options = {"dataset": {"_target_": "vflbench.data.clicklogs.Criteo", **dataset}}
     write_run(folder, seed=seed, test_auc=test_auc, config=options, **marvell(0.5))
 
 

@@ -8,8 +8,7 @@ import torch
 from picture_files import write_idx, write_mnist
 
 from vflbench.data.csv import Csv
-from vflbench.data.digits import Digits
-from vflbench.data.picture_files import Mnist
+from vflbench.data.pictures import Digits, Mnist
 from vflbench.errors import UserError
 from vflbench.run.attackers import auxiliary_rows, rows_of_another_source
 from vflbench.run.provenance import data_files

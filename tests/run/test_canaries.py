@@ -11,9 +11,8 @@ from torch.nn import functional as F
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.data.breast_cancer import BreastCancer
-from vflbench.data.digits import Digits
-from vflbench.data.synthetic import Synthetic
+from vflbench.data.pictures import Digits
+from vflbench.data.synthetic import BreastCancer, Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.metrics.canary import Guesses

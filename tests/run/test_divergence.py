@@ -8,8 +8,7 @@ import torch
 from builders import run_in
 
 from vflbench.data.base import Dataset
-from vflbench.data.bernoulli import Bernoulli
-from vflbench.data.synthetic import Synthetic
+from vflbench.data.synthetic import Bernoulli, Synthetic
 from vflbench.data.table import RawNumeric, raw_table
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError
@@ -49,7 +48,7 @@ def test_a_column_that_is_not_finite_is_named_before_anything_else(tmp_path, mon
 
     def load(self, rng):
         data = original(self, rng)
-        data.train._resident.features["a"].numeric[7, 1] = torch.nan
+        data.aligned().parties["a"]._values.numeric[7, 1] = torch.nan
         return data
 
     monkeypatch.setattr(Broken, "load", load)

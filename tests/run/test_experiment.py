@@ -13,7 +13,7 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.norm import Norm
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import LabelDefense, NonLabelDefense
 from vflbench.defenses.marvell import Marvell

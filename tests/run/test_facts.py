@@ -8,8 +8,7 @@ from builders import run_in
 from vflbench.attacks.base import Attack, ClassCounts
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
-from vflbench.data.bernoulli import Bernoulli
-from vflbench.data.synthetic import Synthetic
+from vflbench.data.synthetic import Bernoulli, Synthetic
 from vflbench.messages.facts import Known, OwnModel, Updates
 from vflbench.messages.threat import Seat, Threat
 from vflbench.models.wide_deep import WideDeep

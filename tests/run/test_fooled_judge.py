@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from vflbench.attacks.base import RebuiltRows
-from vflbench.data.breast_cancer import BreastCancer
-from vflbench.data.digits import Digits
-from vflbench.data.synthetic import Synthetic
+from vflbench.data.pictures import Digits
+from vflbench.data.synthetic import BreastCancer, Synthetic
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.inversion import Recogniser

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vflbench.attacks.base import RebuiltRows
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import OwnColumns
 from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable

@@ -8,7 +8,7 @@ from vflbench.attacks.mixture import Mixture
 from vflbench.attacks.posterior import Posterior
 from vflbench.attacks.remainder import Remainder
 from vflbench.attacks.residual import Residual
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import Criteo
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell

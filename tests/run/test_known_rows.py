@@ -11,7 +11,7 @@ from vflbench.attacks.hints import Hints
 from vflbench.attacks.kmeans import Kmeans
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat

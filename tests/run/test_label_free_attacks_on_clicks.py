@@ -7,7 +7,7 @@ from vflbench.attacks.batch_inference import BatchInference
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.exploit import Exploit
 from vflbench.attacks.norm import Norm
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import Criteo
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep

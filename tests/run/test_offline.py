@@ -14,8 +14,7 @@ from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.remainder import Remainder
 from vflbench.attacks.spectral import Spectral
-from vflbench.data.bernoulli import Bernoulli
-from vflbench.data.synthetic import Synthetic
+from vflbench.data.synthetic import Bernoulli, Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.quantize import Quantize

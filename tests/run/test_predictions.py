@@ -5,7 +5,7 @@ from builders import run_in
 
 from vflbench.attacks.equation_solving import EquationSolving
 from vflbench.attacks.generator import Generator
-from vflbench.data.breast_cancer import BreastCancer
+from vflbench.data.synthetic import BreastCancer
 from vflbench.models.logistic import Logistic
 from vflbench.models.optimizers.adam import Adam
 from vflbench.run.settings import Audit, Settings

@@ -5,8 +5,7 @@ import csv
 import pytest
 from builders import run_in
 
-from vflbench.data.avazu import Avazu
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import Avazu, Criteo
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep

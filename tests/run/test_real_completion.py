@@ -4,7 +4,7 @@ import pytest
 from builders import run_in
 
 from vflbench.attacks.completion import Completion
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import Criteo
 from vflbench.defenses.dcor import Dcor
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep

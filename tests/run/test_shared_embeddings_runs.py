@@ -14,7 +14,7 @@ from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.quantize import Quantize
 from vflbench.engines.local import Local

@@ -8,7 +8,7 @@ from vflbench.attacks.direct import Direct
 from vflbench.attacks.directions import Directions
 from vflbench.attacks.remainder import Remainder
 from vflbench.attacks.residual import Residual
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import Criteo
 from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell

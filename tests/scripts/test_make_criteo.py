@@ -10,7 +10,7 @@ from script_runs import load as load_script
 from script_runs import run
 from sklearn.linear_model import LogisticRegression
 
-from vflbench.data.criteo import Criteo
+from vflbench.data.clicklogs import Criteo
 from vflbench.numerics.auc import auc
 
 ROWS, IDS = 30_000, 12_000

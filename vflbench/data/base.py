@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from string import ascii_lowercase
 from typing import Any, Literal
 
@@ -18,9 +19,6 @@ from vflbench.options import Count, Fraction, Rows, Share, ShareOrZero, options
 
 DROPPED, TRAIN, TEST, VALIDATION = 0, 1, 2, 3
 """What a row is for."""
-
-STRATUM = 1 << 18
-"""Rows in a stratum."""
 
 
 @options
@@ -66,15 +64,14 @@ class Dataset:
         facts = {"class_rows": class_rows(raw, facts.get("classes_are") or facts.get("class_names")), **facts}
         names, about_columns, doubts = self.usable(raw, facts)
         facts, notes = {**facts, **about_columns}, (*notes, *doubts)
-        if isinstance(self.parties, ColumnSplit):
-            role, more, lines = self.choose(raw, ascii_lowercase[: self.parties.count], rng, tuple(facts["class_rows"]))
+        is_split = isinstance(self.parties, ColumnSplit)
+        assignment = {} if is_split else self.assign(names)
+        others = [party for party in assignment if party != LABEL_PARTY] or ascii_lowercase[: self.parties.count]
+        role, more, lines = self.choose(raw, others, rng, tuple(facts["class_rows"]))
+        if is_split:
             assignment, note = self.divide(names, raw, role)
-            notes = (*notes, *lines, note)
-        else:
-            assignment = self.assign(names)
-            others = [party for party in assignment if party != LABEL_PARTY]
-            role, more, lines = self.choose(raw, others, rng, tuple(facts["class_rows"]))
-            notes = (*notes, *lines)
+            lines = (*lines, note)
+        notes = (*notes, *lines)
         encoding = self.fitted(raw, assignment, role)
         unused = unassigned_columns(assignment, raw.names)
         facts = {**facts, **more, **({"columns_left_out": list(unused)} if unused else {})}
@@ -111,7 +108,7 @@ class Dataset:
         statistics = raw.statistics if every_row_fitted and kept.all() else None
         if statistics is None:
             fitted = kept if every_row_fitted else role == TRAIN
-            statistics = measure(raw, (start + offsets for start, offsets in strata(fitted)))
+            statistics = measure(raw, np.flatnonzero(fitted))
         return fit(
             raw,
             assignment,
@@ -131,9 +128,9 @@ class Dataset:
         notes: tuple[str, ...],
     ) -> TrainTest:
         """The rows of each role, of one table and encoding."""
-        train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (TRAIN, TEST))
-        validation = EncodedRows(raw, encoding, role, VALIDATION) if self.validation_fraction else None
-        return TrainTest(train, test, fingerprint, facts, notes, validation)
+        train = EncodedRows(raw, encoding, role, TRAIN)
+        validation = replace(train, wanted=VALIDATION) if self.validation_fraction else None
+        return TrainTest(train, replace(train, wanted=TEST), fingerprint, facts, notes, validation)
 
     def assign(self, names: Sequence[str]) -> Assignment:
         """The columns of each party. names: all columns in the source's order."""
@@ -152,7 +149,7 @@ class Dataset:
         """(n,) bool: the rows that remain after `sample` and `positive_ratio`."""
         kept = np.ones(len(raw), dtype=bool)
         if self.sample < 1:
-            thin(kept, kept, max(1, round(self.sample * len(kept))), rng)
+            _thin(kept, kept, max(1, round(self.sample * len(kept))), rng)
         ratio = self.target_positive_ratio()
         if ratio is None:
             return kept
@@ -165,9 +162,9 @@ class Dataset:
             return kept  # one class only: `load` raises an error
         odds = ratio / (1 - ratio)
         if positives < odds * negatives:
-            thin(kept, kept & ~positive, round(positives / odds), rng)
+            _thin(kept, kept & ~positive, round(positives / odds), rng)
         else:
-            thin(kept, kept & positive, round(negatives * odds), rng)
+            _thin(kept, kept & positive, round(negatives * odds), rng)
         return kept
 
     def _test_rows(self, raw: RawTable, kept: np.ndarray, rng: torch.Generator) -> np.ndarray:
@@ -185,23 +182,16 @@ class Dataset:
                 key=f"dataset.{option}",
                 value=getattr(self, option),
             )
-        if self.split == "random":
-            for start, offsets, share in shares(kept, count):
-                role[start + offsets[torch.randperm(len(offsets), generator=rng)[:share].numpy()]] = purpose
-            return role
-        seen = 0
-        for start, offsets in strata(kept):
-            seen += len(offsets)
-            role[start + offsets[len(offsets) - min(len(offsets), max(0, seen - (left - count))) :]] = purpose
+        places = np.flatnonzero(kept)
+        chosen = torch.randperm(left, generator=rng)[:count].numpy() if self.split == "random" else slice(left - count, None)
+        role[places[chosen]] = purpose
         return role
 
     def _check_classes(self, raw: RawTable, role: np.ndarray, names: Sequence[str]) -> None:
-        seen: set[int] = set()
-        for start, offsets in strata(role == TRAIN):
-            seen.update(np.unique(raw.labels[start : start + STRATUM][offsets]).tolist())
-            if len(seen) > 1:
-                return
-        label, column = min(seen), getattr(self, "label", None)
+        seen = np.unique(raw.labels[role == TRAIN])
+        if len(seen) > 1:
+            return
+        label, column = int(seen[0]), getattr(self, "label", None)
         name = shown(names[label], 40) if label < len(names) else str(label)
         where = f" in column {shown(column, 40)}" if column else ""
         problem = f"every training row has the label {name}{where}; a label leak needs at least two classes"
@@ -210,33 +200,14 @@ class Dataset:
 
 def class_rows(raw: RawTable, names: Sequence[str] | None = None) -> dict[str, int]:
     """How many rows each class has, before any is dropped. names: of the classes; None: their numbers."""
-    rows = np.zeros(raw.classes, dtype=np.int64)
-    for start in range(0, len(raw), STRATUM):
-        rows += np.bincount(raw.labels[start : start + STRATUM], minlength=raw.classes)
+    rows = np.bincount(raw.labels, minlength=raw.classes)
     return {names[k] if names and k < len(names) else str(k): int(count) for k, count in enumerate(rows)}
 
 
-def strata(chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The first row of each stratum, and the chosen rows in it, counted from there. chosen: (n,) bool."""
-    for start in range(0, len(chosen), STRATUM):
-        yield start, chosen[start : start + STRATUM].nonzero()[0]
-
-
-def shares(chosen: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray, int]]:
-    """`strata`, and for each stratum its share of `count`, in proportion to its chosen rows."""
-    total, seen = int(np.count_nonzero(chosen)), 0
-    for start, offsets in strata(chosen):
-        share = (seen + len(offsets)) * count // total - seen * count // total if total else 0
-        seen += len(offsets)
-        yield start, offsets, share
-
-
-def thin(kept: np.ndarray, candidates: np.ndarray, count: int, rng: torch.Generator) -> None:
+def _thin(kept: np.ndarray, candidates: np.ndarray, count: int, rng: torch.Generator) -> None:
     """Keep `count` of the candidates, drawn at random, and drop the others. kept, candidates: (n,) bool."""
-    for start, offsets, share in shares(candidates, count):
-        drawn = torch.randperm(len(offsets), generator=rng)[:share].numpy()
-        kept[start + offsets] = False
-        kept[start + offsets[drawn]] = True
+    places = np.flatnonzero(candidates)
+    kept[places[torch.randperm(len(places), generator=rng)[count:].numpy()]] = False
 
 
 def shared_rows(
@@ -251,9 +222,9 @@ def shared_rows(
     held = max(1, round(share * total))
     for _ in parties:
         own = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng)))
-        for start, offsets, count in shares(kept, held):
-            drawn = torch.randperm(len(offsets), generator=own)[count:].numpy()
-            shared[start + offsets[drawn]] = False
+        mine = kept.copy()
+        _thin(mine, kept, held, own)
+        shared &= mine
     count = int(np.count_nonzero(shared))
     if count < 2:
         problem = f"of {total:,} rows, each of {len(parties)} holds {held:,}, and {count} are shared; training needs more"

@@ -4,7 +4,7 @@ import codecs
 import io
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from sklearn.datasets import load_svmlight_file, load_svmlight_files
 from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts, listed, open_parts, read_whole
 from vflbench.data.labels import classes_of, is_real
-from vflbench.data.readings import NUMBER
+from vflbench.data.readings import NUMBER, Plain
 from vflbench.data.table import RawNumeric, RawTable, Statistics, raw_table
 from vflbench.data.text import TextFormat, names_of, parsed, texts
 from vflbench.errors import UserError, shown
@@ -40,13 +40,13 @@ class Binary(Dataset):
     Source: the format of libsvm, Chang and Lin, "LIBSVM: A library for support vector machines", 2011.
     """
 
-    path: Any
+    path: str | list[str]
     label: str | None = None
     positive: str | int | None = None
-    columns: Any = None
+    columns: int | list[str] | None = None
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        parts = find_parts(self._path())
+        parts = find_parts(self.path)
         names, x, labels = _libsvm(parts) if _is_libsvm(parts[0]) else _csv(parts, self.label)
         if not labels:
             raise UserError("it holds no rows", key="dataset.path", value=self.path)
@@ -56,22 +56,14 @@ class Binary(Dataset):
         table = binary_table([names[j] for j in chosen], x[rows, chosen], numbers[rows], len(classes))
         return table, {"classes_are": classes}
 
-    def _path(self) -> str | list[str]:
-        several = isinstance(self.path, list) and all(isinstance(word, str) for word in self.path)
-        if not (several or isinstance(self.path, str)):
-            raise UserError("it must be a file, a pattern or a list of them", key="dataset.path", value=self.path)
-        return self.path
-
     def _chosen(self, names: Sequence[str], rng: torch.Generator) -> list[int]:
         if self.columns is None:
             return list(range(len(names)))
-        if isinstance(self.columns, int) and not isinstance(self.columns, bool):
+        if isinstance(self.columns, int):
             if not 1 <= self.columns <= len(names):
                 problem = f"as a number it must be between 1 and {len(names)}"
                 raise UserError(problem, key="dataset.columns", value=self.columns)
             return sorted(torch.randperm(len(names), generator=rng)[: self.columns].tolist())
-        if not isinstance(self.columns, list) or not self.columns:
-            raise UserError("it must be a number of columns or a list of names", key="dataset.columns", value=self.columns)
         place = {name: j for j, name in enumerate(names)}
         for name in self.columns:
             if name not in place:
@@ -88,12 +80,12 @@ def binary_table(names: Sequence[str], x: np.ndarray, labels: np.ndarray, classe
     return replace(table, statistics=Statistics(np.where(is_binary, 0.0, low), np.where(is_binary, 1.0, high), ()))
 
 
-@dataclass(frozen=True)
-class _Bits:
+class _Bits(Plain):
     """A reading of cells: y, yes, true are 1; n, no, false and empty ones 0; others are numbers."""
 
-    parts: tuple[str, ...] = ("",)
-    words: str = "0, 1, y, n or numbers"
+    @property
+    def words(self) -> str:
+        return "0, 1, y, n or numbers"
 
     def numbers(self, values: pa.Array) -> list[np.ndarray]:
         digits = pc.if_else(pc.match_substring_regex(values, _ZERO), "0", values)

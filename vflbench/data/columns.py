@@ -156,11 +156,9 @@ def split_of(given: Any) -> Split:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))[:60]
-        problem = f"{name}: {first['msg'].removeprefix('Value error, ')}"
         names = ", ".join(KINDS[kind].__dataclass_fields__)
-        if first["type"].startswith("unexpected"):
-            problem = f"there is no {name}"
-        raise ValueError(f"{problem}; a division by {kind} has {names}") from error
+        problem = f"{name}: {first['msg'].removeprefix('Value error, ')}; a division by {kind} has {names}"
+        raise ValueError(problem) from error
 
 
 def training_sample(is_training: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,18 +14,18 @@ from vflbench.data.table import Columns, Features, RawTable, Statistics
 _PIECE_ROWS, _PIECE_CELLS = 16_384, 1 << 19  # encoded at a time, so that intermediate values stay in the processor's cache
 
 
-def measure(raw: RawTable, pieces: Iterator[np.ndarray]) -> Statistics:
-    """Statistics of the rows at the given positions. pieces: arrays of positions, at least one."""
+def measure(raw: RawTable, rows: np.ndarray) -> Statistics:
+    """Statistics of the rows at these positions, at least one."""
     low = np.full(len(raw.numeric_names), np.inf)
     high = np.full(len(raw.numeric_names), -np.inf)
     counts = tuple(np.zeros(size, dtype=np.int64) for size in raw.sizes)
-    for positions in pieces:
-        rows = raw.take(positions)
-        if len(low) and len(rows) and raw.limits is None:
-            x = to_float(rows.numeric)
+    for start in range(0, len(rows), 1 << 18):
+        piece = raw.take(rows[start : start + (1 << 18)])
+        if len(low) and raw.limits is None:
+            x = to_float(piece.numeric)
             low, high = np.minimum(low, x.min(axis=0)), np.maximum(high, x.max(axis=0))
         for j, count in enumerate(counts):
-            np.add.at(count, rows.categorical[:, j], 1)
+            count += np.bincount(piece.categorical[:, j], minlength=len(count))
     return Statistics(*(raw.limits or (low, high)), counts)
 
 

@@ -26,8 +26,8 @@ from typing import IO, Any, BinaryIO
 from vflbench.errors import UserError, shown
 
 KEY = "dataset.path"
+NOTHING, FOLDER = "there is no such file", "this is a folder; name the file in it, or a pattern such as 'day_*'"
 _KINDS = {
-    stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
@@ -75,17 +75,17 @@ def listed(names: Iterable[object], most: int = 20) -> str:
 
 def open_regular(path: str | Path, key: str = KEY) -> BinaryIO:
     """A regular file, or a link to one, for reading. Raises UserError with this key for anything else."""
-    kind = kind_of(path)
-    if kind is not None:
-        raise UserError(_refusal(kind), key=key, value=str(path))
+    problem = refusal(path)
+    if problem:
+        raise UserError(problem, key=key, value=str(path))
     try:
         return open(path, "rb")
     except OSError as error:
         raise UserError(f"it can't be read: {error.strerror}", key=key, value=str(path)) from error
 
 
-def kind_of(path: str | Path) -> str | None:
-    """None for a regular file or a link to one; else `a folder`, `a named pipe`, ..., `nothing`, or why that is unknown."""
+def refusal(path: str | Path) -> str | None:
+    """Why this is no regular file that can be read, nor a link to one: NOTHING, FOLDER or other words; None if it is."""
     if not str(path).strip():
         return "it is empty and names no file"
     try:
@@ -93,18 +93,20 @@ def kind_of(path: str | Path) -> str | None:
     except ValueError:
         return "it can't be read: there is a NUL character in it"
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            return "it is a link to a file that is not there" if os.path.islink(path) else "nothing"
-        return f"it can't be read: {error.strerror}"
-    return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "a special file")
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            return f"it can't be read: {error.strerror}"
+        return "it is a link to a file that is not there" if os.path.islink(path) else NOTHING
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return FOLDER if stat.S_ISDIR(mode) else None
+    return f"it is {_KINDS.get(stat.S_IFMT(mode), 'a special file')}; only regular files are read"
 
 
 def check_folder(path: str | Path, key: str = KEY) -> None:
     """Raise UserError with this key if this is not a folder that can be listed."""
-    kind = kind_of(path)
-    if kind != "a folder":
-        problem = kind if kind and kind.startswith("it ") else f"it is {kind or 'a file'}; a folder is expected"
-        raise UserError("there is no such folder" if kind == "nothing" else problem, key=key, value=str(path))
+    problem = refusal(path)
+    if problem != FOLDER:
+        others = {None: "it is a file; a folder is expected", NOTHING: "there is no such folder"}
+        raise UserError(others.get(problem, str(problem)), key=key, value=str(path))
     try:
         os.scandir(path).close()
     except OSError as error:
@@ -219,30 +221,22 @@ def _is_file(member: zipfile.ZipInfo) -> bool:
     return stat.S_IFMT(member.external_attr >> 16) in (0, stat.S_IFREG)
 
 
-def _refusal(kind: str) -> str:
-    if kind == "a folder":
-        return "this is a folder; name the file in it, or a pattern such as 'day_*'"
-    if kind == "nothing":
-        return "there is no such file"
-    return f"it is {kind}; only regular files are read" if kind.startswith("a ") else kind
-
-
 def _parts_of(word: str, members: Sequence[str] | None) -> list[Part]:
     """Of one path or pattern."""
     file = os.path.expanduser(word)
-    kind, files = kind_of(file), [Path(file)]
-    if kind == "nothing" and glob.has_magic(word):
-        kinds = {name: kind_of(name) for name in glob.iglob(file, recursive=True)}
-        odd = next((name for name in sorted(kinds) if kinds[name] not in (None, "a folder")), None)
+    problem, files = refusal(file), [Path(file)]
+    if problem == NOTHING and glob.has_magic(word):
+        problems = {name: refusal(name) for name in sorted(glob.iglob(file, recursive=True))}
+        odd = next((name for name, problem in problems.items() if problem not in (None, FOLDER)), None)
         if odd is not None:
-            raise UserError(f"{shown(odd, 200)} matches: {_refusal(str(kinds[odd]))}", key=KEY, value=word)
-        files = sorted((Path(name) for name in kinds if kinds[name] is None), key=_natural_order)
-        if not files:
-            what = "only folders match" if kinds else "no file matches"
-            raise UserError(f"{what} this pattern (looked in {shown(Path.cwd(), 200)})", key=KEY, value=word)
-    elif kind is not None:
-        where = f" (looked in {shown(Path.cwd(), 200)})" if kind == "nothing" else ""
-        raise UserError(f"{_refusal(kind)}{where}", key=KEY, value=word)
+            raise UserError(f"{shown(odd, 200)} matches: {problems[odd]}", key=KEY, value=word)
+        files = sorted((Path(name) for name in problems if problems[name] is None), key=_natural_order)
+        what = "only folders match" if problems else "no file matches"
+        problem = None if files else f"{what} this pattern (looked in {shown(Path.cwd(), 200)})"
+    elif problem == NOTHING:
+        problem += f" (looked in {shown(Path.cwd(), 200)})"
+    if problem:
+        raise UserError(problem, key=KEY, value=word)
     return [part for file in files for part in _members(file, members)]
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import types
 
-from vflbench.data.files import Part, damaged, find_parts, kind_of, open_regular
+from vflbench.data.files import FOLDER, NOTHING, Part, damaged, find_parts, open_regular, refusal
 from vflbench.data.party_files import PartyFiles
 from vflbench.data.readings import NUMBER, Plain
 from vflbench.data.text import Rows, TextFormat, names_error
@@ -105,9 +105,9 @@ def _files(path: str | Sequence[str]) -> list[Path]:
             raise UserError(problem, key="dataset.path", value=list(path))
         return files
     folder = Path(os.path.expanduser(path))
-    if kind_of(folder) == "nothing" and glob.has_magic(path):
+    if refusal(folder) == NOTHING and glob.has_magic(path):
         return [part.file for part in find_parts(path)]
-    if kind_of(folder) != "a folder":
+    if refusal(folder) != FOLDER:
         return [folder]
     below = [file for file in sorted(folder.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
     found = [file for file in below if not any(name[0] in "._" for name in file.relative_to(folder).parts)]

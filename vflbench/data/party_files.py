@@ -519,31 +519,24 @@ def check_labelled(dataset: PartyFiles, headers: Mapping[Part, Sequence[str]]) -
 
 def join_problem(headers: Mapping[Part, Sequence[str]], identifier: str | None) -> None:
     """Raise UserError for files of different columns whose rows can't be appended."""
-    sets = [set(names) for names in headers.values()]
-    if identifier is not None or not sets or all(names == sets[0] for names in sets):
+    if identifier is not None or len(headers) < 2:
         return
-    first, other = (
-        next(part for part in headers if set(headers[part]) == names)
-        for names in (sets[0], next(s for s in sets if s != sets[0]))
-    )
-    shared = [name for name in headers[first] if all(name in names for names in sets)]
+    first = next(iter(headers))
+    other = next((part for part, names in headers.items() if set(names) != set(headers[first])), None)
+    if other is None:
+        return
+    shared = [name for name in headers[first] if all(name in names for names in headers.values())]
+    how = f"; to join the files side by side, name the column that they share: dataset.id={listed(shared, 1)}"
     problem = f"its columns are not those of {shown(first.file.name, 60)}, so that its rows can't follow"
-    how = (
-        f"; to join the files side by side, name the column that they share: dataset.id={shown(shared[0], 60)}"
-        if shared
-        else ""
-    )
-    only = f"; these share the columns {listed(shared, 10)}" if len(shared) > 1 else ""
-    raise UserError(problem + how + only, key="dataset.path", value=str(other))
+    raise other.error(problem + how * bool(shared))
 
 
 def _merged(sources: Sequence[PartySource]) -> dict[str, Any]:
     """How all files were read."""
     merged: dict[str, Any] = {}
-    for source in sources:
-        for key, value in source.facts.get("read_as", {}).items():
-            if isinstance(value, Mapping):
-                merged[key] = {**merged.get(key, {}), **value}
-            elif isinstance(value, list):
-                merged[key] = [*merged.get(key, []), *value]
+    for key, value in (item for source in sources for item in source.facts.get("read_as", {}).items()):
+        if key == "doubts":
+            merged[key] = [*merged.get(key, []), *value]
+        elif key != "delimiter":
+            merged[key] = {**merged.get(key, {}), **value}
     return merged

@@ -145,8 +145,8 @@ def read_label_table(folder: Path) -> TrainTest:
         folder=folder,
     )
     encoding = stored({LABEL_PARTY: columns} if len(columns) else {})
-    train, test = (EncodedRows(raw, encoding, role, wanted) for wanted in (TRAIN, TEST))
-    validation = EncodedRows(raw, encoding, role, VALIDATION) if about["validation"] else None
+    train = EncodedRows(raw, encoding, role, TRAIN)
+    test, validation = replace(train, wanted=TEST), replace(train, wanted=VALIDATION) if about["validation"] else None
     return TrainTest(train, test, about["fingerprint"], about["facts"], tuple(map(printable, about["notes"])), validation)
 
 

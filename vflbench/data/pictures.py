@@ -1,22 +1,36 @@
-"""Pictures as tables: each pixel is a column, and each party holds a rectangle of pixels."""
+"""Pictures as tables: each pixel is a column, and each party holds a rectangle of pixels.
 
+Files of MNIST and CIFAR as they are published, folders of pictures, and the digits of scikit-learn.
+"""
+
+import gzip
 import hashlib
+import io
 import math
+import os
+import pickle  # nosec B403  # an Unpickler that knows five names
+import struct
+import warnings
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise, product, zip_longest
+from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from PIL import Image, UnidentifiedImageError
 
 from vflbench.data.base import Dataset
 from vflbench.data.columns import Assignment
+from vflbench.data.files import FOLDER, KEY, Part, archived_parts, check_folder, listed, open_regular, read_whole, refusal
+from vflbench.data.labels import MOST_CLASSES, label_problem
 from vflbench.data.table import RawTable
-from vflbench.errors import UserError
+from vflbench.errors import UserError, shown
 from vflbench.numerics.pixels import Area, area_of, pixel_names
-from vflbench.options import options
+from vflbench.options import Count, Range, options
 
 MOST_PIXELS = 1 << 20
 """Of one picture, times its channels; each is a column."""
@@ -108,3 +122,439 @@ def _grid(count: int, cut: str) -> tuple[int, int]:
 
 def _even_ranges(length: int, count: int) -> list[range]:
     return [range(start, stop) for start, stop in pairwise(round(i * length / count) for i in range(count + 1))]
+
+
+@options
+class Digits(Pictures):
+    """Handwritten digits: 1,797 pictures of 8 x 8 grey pixels, 10 classes. Part of scikit-learn.
+
+    Source: Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998.
+    """
+
+    def pictures(self) -> tuple[PictureSet, dict[str, Any]]:
+        from sklearn.datasets import load_digits  # takes a second to import
+
+        bunch = load_digits()
+        return PictureSet(bunch.images, bunch.target, classes=10, white=16.0), {}
+
+
+_KINDS = ("images", "labels")
+
+
+def _data_folder() -> Path:
+    return Path(os.environ.get("VFLBENCH_DATA", "data"))
+
+
+@options
+class Mnist(Pictures):
+    """Handwritten digits, 28 x 28 grey pixels, 10 classes: MNIST, or any other pair of idx files (Fashion-MNIST, EMNIST).
+
+    path: a folder with train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-..., or both, which are then joined;
+    plain or .gz. null: the folder `mnist` in $VFLBENCH_DATA, or in `data`. images, labels: two such files, in place of path.
+
+    Source: LeCun, Cortes and Burges, "The MNIST database of handwritten digits", 1998.
+    """
+
+    path: str | None = None
+    images: str | None = None
+    labels: str | None = None
+
+    def pictures(self) -> tuple[PictureSet, dict[str, Any]]:
+        pairs = self._pairs()
+        pixels, labels = zip(*(_read_pair(*pair) for pair in pairs), strict=True)
+        sizes = {part.shape[1:] for part in pixels}
+        if len(sizes) > 1:
+            several = " and ".join(" x ".join(map(str, size)) for size in sorted(sizes))
+            raise UserError(f"pictures of {several} pixels can't be joined", key=KEY, value=self.path)
+        joined = np.concatenate(labels)
+        pictures = PictureSet(np.concatenate(pixels), joined, classes=max(2, int(joined.max()) + 1))
+        return pictures, {"files": [str(file) for pair in pairs for file in pair]}
+
+    def default_folder(self) -> str:
+        """Where the files are if `path` says nothing."""
+        return str(_data_folder() / "mnist")
+
+    def _pairs(self) -> list[tuple[Path, Path]]:
+        if (self.images is None) != (self.labels is None):
+            missing = "labels" if self.labels is None else "images"
+            problem = "images and labels must be given together, or a folder as dataset.path instead"
+            raise UserError(problem, key=f"dataset.{missing}")
+        if self.images is not None and self.labels is not None:
+            return [(Path(self.images), Path(self.labels))]
+        path = self.default_folder() if self.path is None else self.path
+        check_folder(path)
+        # Both idx3-ubyte and idx3.ubyte are in use.
+        found = {part: [sorted(Path(path).glob(f"{part}-{kind}*idx?*")) for kind in _KINDS] for part in ("train", "t10k")}
+        for part, files in found.items():
+            if any(files) and not all(files):
+                other, kind = _KINDS if files[0] else _KINDS[::-1]
+                raise UserError(f"it has {part}-{other}-idx... but no {part}-{kind}-idx...", key=KEY, value=path)
+        pairs = [(images[0], labels[0]) for images, labels in found.values() if images]
+        if not pairs:
+            problem = "there are no MNIST files, such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz"
+            raise UserError(problem, key=KEY, value=path)
+        return pairs
+
+
+@options
+class FashionMnist(Mnist):
+    """Pictures of clothes, 28 x 28 grey pixels, 10 classes, in the files of MNIST.
+
+    path: as of `mnist`. null: the folder `fashion_mnist`, `fashion-mnist` or `FashionMNIST/raw` (where torchvision puts it)
+    in $VFLBENCH_DATA, or in `data`.
+
+    Source: Xiao, Rasul and Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms",
+    arXiv:1708.07747, 2017.
+    """
+
+    def default_folder(self) -> str:
+        folders = [_data_folder() / name for name in ("fashion_mnist", "fashion-mnist", "FashionMNIST/raw")]
+        return str(next((folder for folder in folders if folder.is_dir()), folders[0]))
+
+
+def _read_pair(images: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(n, height, width) uint8 pixels, 0 is black, and (n,) classes. Raises UserError if the files don't match."""
+    pixels, classes = _read_idx(images, "dataset.images", 3), _read_idx(labels, "dataset.labels", 1)
+    if len(pixels) != len(classes):
+        problem = f"it holds {len(classes):,} labels for the {len(pixels):,} pictures of {images.name}"
+        raise UserError(problem, key="dataset.labels", value=labels)
+    if not pixels.size:
+        raise UserError("it holds no pictures", key="dataset.images", value=images)
+    return pixels, classes
+
+
+def _read_idx(file: Path, key: str, dimensions: int) -> np.ndarray:
+    """An idx file of unsigned bytes, plain or gzipped.
+
+        two zero bytes, type (8), number of dimensions, each dimension as big-endian uint32, the values
+
+    Raises UserError with this key if the file has another format or another length than it states.
+    """
+    with open_regular(file, key) as stream:
+        content = stream.read()
+    if content.startswith(b"\x1f\x8b"):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"its gzip stream is damaged: {error}", key=key, value=file) from error
+    start = 4 + 4 * dimensions
+    if len(content) < start or content[:4] != bytes((0, 0, 8, dimensions)):
+        problem = f"it is not an idx file of unsigned bytes like those of MNIST, with a header of {dimensions} dimension(s)"
+        raise UserError(problem, key=key, value=file)
+    shape = struct.unpack(f">{dimensions}I", content[4:start])
+    if len(content) - start != math.prod(shape):
+        problem = f"its header states {' x '.join(map(str, shape))} values, but {len(content) - start:,} follow"
+        raise UserError(problem, key=key, value=file)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+_SIDE, _CHANNELS = 32, 3
+_VALUES = _SIDE * _SIDE * _CHANNELS
+
+
+@dataclass(frozen=True)
+class Version:
+    """One of the two versions of CIFAR.
+
+    pictures: names of its files with pictures, those for training in order, then that for testing.
+    label_bytes, label: how many bytes of labels come before a picture, and which of them counts; of the Python version none.
+    key: the labels in a pickle; of the binary version empty.
+    names, names_key: the file with the names of the classes, and in a pickle their key.
+    """
+
+    pictures: tuple[str, ...]
+    names: str
+    label_bytes: int = 0
+    label: int = 0
+    key: str = ""
+    names_key: str = ""
+
+
+@options
+class Cifar(Pictures):
+    """Photographs of 32 x 32 pixels. A pixel has three columns, pixel_ROW_COLUMN_0 to _2: red, green and blue.
+
+    path: the folder that an archive unpacks to, of the binary or the Python version; the archive itself, of which nothing
+    is unpacked; or a folder that holds one of these under its published name. null: such a folder, $VFLBENCH_DATA or `data`.
+    Both versions give the same rows. Files of the Python version may hold arrays and plain values; a pickle that names
+    anything else is refused. Rows are those of the training files in order, then those of the test file, and are split
+    as the options say; with `split=chronological test_fraction=0.1666667`, test rows are the data set's own.
+
+    A subclass overrides `layout`.
+    """
+
+    path: str | None = None
+
+    def layout(self) -> tuple[list[Version], int, list[str]]:
+        """The versions, the number of classes, and the names of folders and archives as published."""
+        raise NotImplementedError
+
+    def pictures(self) -> tuple[PictureSet, dict[str, Any]]:
+        versions, classes, published = self.layout()
+        path = str(_data_folder()) if self.path is None else self.path
+        files = _cifar_files(path, published)
+        version = next((version for version in versions if any(name in files for name in version.pictures)), None)
+        if version is None:
+            wanted = listed(name for version in versions for name in (version.pictures[0], version.pictures[-1]))
+            problem = f"it holds no file with pictures, such as {wanted}; name the folder that the archive unpacks to"
+            raise UserError(problem, key=KEY, value=path)
+        parts = [files[name] for name in version.pictures if name in files]
+        read: dict[Part, tuple[np.ndarray, np.ndarray]] = {}
+        for part, content in read_whole(parts):
+            read[part] = _read_cifar(part, content, version, classes)
+            if (
+                part.member is None
+                and self.rows is not None
+                and sum(len(labels) for _, labels in read.values()) >= self.rows
+            ):
+                break  # files come in their order, members in the archive's
+        parts = [part for part in parts if part in read]
+        pixels, labels = (np.concatenate([read[part][k] for part in parts])[: self.rows] for k in (0, 1))
+        facts: dict[str, Any] = {"files": [str(part) for part in parts]}
+        if version.names in files:
+            facts["class_names"] = _read_names(version, files[version.names], classes)
+        missing = [name for name in version.pictures if name not in files]
+        if missing:
+            facts["notes"] = [f"a part of the data set is not there: {', '.join(missing)}"]
+        return PictureSet(pixels, labels, classes), facts
+
+
+@options
+class Cifar10(Cifar):
+    """60,000 photographs, 32 x 32 colour pixels, 10 classes, of the binary or the Python archive.
+
+    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
+    """
+
+    def layout(self) -> tuple[list[Version], int, list[str]]:
+        batches = (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")
+        binary = Version(tuple(f"{name}.bin" for name in batches), "batches.meta.txt", label_bytes=1)
+        pickled = Version(batches, "batches.meta", key="labels", names_key="label_names")
+        published = ["cifar-10-batches-bin", "cifar-10-batches-py", "cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"]
+        return [binary, pickled], 10, published
+
+
+@options
+class Cifar100(Cifar):
+    """60,000 photographs, 32 x 32 colour pixels, 100 classes in 20 groups, of the binary or the Python archive.
+
+    labels: `fine`, the 100 classes, or `coarse`, their 20 groups.
+
+    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
+    """
+
+    labels: Literal["fine", "coarse"] = "fine"
+
+    def layout(self) -> tuple[list[Version], int, list[str]]:
+        kind, fine = self.labels, self.labels == "fine"
+        binary = Version(("train.bin", "test.bin"), f"{kind}_label_names.txt", label_bytes=2, label=int(fine))
+        pickled = Version(("train", "test"), "meta", key=f"{kind}_labels", names_key=f"{kind}_label_names")
+        published = ["cifar-100-binary", "cifar-100-python", "cifar-100-binary.tar.gz", "cifar-100-python.tar.gz"]
+        return [binary, pickled], 100 if fine else 20, published
+
+
+def _cifar_files(path: str, published: list[str]) -> dict[str, Part]:
+    """Name -> file of a folder or an archive, or of the one that a folder holds under a published name."""
+    if refusal(path):
+        check_folder(path)
+        path = next((str(Path(path) / name) for name in published if (Path(path) / name).exists()), path)
+    if refusal(path):
+        check_folder(path)
+        return {file.name: Part(file) for file in Path(path).iterdir()}
+    parts = archived_parts(Path(path))
+    if parts is None:
+        problem = "it is no archive such as cifar-10-binary.tar.gz; name one, or the folder that it unpacks to"
+        raise UserError(problem, key=KEY, value=path)
+    return {str(part.member).rsplit("/", 1)[-1]: part for part in parts}
+
+
+def _read_cifar(part: Part, content: bytes, version: Version, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """(n, 32, 32, 3) unsigned bytes and (n,) labels."""
+    if version.key:
+        values = _unpickled(part, content)
+        pixels, numbers = values.get("data"), values.get(version.key)
+        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_VALUES,):
+            raise _error(part, f"its `data` is no array of n x {_VALUES:,} unsigned bytes")
+        if (
+            not isinstance(numbers, list)
+            or len(numbers) != len(pixels)
+            or any(type(n) is not int or not 0 <= n < classes for n in numbers)
+        ):
+            problem = (
+                f"its `{version.key}` is no list of {len(pixels):,} classes from 0 to {classes - 1}, one for each picture"
+            )
+            raise _error(part, problem)
+        labels = np.array(numbers, dtype=np.int64)
+    else:
+        width = version.label_bytes + _VALUES
+        if len(content) % width:
+            raise _error(part, f"it has {len(content):,} bytes; pictures take {width:,} bytes each")
+        table = np.frombuffer(content, np.uint8).reshape(-1, width)
+        pixels, labels = table[:, version.label_bytes :], table[:, version.label].astype(np.int64)
+    if not len(pixels):
+        raise _error(part, "it is empty")
+    wrong = (labels < 0) | (labels >= classes)
+    if wrong.any():
+        place = int(wrong.argmax())
+        problem = f"the label of picture {place + 1:,} is {labels[place]}; the {classes} classes are 0 to {classes - 1}"
+        raise _error(part, problem)
+    planes = pixels.reshape(-1, _CHANNELS, _SIDE, _SIDE)
+    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
+
+
+def _read_names(version: Version, part: Part, classes: int) -> list[str]:
+    """The names of the classes in order. Raises UserError if the file is another's."""
+    ((_, content),) = read_whole([part])
+    if version.names_key:
+        names = _unpickled(part, content).get(version.names_key)
+    else:
+        names = [line.strip() for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
+    good = [name for name in names if isinstance(name, str) and not label_problem(name)] if isinstance(names, list) else []
+    if len(set(good)) != classes or len(good) != classes:
+        raise _error(part, f"it does not hold {classes} different names of classes")
+    return good
+
+
+_MULTIARRAYS = ("numpy.core.multiarray", "numpy._core.multiarray")
+_KNOWN = {*((m, "_reconstruct") for m in _MULTIARRAYS), ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
+
+
+class _Arrays(pickle.Unpickler):
+    """Knows five names, of which arrays are made; a pickle that names anything else is refused before it can call it."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _KNOWN:
+            raise pickle.UnpicklingError(f"it names {module} {name}, which is never called; only arrays are read")
+        return super().find_class(module, name)
+
+
+def _unpickled(part: Part, content: bytes) -> dict[str, Any]:
+    try:
+        values = _Arrays(io.BytesIO(content), encoding="latin-1").load()  # the texts of Python 2
+    except Exception as error:  # a damaged pickle raises anything
+        problem = f"it is no file of the Python version: {shown(str(error) or type(error).__name__, 200)}"
+        raise _error(part, problem) from error
+    if not isinstance(values, dict):
+        raise _error(part, "it is no file of the Python version: it holds no dict")
+    return values
+
+
+def _error(part: Part, problem: str) -> UserError:
+    return UserError(problem, key=KEY, value=str(part))
+
+
+Side = Annotated[Count, Range(1, 10**4)]
+"""Pixels."""
+_FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")  # of Pillow's: EPS would start a program
+_WHITE = {"L": 255.0, "I;16": 65535.0}
+_MOST_DECODED = 1 << 26  # pixels of a picture before it is resized
+_MOST_BYTES = 1 << 32  # of all pictures
+
+
+@options
+class ImageFolder(Pictures):
+    """A folder of pictures: each subfolder of `path` is a class, sorted by name, and each file in it is a picture.
+
+    path: the folder. PNG, JPEG, GIF (its first frame), BMP, TIFF, WebP or PPM. Grey pixels of 16 bits keep them all;
+    those of 32 bits, and fractions, are counted from the least to the greatest value of all pictures. Files whose name
+    begins with a dot are ignored; anything else in a subfolder that is not a picture is an error. Rows cycle through the
+    classes, so that a small number of `rows` includes every class.
+    size: side of the square to resize pictures to, or [height, width]; null requires that all have one size.
+    grey: convert to grey; otherwise each pixel has three columns, red, green and blue.
+    """
+
+    path: str
+    size: Side | list[Side] | None = None
+    grey: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, list) and len(self.size) != 2:
+            raise UserError("it must be a side length, or [height, width]", key="size", value=self.size)
+
+    def pictures(self) -> tuple[PictureSet, dict[str, Any]]:
+        folder = Path(self.path)
+        check_folder(self.path)
+        classes = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+        if len(classes) > MOST_CLASSES:
+            problem = f"it has {len(classes):,} subfolders; there are at most {MOST_CLASSES:,} classes"
+            raise UserError(problem, key="dataset.path", value=folder)
+        for subfolder in classes:
+            unfit = label_problem(subfolder.name)
+            if unfit:
+                raise UserError(f"of a subfolder: {unfit}", key="dataset.path", value=folder)
+        files = [_files(subfolder) for subfolder in classes]
+        empty = [subfolder.name for subfolder, pictures in zip(classes, files, strict=True) if not pictures]
+        if len(classes) < 2 or empty:
+            problem = f"the subfolder {empty[0]} is empty" if empty else f"it has {len(classes)} subfolder(s)"
+            raise UserError(
+                f"{problem}; each class needs a subfolder with pictures, and there must be at least two classes",
+                key="dataset.path",
+                value=folder,
+            )
+        rows = [(file, k) for turn in zip_longest(*files) for k, file in enumerate(turn) if file is not None]
+        rows = rows[: self.rows]
+        pixels: list[np.ndarray] = []
+        modes: dict[str, Path] = {}
+        for file, _ in rows:
+            mode, picture = self._read(file)
+            pixels.append(picture)
+            if len(modes | {mode: file}) > 1:
+                problem = f"its pixels are of the kind {mode} and those of {next(iter(modes.values())).name} are not"
+                raise UserError(f"{problem}; pictures must have one depth", key="dataset.path", value=file)
+            modes[mode] = file
+            if pixels[-1].shape != pixels[0].shape:
+                sizes = " and ".join(f"{p.shape[0]} x {p.shape[1]}" for p in (pixels[0], pixels[-1]))
+                problem = f"pictures must have one size, and these have {sizes} (height x width); set dataset.size"
+                raise UserError(problem, key="dataset.path", value=file)
+            if pixels[0].size * len(rows) > _MOST_BYTES:
+                problem = (
+                    f"{len(rows):,} pictures of {pixels[0].size:,} pixels are too many for memory; set dataset.size or rows"
+                )
+                raise UserError(problem, key="dataset.path", value=folder)
+        labels = np.array([k for _, k in rows])
+        table, white = np.stack(pixels), _WHITE.get(mode)
+        if white is None:
+            table = table - table.min()
+            white = float(table.max())
+        return PictureSet(table, labels, len(classes), white), {"class_names": [subfolder.name for subfolder in classes]}
+
+    def _read(self, file: Path) -> tuple[str, np.ndarray]:
+        """Pillow's name of the kind of its pixels, and (height, width) or (height, width, 3) of them: uint8, or float64 of
+        grey pixels of more than 8 bits.
+        """
+        with open_regular(file) as stream, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd metadata; sizes are checked below
+            try:
+                with Image.open(stream, formats=_FORMATS) as picture:
+                    if picture.width * picture.height > _MOST_DECODED:
+                        raise ValueError(f"{picture.height} x {picture.width} pixels are more than {_MOST_DECODED:,}")
+                    mode = "I;16" if picture.mode.startswith("I;16") else picture.mode if picture.mode in ("I", "F") else "L"
+                    if mode != "L" and not self.grey:
+                        raise ValueError(
+                            f"its grey pixels of more than 8 bits ({picture.mode}) have no colours; set dataset.grey"
+                        )
+                    converted = picture.convert("F" if mode != "L" else "L" if self.grey else "RGB")
+                if self.size is not None:
+                    height, width = self.size if isinstance(self.size, list) else (self.size, self.size)
+                    converted = converted.resize((width, height), Image.Resampling.BILINEAR)
+                pixels = np.asarray(converted, np.uint8 if mode == "L" else np.float64)
+                if not np.isfinite(pixels).all():
+                    raise ValueError("it has pixels that are no finite numbers")
+            except UnidentifiedImageError as error:
+                raise UserError("it is not a picture", key="dataset.path", value=file) from error
+            except Exception as error:  # whatever Pillow's decoders meet in a damaged file
+                problem = shown(str(error) or type(error).__name__, 200)
+                raise UserError(f"the picture can't be read: {problem}", key="dataset.path", value=file) from error
+        if pixels.size > MOST_PIXELS:
+            problem = f"the picture has {pixels.size:,} pixels, more than {MOST_PIXELS:,}; set dataset.size"
+            raise UserError(problem, key="dataset.path", value=file)
+        return mode, pixels
+
+
+def _files(folder: Path) -> list[Path]:
+    check_folder(folder)
+    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    for file in files:
+        if refusal(file) == FOLDER:
+            raise UserError("a folder within a class; pictures lie directly in it", key="dataset.path", value=file)
+    return files

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,22 +28,6 @@ _DATES: Mapping[str, str] = {
     "mdy": rf"^ *(?P<m>\d{{1,2}})[-/.](?P<d>\d{{1,2}})[-/.](?P<y>\d{{4}}){_TIME} *$",
 }
 _WORDS = {"ymd": "year, month, day", "dmy": "day, month, year", "mdy": "month, day, year"}
-
-
-class Reading(Protocol):
-    """How the texts of one column are read as numbers.
-
-    parts: what is added to the column's name, for each column that comes of it; the first is empty. words: for messages.
-    """
-
-    @property
-    def parts(self) -> tuple[str, ...]: ...
-
-    @property
-    def words(self) -> str: ...
-
-    def numbers(self, values: pa.Array) -> Sequence[np.ndarray]:
-        """A column for each part, (n,) float64, NaN where a text can't be read or is missing. values: (n,) texts."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +120,13 @@ class Date:
     def day(self, number: float) -> str:
         """The date of a number of days."""
         return str(np.datetime64(int(np.floor(number)) + self.first, "D"))
+
+
+Reading: TypeAlias = Plain | Amount | Date
+"""How the texts of one column are read as numbers. parts: what is added to its name, for each column that comes of it; the
+first is empty. words: for messages. numbers: (n,) texts -> a column (n,) float64 for each part, NaN where one is missing or
+can't be read.
+"""
 
 
 def _where(fits: pa.Array, texts: pa.Array) -> pa.Array:
@@ -271,20 +262,11 @@ class ColumnShape:
         return [f"column {name} {self.doubt}"] if self.doubt else []
 
 
-class Wishes(Protocol):
-    """What the user says of the columns."""
-
-    id: str | None
-    types: dict[str, TypeOf] | None
-    decimal: Mark | None
-    day_first: bool | None
-    missing_as: MissingAs | None
-
-
 def readings_of(
-    wishes: Wishes, shapes: Mapping[str, ColumnShape], but: Collection[str | None]
+    wishes: Any, shapes: Mapping[str, ColumnShape], but: Collection[str | None]
 ) -> tuple[dict[str, Reading], list[str]]:
-    """How columns are read as numbers, and lines on those that may be read in two ways. but: other columns.
+    """How columns are read as numbers, and lines on those that may be read in two ways. but: other columns. wishes: a
+    data set with the options `types`, `decimal` and `day_first`.
 
     The decimal mark of a table is what its columns agree on, where one of them leaves no doubt. Raises UserError where a
     column that the user calls a date is none.

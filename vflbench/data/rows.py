@@ -1,13 +1,12 @@
-"""Rows in batches and by id: read, and encoded, when they are needed. However many there are, a buffer of them is in memory.
-
-Each party looks up by id what it owns of the rows that all parties have aligned; from its lookup and its reader nothing of
-another party's can be reached.
+"""Rows by id and in batches. Each party looks up by id what it owns of the rows that all parties have aligned; from its
+lookup nothing of another party's can be reached. Up to a buffer of rows is encoded once, and held; more are read, and
+encoded, when they are needed.
 """
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -15,16 +14,10 @@ import torch
 from torch import Tensor
 
 from vflbench.data.encode import Encoding
-from vflbench.data.table import CHUNK_ROWS, Columns, Features, RawTable, VerticalTable, join
-
-_DENSE = 2
-"""Where at least one in so many ids is held, a table says where each stands: 8 bytes an id."""
+from vflbench.data.table import CHUNK_ROWS, Columns, Features, RawTable, VerticalTable
 
 BUFFER_ROWS = 1 << 18
 """Rows in memory at a time. Fewer than so many are all kept there, and shuffled without any restriction."""
-
-_HELD = 4
-"""Tables that stay in memory: of training and test rows, and samples."""
 
 _STEPS_WANTED = 100
 _AUTO_SIZES = (512, 256, 128, 64, 32)
@@ -32,136 +25,45 @@ _AUTO_SIZES = (512, 256, 128, 64, 32)
 T = TypeVar("T", Features, Tensor)
 
 
-@dataclass(eq=False)
-class EncodedRows:
-    """Some rows of a raw table, encoded as they are read.
-
-    role: (n,) uint8, one number a row of `raw`; the rows whose number is `wanted` are these.
-    Chunks of 1024 rows that lie side by side are read together; `blocks` are buffers of chunks.
-    columns: of each party. class_ratios: the share of each class. positive_ratio: of all but class 0.
-    """
-
-    raw: RawTable
-    encoding: Encoding
-    role: np.ndarray
-    wanted: int
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-
-    def __post_init__(self) -> None:
-        self.columns: Mapping[str, Columns] = self.encoding.columns
-        self.classes = self.raw.classes
-        in_chunks, of_class = [np.zeros(0, np.int64)], np.zeros(self.classes, np.int64)
-        for start in range(0, len(self.role), BUFFER_ROWS):
-            piece = slice(start, start + BUFFER_ROWS)
-            is_wanted = self.role[piece] == self.wanted
-            in_chunks.append(np.add.reduceat(is_wanted, np.arange(0, len(is_wanted), CHUNK_ROWS), dtype=np.int64))
-            of_class += np.bincount(self.raw.labels[piece][is_wanted], minlength=self.classes)
-        self._chunk_sizes = np.concatenate(in_chunks)
-        self._count, sizes = int(self._chunk_sizes.sum()), of_class.tolist()
-        self.class_ratios: tuple[float, ...] = tuple(size / max(1, self._count) for size in sizes)
-        self.positive_ratio: float = sum(sizes[1:]) / max(1, self._count)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def to(self, device: torch.device) -> "EncodedRows":
-        """The same rows, handed out on another device."""
-        return self if device == self.device else replace(self, device=device)
-
-    def blocks(self, rng: torch.Generator | None) -> Iterator[VerticalTable]:
-        """All rows, a buffer at a time: in order, or with chunks that `rng` draws for each buffer."""
-        if len(self) <= BUFFER_ROWS:
-            yield self._resident
-            return
-        chunks = self._chunk_sizes.nonzero()[0]
-        if rng is not None:
-            chunks = chunks[torch.randperm(len(chunks), generator=rng).numpy()]
-        count = max(1, round(BUFFER_ROWS * len(chunks) / len(self)))
-        for start in range(0, len(chunks), count):
-            yield self._read(np.sort(chunks[start : start + count]))
-
-    def sample(self, wanted: int) -> VerticalTable:
-        """At most about `wanted` rows, spread evenly: single ones of rows in memory, whole chunks of others."""
-        if len(self) <= BUFFER_ROWS:
-            return self._resident.rows(evenly_spaced(len(self), wanted).to(self.device))
-        chunks = self._chunk_sizes.nonzero()[0]
-        some = evenly_spaced(len(chunks), max(1, wanted * len(chunks) // len(self)))
-        return self._read(chunks[some.numpy()])
-
-    def at(self, ids: Tensor) -> VerticalTable:
-        """Any rows of the raw table by id, of this split or not, in this order; each read takes its time.
-
-        Raises KeyError for an id that no row has.
-        """
-        return self._take(positions_of(ids, len(self.role)))
-
-    def all(self) -> VerticalTable:
-        """Every row in memory, in order."""
-        return join(list(self.blocks(None)))
-
-    @cached_property
-    def _resident(self) -> VerticalTable:
-        return self._read(self._chunk_sizes.nonzero()[0])
-
-    def _read(self, chunks: np.ndarray) -> VerticalTable:
-        found = [(self.role[at : at + CHUNK_ROWS] == self.wanted).nonzero()[0] + at for at in chunks * CHUNK_ROWS]
-        return self._take(np.concatenate([np.zeros(0, np.int64), *found]))
-
-    def _take(self, positions: np.ndarray) -> VerticalTable:
-        """Rows at positions of the raw table, encoded."""
-        rows = self.raw.take(positions)
-        labels = torch.from_numpy(rows.labels.astype(np.int64))
-        table = VerticalTable(torch.from_numpy(positions), self.encoding(rows), labels, self.classes)
-        return table if self.device.type == "cpu" else table.to(self.device)
-
-
 class AlignedRows:
     """Looks rows up by id, for whoever owns them: `parties` has each party's lookup, `labels` is the label party's.
 
-    A lookup holds what its party owns and nothing else; they share the ids of the rows that are held, and where these
-    stand. Tables that were read are held, the last four of them, and looked up there; rows that are in none of them are
-    read, by each party for itself.
+    A lookup reaches what its party owns and nothing else. It raises KeyError for an id that no row has.
 
-    readers: party -> ids (n,) -> its columns of these rows, in that order. labels: the same of the label party's classes.
+    parties: party -> ids (n,) -> a copy of its columns of these rows, in that order. labels: the same of the label party's
+    classes.
     """
 
     def __init__(
         self,
-        readers: Mapping[str, Callable[[Tensor], Features]],
+        parties: Mapping[str, Callable[[Tensor], Features]],
         labels: Callable[[Tensor], Tensor],
         columns: Mapping[str, Columns],
         classes: int,
     ):
+        self.parties, self.labels = dict(parties), labels
         self.columns, self.classes = dict(columns), classes
-        self.parties = {party: _Lookup(readers[party]) for party in columns}
-        self.labels = _Lookup(labels)
-        self._held: list[Tensor] = []
 
     @classmethod
     def of(cls, table: VerticalTable) -> "AlignedRows":
         """The rows of a table in memory."""
-        rows = cls(dict.fromkeys(table.columns, _missing), _missing, table.columns, table.classes)
-        rows.hold(table)
-        return rows
+        parties = {party: _Held(table.ids, features) for party, features in table.features.items()}
+        return cls(parties, _Held(table.ids, table.labels), table.columns, table.classes)
+
+    @classmethod
+    def encoded(cls, raw: RawTable, encoding: Encoding, device: torch.device) -> "AlignedRows":
+        """All rows of a raw table, whose position is their id; each party reads its own columns alone."""
+        parties = {party: own_columns(raw, encoding, party, device, most=BUFFER_ROWS) for party in encoding.columns}
+        labels = partial(_read_labels, raw.apart("labels", None, most=BUFFER_ROWS), device)
+        return cls(parties, _held(labels, len(raw), BUFFER_ROWS, device), encoding.columns, raw.classes)
 
     def relabelled(self, relabel: Callable[[Tensor, Tensor], Tensor]) -> "AlignedRows":
         """The same rows with other labels, such as those of canaries: (ids, labels) -> labels that the label party holds
-        instead. Both share what they hold.
+        instead.
         """
-        rows = copy.copy(self)
-        rows.labels = copy.copy(self.labels)
-        rows.labels.relabel = relabel
+        rows, labels = copy.copy(self), self.labels
+        rows.labels = lambda ids: relabel(ids, labels(ids))
         return rows
-
-    def hold(self, table: VerticalTable) -> None:
-        """Hand each party what it owns of a table that was read, in place of the one that was held longest."""
-        if any(ids is table.ids for ids in self._held):
-            return
-        self._held[:] = [table.ids, *self._held[: _HELD - 1]]
-        find = lru_cache(maxsize=1)(partial(_all_found, _places(table.ids)))  # all parties ask for the ids of a batch
-        for party, rows in self.parties.items():
-            rows.put(find, table.features[party])
-        self.labels.put(find, table.labels)
 
     def features(self, party: str, ids: Tensor) -> Features:
         """The party's columns of these rows."""
@@ -169,58 +71,95 @@ class AlignedRows:
 
     def rows(self, ids: Tensor) -> VerticalTable:
         """All parties' columns of these rows, and the labels."""
-        features = {party: rows(ids) for party, rows in self.parties.items()}
+        features = {party: read(ids) for party, read in self.parties.items()}
         return VerticalTable(ids.clone(), features, self.labels(ids), self.classes)
 
 
-class _Lookup(Generic[T]):
-    """One party's values of rows by id: (n,) ids -> Features, or (n,) classes as the label party holds them. A call copies
-    them.
-    """
+class _Held(Generic[T]):
+    """Values of rows in memory, looked up by id."""
 
-    def __init__(self, read: Callable[[Tensor], T]):
-        self._read: Callable[[Tensor], T] = read
-        self._held: list[tuple[Callable[[Tensor], Tensor | None], T]] = []
-        self.relabel: Callable[[Tensor, T], T] | None = None
-
-    def put(self, find: Callable[[Tensor], Tensor | None], values: T) -> None:
-        """Hold a table. find: ids (n,) -> where each stands in it, (n,); None unless it has all of them."""
-        self._held.insert(0, (find, values))
-        del self._held[_HELD:]
+    def __init__(self, ids: Tensor, values: T):
+        order = ids.argsort()
+        self._ids = ids[order]
+        self._values: T = _of(values, order)
 
     def __call__(self, ids: Tensor) -> T:
-        for find, values in self._held:  # a table that has all of these rows, or the file
-            if (places := find(ids)) is not None:
-                taken = values.index_select(0, places) if isinstance(values, Tensor) else values.rows(places)
-                break
-        else:
-            taken = self._read(ids)
-        return taken if self.relabel is None else self.relabel(ids, taken)
+        at = torch.searchsorted(self._ids, ids).clamp_(max=max(0, len(self._ids) - 1))
+        if len(ids) and not (len(self._ids) and torch.equal(self._ids[at], ids)):
+            _missing(ids)
+        return _of(self._values, at)
 
 
-def _all_found(find: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor | None:
-    places = find(ids)
-    return places if bool((places >= 0).all()) else None
+def _of(values: T, places: Tensor) -> T:
+    return values.index_select(0, places) if isinstance(values, Tensor) else values.rows(places)
 
 
-def _places(held: Tensor) -> Callable[[Tensor], Tensor]:
-    """ids (n,) -> (n,) where each stands among those that are held, -1 where one is not: by a table of ids that lie close
-    together, which is several times faster, or by search.
+def _held(read: Callable[[Tensor], T], rows: int, most: int, device: torch.device) -> Callable[[Tensor], T]:
+    """What is read of so many rows, all at once if they are no more than `most`."""
+    if rows > most:
+        return read
+    ids = torch.arange(rows, device=device)
+    return _Held(ids, read(ids))
+
+
+@dataclass(eq=False)
+class EncodedRows:
+    """Some rows of a raw table, encoded.
+
+    role: (n,) uint8, one number a row of `raw`; the rows whose number is `wanted` are these. rows: all of the raw table, by
+    id, which those of another role share. columns: of each party. class_ratios: the share of each class. positive_ratio:
+    of all but class 0.
     """
-    if not len(held):
-        return lambda ids: torch.full_like(ids, -1)
-    least, most = (int(end) for end in held.aminmax())
-    if most - least < _DENSE * len(held):
-        table = held.new_full((most - least + 3,), -1)  # the first and the last are of ids beyond both ends
-        table[held - least + 1] = torch.arange(len(held), device=held.device)
-        return lambda ids: table.index_select(0, (ids - least + 1).clamp_(0, len(table) - 1))
-    ordered, order = held.sort()
 
-    def find(ids: Tensor) -> Tensor:
-        at = torch.searchsorted(ordered, ids).clamp_(max=len(ordered) - 1)
-        return torch.where(ordered[at] == ids, order[at], -1)
+    raw: RawTable
+    encoding: Encoding
+    role: np.ndarray
+    wanted: int
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    rows: AlignedRows | None = None
 
-    return find
+    def __post_init__(self) -> None:
+        self.columns: Mapping[str, Columns] = self.encoding.columns
+        self.classes, self._ids = self.raw.classes, np.flatnonzero(self.role == self.wanted)
+        sizes = np.bincount(self.raw.labels[self._ids], minlength=self.classes).tolist()
+        self.class_ratios: tuple[float, ...] = tuple(size / max(1, len(self)) for size in sizes)
+        self.positive_ratio: float = sum(sizes[1:]) / max(1, len(self))
+        self.aligned = self.rows = self.rows or AlignedRows.encoded(self.raw, self.encoding, self.device)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def to(self, device: torch.device) -> "EncodedRows":
+        """The same rows, handed out on another device."""
+        return self if device == self.device else replace(self, device=device, rows=None)
+
+    def buffers(self, rng: torch.Generator | None) -> Iterator[Tensor]:
+        """The ids of all rows, a buffer at a time: in order, or with chunks of 1024 neighbours that `rng` draws for each."""
+        if len(self) <= BUFFER_ROWS:
+            yield torch.from_numpy(self._ids).to(self.device)
+            return
+        chunks = np.split(self._ids, np.flatnonzero(np.diff(self._ids // CHUNK_ROWS)) + 1)
+        order = np.arange(len(chunks)) if rng is None else torch.randperm(len(chunks), generator=rng).numpy()
+        count = max(1, round(BUFFER_ROWS * len(chunks) / len(self)))
+        for start in range(0, len(chunks), count):
+            some = [chunks[k] for k in np.sort(order[start : start + count])]
+            yield torch.from_numpy(np.concatenate(some)).to(self.device)
+
+    def blocks(self, rng: torch.Generator | None) -> Iterator[VerticalTable]:
+        """All rows, a buffer at a time."""
+        return map(self.at, self.buffers(rng))
+
+    def sample(self, wanted: int) -> VerticalTable:
+        """At most `wanted` rows, spread evenly."""
+        return self.at(torch.from_numpy(self._ids).to(self.device)[evenly_spaced(len(self), wanted).to(self.device)])
+
+    def at(self, ids: Tensor) -> VerticalTable:
+        """Any rows of the raw table by id, of this split or not, in this order. Raises KeyError where one is missing."""
+        return self.aligned.rows(ids)
+
+    def all(self) -> VerticalTable:
+        """Every row in memory, in order."""
+        return self.at(torch.from_numpy(self._ids).to(self.device))
 
 
 def _missing(ids: Tensor) -> Any:
@@ -244,8 +183,10 @@ class TrainTest:
 
     def to(self, device: torch.device) -> "TrainTest":
         """The same rows, handed out on another device."""
-        moved = replace(self, train=self.train.to(device), test=self.test.to(device))
-        return moved if self.validation is None else replace(moved, validation=self.validation.to(device))
+        train = self.train.to(device)
+        validation = self.validation and replace(train, wanted=self.validation.wanted)
+        test = replace(train, wanted=self.test.wanted)
+        return replace(self, train=train, test=test, validation=validation)
 
     @property
     def held_out(self) -> Mapping[str, EncodedRows]:
@@ -254,10 +195,7 @@ class TrainTest:
 
     def aligned(self) -> AlignedRows:
         """All rows by id, for the parties to look up what they own of them; each reads its own columns alone."""
-        rows = self.train
-        readers = {p: own_columns(rows.raw, rows.encoding, p, rows.device, most=BUFFER_ROWS) for p in rows.columns}
-        labels = partial(_read_labels, rows.raw.apart("labels", None, most=BUFFER_ROWS), rows.device)
-        return AlignedRows(readers, labels, rows.columns, rows.classes)
+        return self.train.aligned
 
 
 def own_columns(
@@ -268,7 +206,8 @@ def own_columns(
     most: rows up to which its columns are copied into memory even if the source is on disk.
     """
     own = encoding.parties[party]
-    return partial(_read_columns, raw.only(own.numeric, own.categorical, most=most), encoding.alone(party), party, device)
+    mine = raw.only(own.numeric, own.categorical, most=most)
+    return _held(partial(_read_columns, mine, encoding.alone(party), party, device), len(raw), most, device)
 
 
 def _read_columns(raw: RawTable, encoding: Encoding, party: str, device: torch.device, ids: Tensor) -> Features:
@@ -304,8 +243,8 @@ def choose_batch_size(wanted: int | Literal["auto"], rows: int) -> int:
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of one epoch in a fresh random order, (batch_size,) row ids each; `rows` holds the tables in which the
-    parties find them. Every full batch of an order that is drawn on the way.
+    """The batches of one epoch in a fresh random order, (batch_size,) row ids each: every full batch of an order that is
+    drawn on the way.
 
     The rows left over, fewer than a batch, wait for another epoch's draw: a batch of another size, down to a single row,
     would weigh as much as a full one.
@@ -317,29 +256,23 @@ class Batches:
     table: VerticalTable | EncodedRows
     batch_size: int
     rng: torch.Generator
-    rows: AlignedRows
 
     def __len__(self) -> int:
         return len(self.table) // self.batch_size
 
     def __iter__(self) -> Iterator[Tensor]:
         left = torch.empty(0, dtype=torch.int64)  # rows of earlier blocks, fewer than a batch
-        for block in self.table.blocks(self.rng):
-            self.rows.hold(block)
-            order = torch.randperm(len(block), generator=self.rng).to(block.ids.device)
-            ids = torch.cat([left.to(block.ids.device), block.ids[order]])
+        for block in self.table.buffers(self.rng):
+            order = torch.randperm(len(block), generator=self.rng).to(block.device)
+            ids = torch.cat([left.to(block.device), block[order]])
             full = len(ids) - len(ids) % self.batch_size
             for start in range(0, full, self.batch_size):
                 yield ids[start : start + self.batch_size].clone()
             left = ids[full:]
 
 
-def ordered_batches(
-    table: VerticalTable | EncodedRows, batch_size: int, rows: AlignedRows | None = None
-) -> Iterator[VerticalTable]:
-    """Every row once, in order; the last batch of a block may be smaller. rows: holds the block that is being read."""
+def ordered_batches(table: VerticalTable | EncodedRows, batch_size: int) -> Iterator[VerticalTable]:
+    """Every row once, in order; the last batch of a block may be smaller."""
     for block in table.blocks(None):
-        if rows is not None:
-            rows.hold(block)
         for start in range(0, len(block), batch_size):
             yield block.rows(slice(start, start + batch_size))

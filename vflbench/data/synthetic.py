@@ -1,26 +1,23 @@
-"""Synthetic click data with a planted signal, whose best possible AUC is known."""
+"""Data sets that need no file: drawn ones, whose best possible AUC or law is known, and one of scikit-learn."""
 
 import math
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
 import torch
+from scipy.optimize import brentq
 from scipy.special import expit
 
 from vflbench.data.base import Dataset
+from vflbench.data.binary import binary_table
 from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.errors import UserError
 from vflbench.numerics.system import refuse_too_large
-from vflbench.options import Columns, Fraction, Ids, NonNegativeInt, Range, Rows, options
+from vflbench.options import Columns, Fraction, Ids, NonNegativeInt, Range, Rows, Steps, options
 
 _CALIBRATION_ROWS = 1 << 20
 _EFFECT_DECAY = 0.8
 """Ratio of the weights of successive columns. A few columns carry most of the signal, as in click logs."""
-
-
-_RELATIVE = 4 * 2.0**-52
-_MOST_STEPS = 100
 
 
 @options
@@ -83,7 +80,7 @@ class Synthetic(Dataset):
         if self.categorical == 1:
             return [self.vocabulary]
         steps = np.arange(self.categorical) / (self.categorical - 1)
-        growth = _root(lambda t: 3 * np.exp(t * steps).sum() - self.vocabulary, 0.0, 40.0)
+        growth = brentq(lambda t: 3 * np.exp(t * steps).sum() - self.vocabulary, 0.0, 40.0)
         sizes = np.floor(3 * np.exp(growth * steps) + 1e-9).astype(int)
         sizes[-1] += self.vocabulary - sizes.sum()
         # Odd positions first, so that large and small vocabularies occur among strong and weak columns.
@@ -97,7 +94,7 @@ class Synthetic(Dataset):
 
         def intercept(a: float) -> float:
             bound = a * np.abs(sample).max() + 40
-            return _root(lambda b: expit(a * sample + b).mean() - self.positive_ratio, -bound, bound, xtol=1e-9)
+            return brentq(lambda b: expit(a * sample + b).mean() - self.positive_ratio, -bound, bound, xtol=1e-9)
 
         def auc_gap(log_a: float) -> float:
             a = math.exp(log_a) / sample.std()
@@ -107,7 +104,7 @@ class Synthetic(Dataset):
         if auc_gap(weakest) > 0 or auc_gap(strongest) < 0:
             problem = f"{len(signal)} rows with positive_ratio={self.positive_ratio} can't reach this AUC"
             raise UserError(problem, key="dataset.bayes_auc", value=self.bayes_auc)
-        a = math.exp(_root(auc_gap, weakest, strongest, xtol=1e-6)) / sample.std()
+        a = math.exp(brentq(auc_gap, weakest, strongest, xtol=1e-6)) / sample.std()
         return expit(a * signal + intercept(a))
 
 
@@ -133,50 +130,44 @@ def _zipf(draw: np.random.Generator, size: int, rows: int) -> np.ndarray:
     return np.minimum(ids, size - 1).astype(np.int32)
 
 
-def _root(function: Callable[[float], float], low: float, high: float, xtol: float = 2e-12) -> float:
-    """x with f(x) = 0 between low and high, where f has opposite signs: Brent's method, step by step the bits of
-    `scipy.optimize.brentq`.
+@options
+class Bernoulli(Dataset):
+    """Batches of `rows` binary rows. Each entry is 1 with probability `density`; the labels depend on the entries.
 
-    b is the best point so far, a the one before, and the root lies between b and c. Each step goes to where the parabola
-    through the three (by the inverse of f; the secant of two) is 0, or to the middle of b and c where that is shorter than
-    half the step before the last. xtol: how near to the root, besides 4 units of its last place.
+        x_ij ~ Bernoulli(density),   P(y_i = 1) = sigmoid(2 sum_j w_j (x_ij - density)),   w_j ~ N(0, 1)
 
-    Raises ValueError where the signs are the same. Source: Brent, "Algorithms for Minimization Without Derivatives", 1973,
-    chapter 4, with the hyperbolic extrapolation of scipy.
+    rows: rows of one private batch; `protocol=federated_lr` uses it where protocol.batch_size is auto.
+    features: number of columns b1 .. bd. batches: number of batches for all participants and for testing together.
+
+    Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019, section 5.
     """
-    a, b = float(low), float(high)
-    of_a, of_b = float(function(a)), float(function(b))
-    if of_a == 0:
-        return a
-    if of_b == 0:
-        return b
-    if (of_a < 0) == (of_b < 0):
-        raise ValueError(f"the function has the same sign at {low} and {high}")
-    c = of_c = before = step = 0.0
-    for _ in range(_MOST_STEPS):
-        if of_a != 0 and of_b != 0 and (of_a < 0) != (of_b < 0):
-            c, of_c = a, of_a
-            before = step = b - a
-        if abs(of_c) < abs(of_b):
-            a, b, c = b, c, b
-            of_a, of_b, of_c = of_b, of_c, of_b
-        near = (xtol + _RELATIVE * abs(b)) / 2
-        half = (c - b) / 2
-        if of_b == 0 or abs(half) < near:
-            return b
-        trial = _trial(a, b, c, of_a, of_b, of_c) if abs(before) > near and abs(of_b) < abs(of_a) else math.inf
-        is_short = 2 * abs(trial) < min(abs(before), 3 * abs(half) - near)
-        before, step = (step, trial) if is_short else (half, half)
-        a, of_a = b, of_b
-        b += step if abs(step) > near else math.copysign(near, half)
-        of_b = float(function(b))
-    raise RuntimeError(f"no root was met in {_MOST_STEPS} steps")
+
+    rows: Rows = 11
+    features: Annotated[Columns, Range(1, 10**4)] = 20
+    density: Fraction = 0.5
+    batches: Steps = 20
+
+    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
+        refuse_too_large(self.rows * self.batches * self.features, 8, "the rows of all batches", "dataset.rows")
+        draw = np.random.default_rng(int(torch.randint(2**62, (), generator=rng).item()))
+        x = (draw.random((self.rows * self.batches, self.features)) < self.density).astype(np.float64)
+        logits = 2 * (x - self.density) @ draw.standard_normal(self.features)
+        labels = draw.random(len(x)) < 1 / (1 + np.exp(-logits))
+        names = [f"b{j}" for j in range(1, self.features + 1)]
+        return binary_table(names, x, labels.astype(np.int64)), {"batch_rows": self.rows}
 
 
-def _trial(a: float, b: float, c: float, of_a: float, of_b: float, of_c: float) -> float:
-    """The step from b by which the interpolated function is 0; infinite where there is none."""
-    if a == c:
-        return -of_b * (b - a) / (of_b - of_a)
-    slope_a, slope_c = (of_a - of_b) / (a - b), (of_c - of_b) / (c - b)
-    steepness = slope_c * slope_a * (of_c - of_a)
-    return -of_b * (of_c * slope_c - of_a * slope_a) / steepness if steepness else math.inf
+@options
+class BreastCancer(Dataset):
+    """Wisconsin breast cancer: 569 rows, 30 numeric columns, class 1 (benign) 63 %. Part of scikit-learn.
+
+    Source: Street, Wolberg and Mangasarian, "Nuclear feature extraction for breast tumor diagnosis", 1993.
+    """
+
+    def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
+        from sklearn.datasets import load_breast_cancer  # takes a second to import
+
+        bunch = load_breast_cancer()
+        data, labels = bunch.data[: self.rows], bunch.target[: self.rows]
+        names = (str(name).replace(" ", "_") for name in bunch.feature_names)
+        return raw_table(tuple(RawNumeric(name, data[:, j]) for j, name in enumerate(names)), labels), {}

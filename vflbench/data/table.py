@@ -249,8 +249,12 @@ class VerticalTable:
         """Share of rows whose class is not 0."""
         return (self.labels != 0).double().mean().item()
 
+    def buffers(self, rng: torch.Generator | None) -> Iterator[Tensor]:
+        """The ids of all rows at once: they are in memory already."""
+        yield self.ids
+
     def blocks(self, rng: torch.Generator | None) -> Iterator[VerticalTable]:
-        """All rows at once: they are in memory already."""
+        """All rows at once."""
         yield self
 
 

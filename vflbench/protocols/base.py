@@ -84,7 +84,7 @@ class Session:
 
     def batches(self, table: EncodedRows, batch_size: int, rng: torch.Generator, epoch: int) -> Rounds:
         """The rounds of an epoch; the same generator state gives the same."""
-        return Batches(table, batch_size, rng, self.rows)
+        return Batches(table, batch_size, rng)
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         """Train on these rows, and return what happened. watch: facts to collect, of every party; training is the same

@@ -185,7 +185,7 @@ def evaluate(result: EpochResult, session: Session, tables: Mapping[str, Vertica
 
 def predict(session: Session, table: VerticalTable | EncodedRows) -> tuple[Tensor, Tensor]:
     """Logits and labels of every row, in order."""
-    batches = ordered_batches(table, _PREDICTED_ROWS, session.rows)
+    batches = ordered_batches(table, _PREDICTED_ROWS)
     scored = [(session.predict(batch.ids), batch.labels) for batch in batches]
     logits, labels = zip(*scored, strict=True)
     return torch.cat(logits), torch.cat(labels)

@@ -5,7 +5,7 @@ import torch
 from builders import session, table, weights
 
 from vflbench.attacks.hijack import Hijack as Read
-from vflbench.data.digits import Digits
+from vflbench.data.pictures import Digits
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.sign import Sign
