@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from vflbench.engines.nvflare.kit import first_difference, read_kit, shared
 from vflbench.errors import UserError
 from vflbench.hosts.commands import parties
-from vflbench.hosts.project import draw_secret, party_names
+from vflbench.hosts.kit import draw_secret, first_difference, read_kit, shared
+from vflbench.hosts.project import party_names
 
 NAMES = ("label", "submit", "northbank", "southbank", "insurer")
 CONFIG = {"seed": 0, "dataset": {"path": "mine.csv", "rows": 5}, "attack": {"norm": {"top": None}}, "name": "x"}
@@ -160,8 +160,8 @@ def test_the_first_difference_is_named(asked, agreed, key):
     ("text", "what"),
     [
         ("party: a\nexperimnt: any", "no such option"),
-        ("party: [a]", "name"),
-        ("party: a\ndata: 3", "mapping"),
+        ("party: [a]", "party in .*valid string"),
+        ("party: a\ndata: 3", "data in .*valid dictionary"),
         ("party: a\nexperiment: [x]", "file"),
         ("party: a\nexperiment: missing.yaml", "no such file"),
         ("party: !!python/object/apply:os.system [ls]", "can't be read"),

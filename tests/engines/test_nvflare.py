@@ -114,13 +114,11 @@ class Running:
         return found
 
     def party(self):
-        """The youngest process: a party's is younger than that which it was forked from."""
-        return max(
-            (one for one in self.others() if "nvflare.simulation" in " ".join(one.cmdline())), key=lambda one: one.pid
-        )
+        return next(one for one in self.others() if "--client" in one.cmdline())
 
     def server(self):
-        return min((one for one in self.others()), key=lambda one: one.create_time())
+        """FLARE's: the process that started that of the party."""
+        return psutil.Process(self.party().ppid())
 
     def clean(self):
         """Leave none of them behind a test that failed."""
@@ -167,15 +165,15 @@ def test_a_party_that_dies_or_hangs_is_named(running, what):
 
 
 @pytest.mark.slow
-def test_when_the_label_party_dies_all_end(running):
+def test_when_the_server_of_flare_dies_all_end(running):
     run = running(*LONG)
     run.server().kill()
-    assert "the label party's process ended" in run.end()
+    assert "FLARE's server has ended" in run.end()
     assert run.process.returncode == 1
 
 
 @pytest.mark.slow
-def test_when_whoever_started_them_is_killed_all_end(running):
+def test_when_the_label_party_is_killed_all_end(running):
     run = running(*LONG)
     run.party().suspend()  # a process that can't end by itself
     run.process.kill()

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from vflbench.engines.nvflare.job import CLIENT_CLASSES, SERVER_CLASSES, Job, write_job
+from vflbench.engines.nvflare.engine import CONTROLLER, EXECUTOR, RELAY, write_job
+
+SITE = "vflbench.hosts.sites.PartySite"
 
 
 def files_of(folder):
@@ -23,8 +25,8 @@ def paths_in(content):
 
 
 def test_a_job_is_json_for_each_site_and_ships_no_code(tmp_path):
-    job = Job("vflbench", {"started": {"resolved": {"seed": 1}}}, {"a": {"party": "a"}, "b": {"party": "b"}}, {"stop": "x"})
-    files = files_of(write_job(job, tmp_path / "job"))
+    run, parties = {"started": {"resolved": {"seed": 1}}}, {"a": {"party": "a"}, "b": {"party": "b"}}
+    files = files_of(write_job(tmp_path / "job", run, parties, {"socket": "x"}, SITE))
     assert set(files) == {
         "meta.json",
         *(f"app_server/config/{name}" for name in ("config_fed_server.json", "run.json")),
@@ -33,12 +35,12 @@ def test_a_job_is_json_for_each_site_and_ships_no_code(tmp_path):
     content = {name: json.loads(path.read_text()) for name, path in files.items()}
     assert content["meta.json"]["deploy_map"] == {"app_server": ["server"], "app_a": ["a"], "app_b": ["b"]}
     assert content["meta.json"]["mandatory_clients"] == ["a", "b"]
-    assert sorted(paths_in(content["app_server/config/config_fed_server.json"])) == sorted(SERVER_CLASSES)
-    assert sorted(paths_in(content["app_a/config/config_fed_client.json"])) == sorted(CLIENT_CLASSES)
+    assert sorted(paths_in(content["app_server/config/config_fed_server.json"])) == sorted([CONTROLLER, RELAY])
+    assert sorted(paths_in(content["app_a/config/config_fed_client.json"])) == sorted([EXECUTOR, SITE])
 
 
 def test_a_site_is_sent_its_own_settings_and_no_other_site_s(tmp_path):
-    folder = write_job(Job("vflbench", {}, {"a": {"table": "A"}, "b": {"table": "B"}}, {"table": "L"}), tmp_path / "job")
+    folder = write_job(tmp_path / "job", {}, {"a": {"table": "A"}, "b": {"table": "B"}}, {"table": "L"}, SITE)
     settings = {app: json.loads((folder / app / "config" / "run.json").read_text())["site"] for app in ("app_a", "app_b")}
     assert settings == {"app_a": {"table": "A"}, "app_b": {"table": "B"}}
 
@@ -46,9 +48,9 @@ def test_a_site_is_sent_its_own_settings_and_no_other_site_s(tmp_path):
 @pytest.mark.parametrize("value", [float("nan"), object()])
 def test_a_job_holds_nothing_but_json(tmp_path, value):
     with pytest.raises((TypeError, ValueError)):
-        write_job(Job("vflbench", {"odd": value}, {"a": {}}), tmp_path / "job")
+        write_job(tmp_path / "job", {"odd": value}, {"a": {}}, {}, SITE)
 
 
 def test_only_the_owner_reads_a_job(tmp_path):
-    for path in files_of(write_job(Job("vflbench", {}, {"a": {}}), tmp_path / "job")).values():
+    for path in files_of(write_job(tmp_path / "job", {}, {"a": {}}, {}, SITE)).values():
         assert path.stat().st_mode & 0o077 == 0

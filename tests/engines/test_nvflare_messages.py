@@ -3,20 +3,22 @@
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
+from multiprocessing.connection import Client
 from types import SimpleNamespace
 
 import pytest
 
+from vflbench.errors import UserError
 from vflbench.messages.serialize import decode, encode
 from vflbench.messages.wire import PartyError
 
 pytest.importorskip("nvflare", reason="no nvflare here")
 
-from nvflare.apis.signal import Signal
 from nvflare.collab.api.exceptions import CollabCallError, RunAborted
 
-from vflbench.engines.nvflare.channel import MIB, CollabChannel
-from vflbench.engines.nvflare.job import MORE
+from vflbench.engines.nvflare.components import relay
+from vflbench.engines.nvflare.engine import MORE, NvFlare, connected, listening
 from vflbench.hosts.sites import PartySite
 
 HOSTILE = """
@@ -98,7 +100,7 @@ class Proxy:
     """FLARE's stand-in for a site. answers: what comes back of a call, or is raised."""
 
     def __init__(self, answer):
-        self.answer, self.backend, self.asked = answer, SimpleNamespace(abort_signal=Signal()), []
+        self.answer, self.name, self.asked = answer, "site", []
 
     def __call__(self, timeout):
         return SimpleNamespace(call=self.call)
@@ -110,17 +112,24 @@ class Proxy:
             return self.answer.pop(0)
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        return self.answer() if callable(self.answer) else self.answer
 
 
-def channel(answer, most=MIB):
-    return CollabChannel("media", "site", Proxy(answer), timeout=7.0, most=most)
+@contextmanager
+def channel(answer, lost=lambda _: ""):
+    """The label party's end of a relay to such a site, and what the site was asked."""
+    engine, proxy = NvFlare(timeout=7.0, max_message_mib=1), Proxy(answer)
+    with listening() as (listener, address), Client(address, "AF_UNIX") as server:
+        server.send_bytes(b"server")
+        threading.Thread(target=relay, args=(proxy, address, 7.0)).start()
+        with connected(listener, {"site": "media"}, engine, str, lost) as channels:
+            yield channels["media"], proxy.asked
 
 
 def test_a_call_carries_text_and_bytes_alone():
-    link = channel(encode({"content": {"n": 3}}))
-    assert link.call("hello", {"a": [1, 2.5, "x", None]}) == {"n": 3}
-    ((method, payload),) = link._proxy.asked
+    with channel(encode({"content": {"n": 3}})) as (link, asked):
+        assert link.call("hello", {"a": [1, 2.5, "x", None]}) == {"n": 3}
+    ((method, payload),) = asked
     assert (type(method), type(payload)) == (str, bytes)
     assert decode(payload) == {"a": [1, 2.5, "x", None]}
 
@@ -129,7 +138,7 @@ def test_a_call_carries_text_and_bytes_alone():
     ("answer", "words"),
     [
         (CollabCallError("site", "call", TimeoutError("function call timed out after 7 seconds")), "engine.timeout"),
-        (CollabCallError("site", "call", "Blob size 5 exceeds configured limit 4"), "max_message_mib=1"),
+        (CollabCallError("site", "call", "Blob size 5 exceeds configured limit 4"), "engine.max_message_mib"),
         (CollabCallError("site", "call", "cell is gone\nand more"), "cell is gone and more"),
         (RunAborted("aborted"), "FLARE ended the job"),
         ({"content": {}}, "dict and not with bytes"),
@@ -139,16 +148,16 @@ def test_a_call_carries_text_and_bytes_alone():
     ],
 )
 def test_what_goes_wrong_names_the_party_and_what_to_do(answer, words):
-    with pytest.raises(PartyError, match="party media: ") as caught:
-        channel(answer).call("step", {})
+    with channel(answer) as (link, _), pytest.raises(PartyError, match="party media: ") as caught:
+        link.call("step", {})
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_party_that_is_at_work_is_asked_for_more_until_it_is_done():
-    link = channel([encode({"pending": True}), encode({"pending": True}), encode({"content": {"n": 1}})])
-    assert link.call("ask", {}) == {"n": 1}
-    assert [method for method, _ in link._proxy.asked] == ["ask", MORE, MORE]
+    with channel([encode({"pending": True}), encode({"pending": True}), encode({"content": {"n": 1}})]) as (link, asked):
+        assert link.call("ask", {}) == {"n": 1}
+    assert [method for method, _ in asked] == ["ask", MORE, MORE]
 
 
 @pytest.mark.usefixtures("called_by")
@@ -161,19 +170,24 @@ def test_a_long_answer_is_given_once_it_is_there():
 
 
 def test_a_message_that_is_too_large_is_not_sent():
-    link = channel(b"", most=100)
-    with pytest.raises(PartyError, match="a smaller batch_size"):
-        link.call("step", {"text": "x" * 200})
-    assert link._proxy.asked == []
+    with channel(b"") as (link, asked), pytest.raises(PartyError, match="a smaller batch_size"):
+        link.call("step", {"text": "x" * (1 << 20)})
+    assert asked == []
 
 
-def test_a_party_whose_process_is_gone_is_not_asked_again():
-    link = channel(encode({"content": {}}))
-    link.give_up("its process has ended")
-    assert link._proxy.backend.abort_signal.triggered  # which ends a call under way
-    with pytest.raises(PartyError, match="party media: its process has ended"):
+def test_a_call_ends_when_the_process_of_the_party_has_ended_or_the_server_has():
+    goes_on = threading.Event()
+    with channel(lambda: goes_on.wait(60) and b"", lost=lambda site: f"{site} has ended") as (link, _):
+        with pytest.raises(PartyError, match="party media: site has ended"):
+            link.call("step", {})
+        goes_on.set()
+    with pytest.raises(PartyError, match="party media: site has ended"):
         link.call("step", {})
-    assert link._proxy.asked == []
+
+
+def test_a_server_that_does_not_connect_is_not_waited_for():
+    with listening() as (listener, _), pytest.raises(UserError, match="the job was refused"):
+        connected(listener, {"site": "media"}, NvFlare(), lambda: "the job was refused", str).__enter__()
 
 
 class Answering(PartySite):
@@ -181,7 +195,7 @@ class Answering(PartySite):
 
     def __init__(self, handle):
         super().__init__()
-        self._process = SimpleNamespace(handle=handle)
+        self._process = SimpleNamespace(handle=handle, experiment=SimpleNamespace(engine=NvFlare()))
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import pytest
 pytest.importorskip("nvflare", reason="no nvflare here")
 from provisioned_parties import ENVIRONMENT, PATIENCE, Parties, figures, free_port, until
 
-from vflbench.engines.nvflare.job import Job, write_job
-from vflbench.engines.nvflare.kit import LABEL_PARTY_SITE, PARTY_SITE
+from vflbench.engines.nvflare.engine import write_job
+from vflbench.hosts.project import PARTY_SITE
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto" / "parties_on_hosts.md"
 EXPERIMENT = ("dataset=digits", "epochs=3", "attack=kmeans", "model.width=16", "audit.batches=2", "engine.timeout=15")
@@ -135,7 +135,7 @@ os._exit(0)
 def test_who_holds_the_submitting_key_can_bring_no_code_name_no_other_class_and_command_no_host(two, tmp_path):
     touched = tmp_path / "touched"
     for name in ("code", "class"):
-        write_job(Job(name, {}, {"a": {}}, label_party_site=LABEL_PARTY_SITE, party_site=PARTY_SITE), tmp_path / name)
+        write_job(tmp_path / name, {}, {"a": {}}, {}, PARTY_SITE)
     (tmp_path / "code" / "app_a" / "custom").mkdir()
     (tmp_path / "code" / "app_a" / "custom" / "own.py").write_text(f"open({str(touched)!r}, 'w')")
     config = tmp_path / "class" / "app_a" / "config" / "config_fed_client.json"
@@ -159,7 +159,6 @@ def test_a_missing_party_is_named_and_connects_again_to_a_server_that_was_restar
     assert two.running["a"].wait(PATIENCE) == -signal.SIGINT
     assert two.run("name=missing", "timeout=15", code=1).splitlines()[-1].startswith("party a: not connected after 15 s")
     assert not list(two.folder.glob("outputs/missing_*"))
-    assert not list((two.project / "label" / "work").iterdir())
     two.start("a")
     two.running["label"].send_signal(signal.SIGKILL)
     two.running["label"].wait(PATIENCE)

@@ -215,8 +215,8 @@ def audit(arguments: Sequence[str]) -> None:
             raise UserError(split, see=HELP)
     if not recordings:
         raise UserError("it is missing: a folder of recorded messages", key="RECORDING", see=HELP)
-    if len(recordings) > 1 and (options.out or options.scores_only or options.labels):
-        raise UserError("--out, --scores-only and --labels are for one recording", key=recordings[1], see=HELP)
+    if len(recordings) > 1 and (options.out or options.scores_only):
+        raise UserError("--out and --scores-only are for one recording", key=recordings[1], see=HELP)
     folders = use_plugins(own)
     codes = []
     for recording in [check_recording(word) for word in recordings]:

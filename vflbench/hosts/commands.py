@@ -1,28 +1,37 @@
 """`vflbench parties write | compose | check | start | run`: parties on hosts of their own, over mutual TLS."""
 
+import argparse
+import fcntl
 import importlib.metadata
-import importlib.util
 import json
+import logging
 import os
+import re
+import signal
 import socket
 import ssl
 import stat
+import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import yaml
 
-from vflbench.engines.nvflare.kit import ANY, LABEL_PARTY, Kit, read_kit, shared
+from vflbench.data.table import LABEL_PARTY
+from vflbench.engines.nvflare.engine import NvFlare, environment
 from vflbench.errors import UserError
-from vflbench.places import pip_install
+from vflbench.hosts.kit import ANY, Kit, draw_secret, read_kit, shared
 from vflbench.plain_files import written_whole
 
 COMMANDS = {
     "write": "vflbench.hosts.project",
     "compose": __name__,
     "check": __name__,
-    "start": "vflbench.hosts.start",
+    "start": __name__,
     "run": "vflbench.hosts.run",
 }
 
@@ -58,26 +67,44 @@ def parties(arguments: Sequence[str]) -> None:
     getattr(importlib.import_module(COMMANDS[name]), name)(words)
 
 
-def split_words(words: Sequence[str], command: str, what: str, own: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
+def split_words(words: Sequence[str], what: str, own: Sequence[str] = ()) -> tuple[str, dict[str, str], list[str]]:
     """The one word that is a path, the options of the command itself, and the other words."""
     paths = [word for word in words if "=" not in word and not word.startswith(("-", "~", "+"))]
     if len(paths) != 1:
         problem = f"it needs one {what}, and got {', '.join(paths) or 'none'}"
-        raise UserError(problem, key=f"vflbench parties {command}", see="vflbench parties --help")
+        raise UserError(problem, key="vflbench parties", see="vflbench parties --help")
     options = dict(word.split("=", 1) for word in words if word.split("=")[0] in own)
     return paths[0], options, [word for word in words if word != paths[0] and word.split("=")[0] not in own]
 
 
-def need_flare() -> None:
-    """Raise UserError where NVIDIA FLARE is not installed."""
-    if importlib.util.find_spec("nvflare") is None:
-        raise UserError(f"it needs NVIDIA FLARE: {pip_install('nvflare')}", key="vflbench parties")
+def only_path(words: Sequence[str], what: str, own: Sequence[str] = ()) -> tuple[str, dict[str, str]]:
+    """The same where there are no other words. Raises UserError for the first, and where FLARE is not installed."""
+    path, options, others = split_words(words, what, own)
+    if others:
+        raise UserError("there is no such option", key=others[0].split("=")[0], see="vflbench parties --help")
+    NvFlare().require_installed()
+    return path, options
 
 
-def refuse_words(words: Sequence[str], command: str) -> None:
-    """Raise UserError for the first word that a command doesn't know."""
-    if words:
-        raise UserError("there is no such option", key=words[0].split("=")[0], see=f"vflbench parties --help ({command})")
+def compose(words: Sequence[str]) -> None:
+    """The command: what would run is built, and written without the options that are the label party's own."""
+    from vflbench.cli.build import build
+    from vflbench.cli.command_line import with_privacy, with_quoted_marks
+    from vflbench.cli.config import composed, current_config, own_options, plain
+
+    path, _, overrides = split_words(words, "file")
+    if os.path.lexists(path):
+        raise UserError("it is there already; a file is never overwritten", key="FILE", value=path)
+    config = composed("train", [*with_quoted_marks(with_privacy(overrides)), "engine=nvflare", "engine.mode=provisioned"])
+    with current_config(config):
+        chosen = own_options(config)
+        build(chosen)
+        text = yaml.safe_dump(shared(plain(chosen)), sort_keys=False, allow_unicode=True)
+    with written_whole(Path(path), "w", encoding="utf-8") as file:
+        file.write(
+            f"# An experiment of vflbench, to be named in party.yaml under `experiment:` by all who agree to it.\n{text}"
+        )
+    print(f"{path}: every party that agrees puts it in its folder, and its name in party.yaml under experiment")
 
 
 _UNREACHABLE = "the label party can't be reached: {}; has it started, is the port open?"
@@ -88,19 +115,14 @@ class UnreachableError(UserError):
     """Nobody answers there."""
 
 
-def settings_of(kit: Kit) -> dict[str, Any]:
-    """FLARE's settings in startup/: of the server, or of a client."""
+def address_of(kit: Kit) -> tuple[str, int]:
+    """Host and port of the label party, as FLARE's settings in startup/ have it."""
     name = "fed_server.json" if kit.party == LABEL_PARTY else "fed_client.json"
     try:
-        content = json.loads((kit.folder / "startup" / name).read_text(encoding="utf-8"))
+        settings: dict[str, Any] = json.loads((kit.folder / "startup" / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"it is no kit of `vflbench parties write`: {error}", key="kit", value=kit.folder) from error
-    return dict(content)
-
-
-def address_of(kit: Kit) -> tuple[str, int]:
-    """Host and port of the label party."""
-    host, _, port = settings_of(kit)["servers"][0]["service"]["target"].rpartition(":")
+    host, _, port = settings["servers"][0]["service"]["target"].rpartition(":")
     return host, int(port)
 
 
@@ -114,14 +136,13 @@ def refuse_stranger(kit: Kit) -> None:
         context.load_cert_chain(startup / "client.crt", startup / "client.key")
         with socket.create_connection((host, port), timeout=_PATIENCE) as plain, context.wrap_socket(plain) as secured:
             secured.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            answered = secured.recv(1)  # in TLS 1.3 a certificate is refused only now
-            if not answered:
+            if not secured.recv(1):  # in TLS 1.3 a certificate is refused only now
                 raise ConnectionResetError
     except ssl.SSLCertVerificationError as error:
         raise UserError("who answers there has no certificate of this project", key=key) from error
+    except ConnectionRefusedError as error:
+        raise UnreachableError(_UNREACHABLE.format("nobody listens there"), key=key) from error
     except (ssl.SSLError, ConnectionError) as error:
-        if isinstance(error, ConnectionRefusedError):
-            raise UnreachableError(_UNREACHABLE.format("nobody listens there"), key=key) from error
         problem = "it refuses this party's certificate; is this folder of the same project, and still valid?"
         raise UserError(problem, key=key) from error
     except OSError as error:
@@ -130,17 +151,23 @@ def refuse_stranger(kit: Kit) -> None:
 
 def check(words: Sequence[str]) -> None:
     """The command: a line for each thing. Raises UserError for the first that is wrong."""
-    path, _, others = split_words(words, "check", "folder of a party", ())
-    refuse_words(others, "check")
-    need_flare()
-    kit = read_kit(Path(path))
-    settings_of(kit)
+    kit = read_kit(Path(only_path(words, "folder of a party")[0]))
+    host, port = address_of(kit)
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("vflbench", "nvflare", "torch"))
     print(f"party {kit.party}: {versions}")
-    refuse_readable_keys(kit)
-    print(f"experiment: {_agreement(kit)}")
-    print(f"data: {table_line(kit)}")
-    host, port = address_of(kit)
+    for file in (*sorted((kit.folder / "startup").glob("*.key")), *sorted((kit.folder / "private").glob("secret"))):
+        if stat.S_IMODE(os.stat(file).st_mode) & 0o077:
+            raise UserError("others on this machine can read it: chmod 600", key=str(file))
+    agreed = f"one of {len(kit.agreed)} groups of options; another is refused" if isinstance(kit.agreed, dict) else ""
+    nothing = "none agreed to, so every run is refused (party.yaml: experiment)"
+    print(f"experiment: {agreed or ('any that the label party asks for' if kit.agreed == ANY else nothing)}")
+    places = kit.data.get("path", [])
+    for place in places if isinstance(places, list) else [places]:
+        try:
+            Path(place).open("rb").close()
+        except OSError as error:
+            raise UserError(f"it can't be read: {error.strerror}", key="data.path", value=place) from error
+    print(f"data: {', '.join(f'{key}={value}' for key, value in kit.data.items()) or 'as the experiment says'}")
     if kit.party == LABEL_PARTY:
         print(f"server: the others must reach this host, port {port}")
     else:
@@ -148,51 +175,108 @@ def check(words: Sequence[str]) -> None:
         print(f"label party: {host}, port {port}, can be reached, and takes this party's certificate")
 
 
-def refuse_readable_keys(kit: Kit) -> None:
-    """Raise UserError where others on this machine can read a private key or the secret."""
-    for file in (*sorted((kit.folder / "startup").glob("*.key")), *sorted((kit.folder / "private").glob("secret"))):
-        if stat.S_IMODE(os.stat(file).st_mode) & 0o077:
-            raise UserError("others on this machine can read it: chmod 600", key=str(file))
+SAID = {
+    "Successfully registered client": "connected to the label party",
+    "Server started": "ready: waiting for parties",
+    "Client: New client": "a party has connected",
+    "Launch the job in process": "a run begins",
+    "child worker process finished": "the run has ended",
+    "Server app stopped": "the run has ended",
+    "no connection to server": "the label party can't be reached; trying again",
+    "CertificateError": "who answers at the label party's address is not of this project",
+    "BYOC not permitted": "refused a run that brings code",
+    "component not authorized": "refused a run that asks for other classes than vflbench's",
+}
+"""What a record of FLARE's contains -> what is printed, once until something else is."""
 
 
-def table_line(kit: Kit) -> str:
-    """What is known of the party's table. Raises UserError where it can't be read."""
-    places = kit.data.get("path")
-    for place in places if isinstance(places, list) else [places] if places else []:
+class Lines(logging.Handler):
+    """A handler that prints records of SAID, and nothing else."""
+
+    _last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        said = next((said for part, said in SAID.items() if part in text), "")
+        if said and (said != self._last or said.startswith("a ")):
+            print(f"{time.strftime('%H:%M:%S')} {said}", flush=True)
+            self._last = said
+
+
+BEAT = 5
+"""Seconds between two signs of life of a party."""
+
+MOST_MIB = 1024
+"""Of a message. The environment variable NVFLARE_STREAMING_MAX_BLOB_SIZE sets another limit."""
+
+
+def start(words: Sequence[str]) -> None:
+    """The command: FLARE's server or client, in this process, until Ctrl-C."""
+    kit = read_kit(Path(only_path(words, "folder of a party")[0]))
+    if not re.fullmatch(r"[\w./+@:,=%-]+", str(kit.folder)):
+        problem = "NVIDIA FLARE starts processes with this path in a command line: without blanks and quotes, please"
+        raise UserError(problem, key="kit", value=str(kit.folder))
+    draw_secret(kit.folder)
+    host, port = address_of(kit)
+    if kit.party == LABEL_PARTY:
+        _refuse_taken(port)
+        _own_stores(kit.folder)
+    else:
+        with suppress(UnreachableError):  # it may start later: FLARE tries again
+            refuse_stranger(kit)
+    with open(kit.folder / "private" / "lock", "w") as lock:
         try:
-            with open(place, "rb") as file:
-                file.read(1)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise UserError(f"it can't be read: {error.strerror}", key="data.path", value=str(place)) from error
-    return ", ".join(f"{key}={value}" for key, value in kit.data.items()) or "as the experiment says"
+            raise UserError("another process has started this party already", key="kit", value=kit.folder) from error
+        print(f"{kit.party}: {f'server at port {port}' if kit.party == LABEL_PARTY else f'looking for {host}, port {port}'}")
+        sys.stdout.flush()
+        _run_flare(kit)
 
 
-def _agreement(kit: Kit) -> str:
-    if kit.agreed is None:
-        return "none agreed to, so every run is refused (party.yaml: experiment)"
-    if kit.agreed == ANY:
-        return "any that the label party asks for"
-    return f"one of {len(kit.agreed)} groups of options; another is refused"
+def _run_flare(kit: Kit) -> None:
+    os.environ.update(environment(MOST_MIB) | os.environ)
+    from nvflare.fuel.f3.mpm import MainProcessMonitor
+
+    if kit.party == LABEL_PARTY:
+        from nvflare.private.fed.app.server.server_train import main
+    else:
+        from nvflare.private.fed.app.client.client_train import main
+    options = ["secure_train=true", "config_folder=config", f"org={kit.party}", f"heart_beat_interval={BEAT}"]
+    options += [] if kit.party == LABEL_PARTY else [f"uid={kit.party}"]
+    own = argparse.Namespace(workspace=str(kit.folder), set=options, local_rank=0)
+    own.fed_server, own.fed_client = "fed_server.json", "fed_client.json"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end_with_children)
+    if code := MainProcessMonitor.run(main_func=main, run_dir=own.workspace, args=own):
+        raise UserError(f"it has ended with code {code}; log.txt in its folder says why", key=f"party {kit.party}")
 
 
-def compose(words: Sequence[str]) -> None:
-    """The command: what would run is built, and written without the options that are the label party's own."""
-    from vflbench.cli.build import build
-    from vflbench.cli.command_line import with_privacy, with_quoted_marks
-    from vflbench.cli.config import composed, current_config, own_options, plain
+def _end_with_children(number: int, _frame: FrameType | None) -> None:
+    """End this process, and those of a run that it started, which have process groups of their own."""
+    import psutil
 
-    path, _, overrides = split_words(words, "compose", "file", ())
-    if os.path.lexists(path):
-        raise UserError("it is there already; a file is never overwritten", key="FILE", value=path)
-    words = [*with_quoted_marks(with_privacy(overrides)), "engine=nvflare", "engine.mode=provisioned"]
-    config = composed("train", words)
-    with current_config(config):
-        chosen = own_options(config)
-        build(chosen)
-        options = shared(plain(chosen))
-    text = yaml.safe_dump(options, sort_keys=False, allow_unicode=True)
-    with written_whole(Path(path), "w", encoding="utf-8") as file:
-        file.write(
-            f"# An experiment of vflbench, to be named in party.yaml under `experiment:` by all who agree to it.\n{text}"
-        )
-    print(f"{path}: every party that agrees puts it in its folder, and its name in party.yaml under experiment")
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _own_stores(folder: Path) -> None:
+    """Let the server keep jobs in its own folder. FLARE's default is one place in /tmp for all projects of a machine."""
+    local, store = folder / "local", folder / "store"
+    resources = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
+    store.mkdir(mode=0o700, exist_ok=True)
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(store / "snapshots")
+    next(part for part in resources["components"] if part["id"] == "job_manager")["args"]["uri_root"] = str(store / "jobs")
+    (local / "resources.json").write_text(json.dumps(resources, indent=1), encoding="utf-8")
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise UserError(f"the server can't listen there: {error.strerror}", key="port", value=port) from error

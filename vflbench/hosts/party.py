@@ -6,14 +6,15 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflbench import __version__
+from vflbench.data.party_table import PartyTable
 from vflbench.data.rows import AlignedRows
-from vflbench.data.table import LABEL_PARTY, Columns, Features, VerticalTable
+from vflbench.data.table import LABEL_PARTY, Features, VerticalTable
 from vflbench.defenses.chain import Chain
 from vflbench.errors import UserError
 from vflbench.generators import Generators
@@ -42,30 +43,6 @@ from vflbench.run.setup import Experiment
 _TIMES = 4
 """So often each row may be in one request: rows of several uses are asked for together."""
 
-
-class OwnTable(Protocol):
-    """The rows of one party, and nothing of another's."""
-
-    @property
-    def columns(self) -> Columns: ...
-
-    def __len__(self) -> int: ...
-
-    def lookup(self, ids: Tensor) -> Features: ...
-
-
-def asked_rows(ids: Any, table: OwnTable, party: str) -> Tensor:
-    """(n,) ids of rows that the party has. Raises UserError for anything else."""
-    if not isinstance(ids, Tensor) or ids.dtype is not torch.int64 or ids.ndim != 1:
-        raise UserError("the label party asks for rows that are none", key="engine")
-    if len(ids) > _TIMES * len(table):
-        raise UserError("the label party asks for the same rows many times at once", key="engine")
-    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(table):
-        problem = f"the label party asks for rows that party {party} doesn't have: it has {len(table):,}"
-        raise UserError(problem, key="engine")
-    return ids
-
-
 KEPT = 2
 """Checkpoints that a party keeps: the label party may have failed to write the one that belongs to the newest."""
 
@@ -83,7 +60,7 @@ class PartyCheckpoints:
         checkpoint.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not checkpoint.save(state):
             raise UserError(f"no checkpoint of party {self._party} can hold {checkpoint.refused}", key="checkpoint")
-        self._drop(self._kept()[KEPT:])
+        self.forget(KEPT)
         return mark
 
     def load(self, mark: str) -> dict[str, Any]:
@@ -97,24 +74,17 @@ class PartyCheckpoints:
             raise UserError(problem, key="checkpoint")
         return state
 
-    def forget(self) -> None:
-        """The run is complete: nobody will go on from here."""
-        self._drop(self._kept())
+    def forget(self, but: int = 0) -> None:
+        """All but so many of the newest; all, when the run is complete and nobody will go on from here."""
+        kept = sorted(self._folder.glob("*/checkpoint.pt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        for path in kept[but:]:
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
 
     def _of(self, mark: str) -> Checkpoint:
         if len(mark) != 16 or not mark.isalnum():
             raise UserError("the label party names a checkpoint by what is no name", key="checkpoint", value=mark)
         return Checkpoint(self._folder / mark, "keep")
-
-    def _kept(self) -> list[Path]:
-        """The newest first."""
-        return sorted(self._folder.glob("*/checkpoint.pt"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-
-    @staticmethod
-    def _drop(kept: Sequence[Path]) -> None:
-        for path in kept:
-            path.unlink(missing_ok=True)
-            path.parent.rmdir()
 
 
 RECORDED: frozenset[type[Fact]] = frozenset(FACTS.values())
@@ -171,178 +141,31 @@ class PartyRecorder:
         self._has_begun = (self._folder / MANIFEST).is_file()
 
 
-class PartyService:
-    """What the label party can ask of this one: `handle(method, content)`. Nothing else leaves the process.
+@dataclass
+class Seated:
+    """A party that has been greeted. recorder: keeps rounds that the label party watches on disk.
 
-    party, table, seating: as for a session in one process. folder: where its checkpoints go.
-    prepare: is called before each method, as threads of an engine have settings of their own. recorder: keeps rounds that
-    the label party watches on disk.
+    ids: the batch from which it learns next. gradient: of this batch, once it came. history: a digest of all that it was
+    asked, where it has a secret.
     """
 
-    def __init__(
-        self,
-        party: NonLabelParty,
-        table: OwnTable,
-        seating: Seating,
-        folder: Path,
-        prepare: Callable[[], object] = lambda: None,
-        recorder: PartyRecorder | None = None,
-        *,
-        pipelined: bool = False,
-    ):
-        self.party, self._table, self._device, self._autocast = party, table, seating.device, seating.autocast()
-        outputs = seating.defense().outputs(1 if seating.table.classes == 2 else seating.table.classes)
-        self._widths, self._pipelined = party.widths(outputs), pipelined
-        self._generators, self._prepare = seating.generators, prepare
-        self._checkpoints = PartyCheckpoints(folder, party.name)
-        self._ids: Tensor | None = None
-        self._gradient: Message | None = None
-        self._history = b""
-        self._recorder, self._watched = recorder, False
-        self._methods: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "hello": self._hello,
-            "embed": self._embed,
-            "learn": self._learn,
-            "predict": self._predict,
-            "figures": self._figures,
-            "save": self._save,
-            "resume": self._resume,
-            "forget": self._forget,
-        }
-
-    def handle(self, method: str, content: Content) -> Content:
-        """Raises UserError for a method that there isn't, or content that is none."""
-        if method not in self._methods:
-            raise UserError(f"the label party asks for {method!r}, which this version doesn't know", key="engine")
-        self._prepare()
-        try:
-            with self._autocast:
-                return self._methods[method](content)
-        except UserError:
-            raise
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
-            problem = f"the label party's {method} is not as agreed ({type(error).__name__}: {error})"
-            raise UserError(problem, key="engine") from error
-
-    def _hello(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """What `Announced` takes."""
-        columns, bottom = self._table.columns, self.party.bottom
-        return {
-            "numeric": list(columns.numeric),
-            "categorical": list(columns.categorical),
-            "cardinalities": list(columns.cardinalities),
-            "layers": list(bottom.layers),
-            "sends": list(bottom.sends),
-            "widths": list(self._widths.values()),
-            "guarded": bool(self.party.guards.guards),
-            "rows": len(self._table),
-        }
-
-    def _embed(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Where the run is pipelined, before it has learned from the batch before."""
-        ids, epoch = self._row_ids(content["ids"]), _epoch(content)
-        self._tie("embed", {"ids": ids, "epoch": epoch})
-        if self._pipelined:
-            return {"message": content_of(self.party.embed_ahead(ids, epoch))}
-        self._begin(ids, epoch, watched=content["watched"] is True)
-        return {"message": content_of(self.party.embed(ids, epoch, watched=self._watched))}
-
-    def _learn(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """From the batch that was embedded last, or, where the run is pipelined, from the oldest not learned from."""
-        gradient = content["gradient"]
-        self._tie("learn", gradient)
-        if self._pipelined:
-            watched = content["watched"] is True
-            self._begin(*self.party.catch_up(watched=watched), watched=watched)
-        notes = () if gradient is None else self._learned(gradient)
-        return {"notes": list(notes), "stopped": self.party.stopped}
-
-    def _tie(self, what: str, content: Any, *, lasting: bool = True) -> None:
-        """Where the party has a secret, what it draws next depends on all that it was asked: a label party that starts it
-        anew, or has it go back to a checkpoint, can't have the same noise put on something else. lasting: whether the same
-        holds of what is drawn after the next request.
-        """
-        if not self._generators.has_secret:
-            return
-        history = hashlib.sha512(self._history + encode({"what": what, "content": content})).digest()
-        self._generators.tie(history)
-        if lasting:
-            self._history = history
-
-    def _begin(self, ids: Tensor, epoch: int, *, watched: bool) -> None:
-        """The batch from which it learns next."""
-        self._ids, self._gradient, self._watched = ids, None, watched
-        if self._recorder is not None:
-            self._recorder.begin(epoch)
-
-    def _learned(self, content: Any) -> tuple[str, ...]:
-        """Raises UserError for gradients of other layers, rows or widths than it sent."""
-        if self._ids is None or self._gradient is not None:
-            raise UserError("a gradient came without an embedding that it belongs to", key="engine")
-        try:
-            gradient = message_of(content, LABEL_PARTY, self.party.name, Kind.GRADIENT, self._ids, self._widths)
-        except (ValueError, RuntimeError) as error:
-            raise UserError(f"the label party sends no gradient: {error}", key="engine") from error
-        self._gradient = gradient
-        notes = self.party.learn(gradient)
-        if self._recorder is not None and self._watched:
-            self._recorder.see(self._ids, self.facts_of_round(RECORDED))
-        return notes
-
-    def _row_ids(self, ids: Any) -> Tensor:
-        """Raises UserError for anything but rows that it has."""
-        return asked_rows(ids, self._table, self.party.name).to(self._device)
-
-    def _predict(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        ids = self._row_ids(content["ids"])
-        self._tie("predict", ids, lasting=False)
-        return {"message": content_of(self.party.predict(ids))}
-
-    def _figures(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        return {"figures": {one.layer: dict(one.values) for one in self.party.figures() if one.values}}
-
-    def facts_of_round(self, kinds: frozenset[type[Fact]]) -> Facts:
-        """What the party knows of the batch that it has just learned from, of these kinds."""
-        if self._ids is None:
-            return {}
-        columns = self.party.rows(self._ids)
-        own = OwnColumns(columns.numeric, columns.categorical)
-        known = facts_of_non_label_party(self.party, self._gradient, own)
-        return {kind: fact for kind, fact in known.items() if kind in kinds}
-
-    def _save(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep all that it takes to go on from here, under a name that the label party writes down."""
-        state = {"history": self._history.hex(), "party": self.party.state(), "generators": self._generators.state()}
-        if self._recorder is not None:
-            state["recorder"] = self._recorder.state()
-        return {"mark": self._checkpoints.save(state)}
-
-    def _resume(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        state = self._checkpoints.load(str(content["mark"]))
-        self._history = bytes.fromhex(state["history"])
-        self.party.restore(state["party"])
-        self._generators.restore(state["generators"])
-        if self._recorder is not None:
-            self._recorder.restore(state["recorder"])
-        self._ids = self._gradient = None
-        return {}
-
-    def _forget(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        self._checkpoints.forget()
-        return {}
-
-
-def _epoch(content: Mapping[str, Any]) -> int:
-    """Raises UserError for what is no number of an epoch."""
-    epoch = content["epoch"]
-    if type(epoch) is not int or not 0 <= epoch < 10**6:
-        raise UserError("the label party says an epoch that is none", key="engine")
-    return epoch
+    party: NonLabelParty
+    table: PartyTable
+    generators: Generators
+    device: torch.device
+    autocast: torch.autocast
+    widths: Mapping[str, int]
+    pipelined: bool
+    recorder: PartyRecorder | None
+    ids: Tensor | None = None
+    gradient: Message | None = None
+    watched: bool = False
+    history: bytes = b""
 
 
 @dataclass
 class PartyProcess:
-    """The other end of a `Channel`: `handle(method, content)`.
+    """The other end of a `Channel`: `handle(method, content)`. Nothing else leaves the process.
 
     party: its name. experiment: built from the same options as the label party's; data and loggers are
     not used. table: returns the party's own rows. folder: where its checkpoints go. secret: mixed into all that is drawn
@@ -351,46 +174,88 @@ class PartyProcess:
 
     party: str
     experiment: Experiment
-    table: Callable[[], OwnTable]
+    table: Callable[[], PartyTable]
     folder: Path
     secret: bytes = b""
 
     def __post_init__(self) -> None:
-        self.service: PartyService | None = None
+        self.seated: Seated | None = None
+        self._checkpoints = PartyCheckpoints(self.folder, self.party)
         self._greeted: set[bool] = set()
+        self._methods: dict[str, Callable[[Seated, Mapping[str, Any]], dict[str, Any]]] = {
+            "embed": self._embed,
+            "learn": self._learn,
+            "predict": self._predict,
+            "figures": self._figures,
+            "save": self._save,
+            "resume": self._resume,
+        }
 
     def handle(self, method: str, content: Content) -> Content:
-        """`hello` comes first, and seats the party. Raises UserError."""
-        if method == "hello":
-            cheating = content.get("cheating") is True
-            if self.secret and cheating in self._greeted:
-                problem = (
-                    f"party {self.party} has been greeted in this run; what leaks through its noise adds up with each start"
-                )
-                raise UserError(problem, key="engine")
-            self.service = self._seated(content)
-            self._greeted.add(cheating)
-        if self.service is None and method == "forget":  # of a run that had been finished before
-            PartyCheckpoints(self.folder, self.party).forget()
-            return {}
-        if self.service is None:
-            raise UserError("the label party asks before it said hello", key="engine")
-        return self.service.handle(method, content)
+        """`hello` comes first, and seats the party. Raises UserError for what was not agreed."""
+        try:
+            if method == "hello":
+                return self._hello(content)
+            if method == "forget":  # also of a run that had been finished before
+                self._checkpoints.forget()
+                return {}
+            if self.seated is None:
+                raise UserError("the label party asks before it said hello", key="engine")
+            if method not in self._methods:
+                raise UserError(f"the label party asks for {method!r}, which this version doesn't know", key="engine")
+            torch.set_flush_denormal(True)  # a setting of each thread, and an engine has several
+            with self.seated.autocast:
+                return self._methods[method](self.seated, content)
+        except UserError:
+            raise
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+            problem = f"the label party's {method} is not as agreed ({type(error).__name__}: {error})"
+            raise UserError(problem, key="engine") from error
 
-    def _seated(self, content: Mapping[str, Any]) -> PartyService:
-        """Raises UserError where the other side is of another version."""
-        version = content.get("version")
+    def _hello(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """What `Announced` takes. Raises UserError where the other side is of another version."""
+        cheating, version = content.get("cheating") is True, content.get("version")
+        if self.secret and cheating in self._greeted:
+            again = "has been greeted in this run; what leaks through its noise adds up with each start"
+            raise UserError(f"party {self.party} {again}", key="engine")
         if version != __version__:
             problem = f"it has vflbench {__version__} and the label party {version}; install the same at both"
             raise UserError(f"party {self.party}: {problem}", key="engine")
         classes, batch_size = (_count(content, name) for name in ("classes", "batch_size"))
-        experiment = self.experiment if content.get("cheating") is True else self.experiment.honest
-        settings = experiment.settings
-        device, table = choose_device(settings.device), self.table()
+        seated = self.seated = self._seat(self.experiment if cheating else self.experiment.honest, classes, batch_size)
+        self._greeted.add(cheating)
+        columns, bottom = seated.table.columns, seated.party.bottom
+        return {
+            "numeric": list(columns.numeric),
+            "categorical": list(columns.categorical),
+            "cardinalities": list(columns.cardinalities),
+            "layers": list(bottom.layers),
+            "sends": list(bottom.sends),
+            "widths": list(seated.widths.values()),
+            "guarded": bool(seated.party.guards.guards),
+            "rows": len(seated.table),
+        }
+
+    def _seat(self, experiment: Experiment, classes: int, batch_size: int) -> Seated:
+        """A seating has the columns of this party, and no row."""
+        settings, table = experiment.settings, self.table()
         tune()
         set_threads(batch_size, experiment.model.width)
-        generators = Generators(settings.seed, secret=self.secret)
-        seating = party_seating(experiment, self.party, table, classes, generators, device)
+        none = torch.empty(0, dtype=torch.int64)
+        features = Features(table.columns, torch.empty(0, len(table.columns.numeric)), torch.empty(0, 0, dtype=torch.int32))
+        sizes = VerticalTable(none, {self.party: features}, none, classes)
+        seating = Seating(
+            table=sizes,
+            rows=AlignedRows.of(sizes),
+            model=experiment.model,
+            optimizer=experiment.optimizer,
+            wire=experiment.engine.wire(),
+            defense=lambda: Chain(copy.deepcopy(experiment.defenses)),
+            generators=Generators(settings.seed, secret=self.secret),
+            device=choose_device(settings.device),
+            precision=settings.precision,
+            adversaries=copy.deepcopy(experiment.adversaries),
+        )
         cheating = {adversary.party: adversary for adversary in seating.adversaries.values()}
         outputs = seating.defense().outputs(1 if classes == 2 else classes)
         party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
@@ -398,16 +263,103 @@ class PartyProcess:
         if pipelined and (party.guards.guards or party.adversary is not None):
             problem = f"party {self.party} has to see each answer before it goes on"
             raise UserError(problem, key="protocol.staleness", value=1)
-
         recorder = None
         if settings.record != "none":
             complete = settings.record == "messages"
             recorder = PartyRecorder(self.folder, self.party, party.sends, classes, batch_size, complete=complete)
-        return PartyService(party, table, seating, self.folder, self._prepare, recorder, pipelined=pipelined)
+        own = seating.generators, seating.device, seating.autocast()
+        return Seated(party, table, *own, party.widths(outputs), pipelined, recorder)
 
-    @staticmethod
-    def _prepare() -> None:
-        torch.set_flush_denormal(True)  # a setting of each thread
+    def _embed(self, seated: Seated, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Where the run is pipelined, before it has learned from the batch before."""
+        ids, epoch = self._row_ids(seated, content["ids"]), content["epoch"]
+        if type(epoch) is not int or not 0 <= epoch < 10**6:
+            raise UserError("the label party says an epoch that is none", key="engine")
+        self._tie(seated, "embed", {"ids": ids, "epoch": epoch})
+        if seated.pipelined:
+            return {"message": content_of(seated.party.embed_ahead(ids, epoch))}
+        self._begin(seated, ids, epoch, watched=content["watched"] is True)
+        return {"message": content_of(seated.party.embed(ids, epoch, watched=seated.watched))}
+
+    def _learn(self, seated: Seated, content: Mapping[str, Any]) -> dict[str, Any]:
+        """From the batch that was embedded last, or, where the run is pipelined, from the oldest not learned from."""
+        gradient = content["gradient"]
+        self._tie(seated, "learn", gradient)
+        if seated.pipelined:
+            watched = content["watched"] is True
+            self._begin(seated, *seated.party.catch_up(watched=watched), watched=watched)
+        notes = () if gradient is None else self._learned(seated, gradient)
+        return {"notes": list(notes), "stopped": seated.party.stopped}
+
+    def _tie(self, seated: Seated, what: str, content: Any, *, lasting: bool = True) -> None:
+        """Where the party has a secret, what it draws next depends on all that it was asked: a label party that starts it
+        anew, or has it go back to a checkpoint, can't have the same noise put on something else. lasting: whether the same
+        holds of what is drawn after the next request.
+        """
+        if not seated.generators.has_secret:
+            return
+        history = hashlib.sha512(seated.history + encode({"what": what, "content": content})).digest()
+        seated.generators.tie(history)
+        if lasting:
+            seated.history = history
+
+    def _begin(self, seated: Seated, ids: Tensor, epoch: int, *, watched: bool) -> None:
+        seated.ids, seated.gradient, seated.watched = ids, None, watched
+        if seated.recorder is not None:
+            seated.recorder.begin(epoch)
+
+    def _learned(self, seated: Seated, content: Any) -> Sequence[str]:
+        """Lines for the log. Raises UserError for gradients of other layers, rows or widths than it sent."""
+        if seated.ids is None or seated.gradient is not None:
+            raise UserError("a gradient came without an embedding that it belongs to", key="engine")
+        try:
+            gradient = message_of(content, LABEL_PARTY, self.party, Kind.GRADIENT, seated.ids, seated.widths)
+        except (ValueError, RuntimeError) as error:
+            raise UserError(f"the label party sends no gradient: {error}", key="engine") from error
+        seated.gradient = gradient
+        notes = seated.party.learn(gradient)
+        if seated.recorder is not None and seated.watched:
+            columns = seated.party.rows(seated.ids)
+            known = facts_of_non_label_party(seated.party, gradient, OwnColumns(columns.numeric, columns.categorical))
+            seated.recorder.see(seated.ids, {kind: fact for kind, fact in known.items() if kind in RECORDED})
+        return notes
+
+    def _row_ids(self, seated: Seated, ids: Any) -> Tensor:
+        """(n,) ids of rows that the party has. Raises UserError for anything else."""
+        rows = len(seated.table)
+        if not isinstance(ids, Tensor) or ids.dtype is not torch.int64 or ids.ndim != 1:
+            raise UserError("the label party asks for rows that are none", key="engine")
+        if len(ids) > _TIMES * rows:
+            raise UserError("the label party asks for the same rows many times at once", key="engine")
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
+            problem = f"the label party asks for rows that party {self.party} doesn't have: it has {rows:,}"
+            raise UserError(problem, key="engine")
+        return ids.to(seated.device)
+
+    def _predict(self, seated: Seated, content: Mapping[str, Any]) -> dict[str, Any]:
+        ids = self._row_ids(seated, content["ids"])
+        self._tie(seated, "predict", ids, lasting=False)
+        return {"message": content_of(seated.party.predict(ids))}
+
+    def _figures(self, seated: Seated, content: Mapping[str, Any]) -> dict[str, Any]:
+        return {"figures": {one.layer: dict(one.values) for one in seated.party.figures() if one.values}}
+
+    def _save(self, seated: Seated, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep all that it takes to go on from here, under a name that the label party writes down."""
+        state = {"history": seated.history.hex(), "party": seated.party.state(), "generators": seated.generators.state()}
+        if seated.recorder is not None:
+            state["recorder"] = seated.recorder.state()
+        return {"mark": self._checkpoints.save(state)}
+
+    def _resume(self, seated: Seated, content: Mapping[str, Any]) -> dict[str, Any]:
+        state = self._checkpoints.load(str(content["mark"]))
+        seated.history = bytes.fromhex(state["history"])
+        seated.party.restore(state["party"])
+        seated.generators.restore(state["generators"])
+        if seated.recorder is not None:
+            seated.recorder.restore(state["recorder"])
+        seated.ids = seated.gradient = None
+        return {}
 
 
 def _count(content: Mapping[str, Any], name: str) -> int:
@@ -415,24 +367,3 @@ def _count(content: Mapping[str, Any], name: str) -> int:
     if type(value) is not int or not 1 <= value < 2**40:
         raise UserError(f"the label party doesn't say its {name}", key="engine")
     return value
-
-
-def party_seating(
-    experiment: Experiment, party: str, table: OwnTable, classes: int, generators: Generators, device: torch.device
-) -> Seating:
-    """A seating with the columns of one party, and no row."""
-    none = torch.empty(0, dtype=torch.int64)
-    features = Features(table.columns, torch.empty(0, len(table.columns.numeric)), torch.empty(0, 0, dtype=torch.int32))
-    sizes = VerticalTable(none, {party: features}, none, classes)
-    return Seating(
-        table=sizes,
-        rows=AlignedRows.of(sizes),
-        model=experiment.model,
-        optimizer=experiment.optimizer,
-        wire=experiment.engine.wire(),
-        defense=lambda: Chain(copy.deepcopy(experiment.defenses)),
-        generators=generators,
-        device=device,
-        precision=experiment.settings.precision,
-        adversaries=copy.deepcopy(experiment.adversaries),
-    )

@@ -91,7 +91,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
         recorder.say(line, always=True)
 
     tables: dict[str, VerticalTable | EncodedRows] = {"train": data.train.sample(settings.audit.train_rows), **data.held_out}
-    with Interruption(experiment.engine.stop_asked) as interruption:
+    with Interruption() as interruption:
         while len(run.results) < epochs and not session.stopped:
             number = len(run.results)
             epoch = run.epoch = run.epoch or Epoch(number, generators["batches"].get_state())

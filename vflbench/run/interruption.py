@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
@@ -25,13 +24,12 @@ class Interrupted(KeyboardInterrupt):
 class Interruption:
     """While entered, the first SIGINT or SIGTERM is only noted in `asked`; the second one stops the run at once.
 
-    Python delivers signals to the main thread only. In another thread, and from another process, a run is asked to stop by
-    `elsewhere`: the number of a signal, or 0.
+    Python delivers signals to the main thread only: in another thread, a run is not stopped.
     """
 
-    def __init__(self, elsewhere: Callable[[], int] = lambda: 0) -> None:
-        self._asked: signal.Signals | None = None
-        self._elsewhere = elsewhere
+    asked: signal.Signals | None = None
+
+    def __init__(self) -> None:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -43,17 +41,11 @@ class Interruption:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    @property
-    def asked(self) -> signal.Signals | None:
-        if self._asked is None and (number := self._elsewhere()):
-            self._asked = signal.Signals(number)
-        return self._asked
-
     def _note(self, number: int, _: FrameType | None) -> None:
         code = 128 + number
-        if self._asked is not None:
+        if self.asked is not None:
             raise Interrupted("stopped at once; the same command goes on from what was saved before", code)
-        self._asked = signal.Signals(number)
+        self.asked = signal.Signals(number)
         if sys.stderr is not None and sys.stderr.isatty():  # os.write: a handler must not wait for a buffer's lock
             os.write(2, b"\nstopping: the current batch is finished and saved first; Ctrl-C again stops at once\n")
 

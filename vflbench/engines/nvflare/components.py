@@ -1,131 +1,155 @@
-"""What FLARE builds at a site from a job's config: a controller at the label party, an executor at each other party.
+"""What FLARE builds in its processes from a job's config: a relay at the server, an executor at each party.
 
-They are FLARE's own for the Collab API, with less: calls to one party come one after the other in one thread, no site
-answers another party than the label party, and what FLARE's serialisation (FOBS) may build of a message is narrowed to plain
-values and bytes. FOBS is msgpack with a decomposer for each class: it builds an object of the class that a message names;
-pickle has no part in it. As it comes, it makes a decomposer for any class that is sent, loads classes that a list of its own
-allows by name, and has decomposers of arrays, tensors and files that make the receiver fetch further data. A call of ours
-holds text and bytes alone, so all of that is switched off.
+They are FLARE's own for the Collab API, with less: calls to one party come one after the other in one thread, and what
+FLARE's serialisation (FOBS) may build of a message is narrowed to plain values and bytes. FOBS is msgpack with a decomposer
+for each class: it builds an object of the class that a message names; pickle has no part in it. As it comes, it makes a
+decomposer for any class that is sent, loads classes that a list of its own allows by name, and has decomposers of arrays,
+tensors and files that make the receiver fetch further data. A call of ours holds text and bytes alone.
 """
 
 import json
+import os
 import threading
-from collections.abc import Callable
+import time
+from contextlib import suppress
+from multiprocessing import connection
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+import psutil
+from nvflare.apis.client import Client
+from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.signal import Signal
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.utils.decomposers.flare_decomposers import ContextDecomposer
+from nvflare.collab import collab
+from nvflare.collab.api.exceptions import CollabCallError, RunAborted
 from nvflare.collab.runtime.controller import CollabController
 from nvflare.collab.runtime.executor import CollabExecutor
-from nvflare.fuel.utils.fobs import fobs
+from nvflare.fuel.utils import fobs
+from nvflare.fuel.utils.fobs.builtin_decomposers import BUILTIN_TYPES
+from nvflare.fuel.utils.fobs.datum import DatumRef
+from nvflare.fuel.utils.fobs.decomposer import DictDecomposer
+from nvflare.fuel.utils.fobs.fobs import auto_register_data_classes, auto_register_enum_types
+from nvflare.private.admin_defs import Message
+from nvflare.private.fed.server.run_info import RunInfo
+from nvflare.private.fed.server.server_state import HotState
 
-from vflbench.engines.nvflare.job import RUN_FILE
+from vflbench.engines.nvflare.engine import RUN_FILE
+from vflbench.messages.serialize import encode
 
-NEEDED = frozenset(
-    {
-        "tuple",
-        "set",
-        "collections.OrderedDict",
-        "datetime.datetime",
-        "nvflare.apis.client.Client",
-        "nvflare.apis.fl_context.FLContext",
-        "nvflare.apis.shareable.Shareable",
-        "nvflare.fuel.utils.fobs.datum.DatumRef",
-        "nvflare.private.admin_defs.Message",
-        "nvflare.private.fed.server.run_info.RunInfo",
-        "nvflare.private.fed.server.server_state.HotState",
-    }
-)
-"""What FLARE itself sends between the processes of a job, to set it up and to end it."""
+_PATIENCE = 5.0  # seconds after which a party says that it is still at work
+MARK = "VFLBENCH_RUN"
+"""An environment variable that all processes of a simulated run inherit, through whatever starts them."""
 
 
 def take_plain_messages_alone() -> None:
-    """Called in each process of a job, when FLARE has registered what it registers."""
-    fobs._register_decomposers()  # now, or it would be done at the first message
-    fobs.auto_register_data_classes(False)
-    fobs.auto_register_enum_types(False)
-    fobs._type_name_whitelist.clear()
-    for name in [name for name in fobs._decomposers if name not in NEEDED]:
-        del fobs._decomposers[name]
-    fobs._dot_handlers.clear()
-
-
-MOST_PARTIES = 64
-"""Calls that are under way at once: one a party."""
+    """Called in each process of a job, when FLARE has registered what it registers. What remains is what FLARE itself sends
+    to set a job up and to end it, beside tuples, sets, dates and ordered dicts.
+    """
+    BUILTIN_TYPES.clear()  # the names that FOBS would load
+    auto_register_data_classes(False)
+    auto_register_enum_types(False)
+    fobs.reset()
+    fobs.register(DictDecomposer(Shareable))
+    fobs.register(ContextDecomposer)
+    fobs.register_data_classes(Client, DatumRef, Message, RunInfo, HotState)
 
 
 class LabelPartyController(CollabController):
-    """Sets all sites up, and then calls the `@collab.main` of the label party's component."""
-
-    def __init__(self, server_obj_id: str = "label_party", sync_task_timeout: float = 120.0, call_timeout: float = 60.0):
-        super().__init__(
-            server_obj_id=server_obj_id,
-            sync_task_timeout=sync_task_timeout,
-            max_inbound_call_threads=1,
-            max_outbound_call_threads=MOST_PARTIES,
-            props={"call_timeout": call_timeout},
-        )
-        self._problem = ""
-
-    finished = threading.Event()
-    """Set when the label party's `@collab.main` has returned, or could not begin: there is one job a process."""
-    on_loss: ClassVar[list[Callable[[str], object]]] = []
-    """Called with the name of a site whose process has ended."""
-    too_early = ""
-    """The site whose process ended before all were ready."""
+    """Sets all sites up, and then calls the `@collab.main` of the relay."""
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         super().start_controller(fl_ctx)
         take_plain_messages_alone()
-
-    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        try:
-            super().control_flow(abort_signal, fl_ctx)
-        finally:
-            path = asked(fl_ctx)["site"].get("problem")
-            if self._problem and path:
-                Path(path).write_text(self._problem, encoding="utf-8")
-            type(self).finished.set()
-
-    def system_panic(self, reason: str, fl_ctx: FLContext) -> None:
-        self._problem = self._problem or reason
-        super().system_panic(reason, fl_ctx)
-
-    @classmethod
-    def lost(cls, site: str) -> None:
-        """Somebody saw that the process of this site has ended."""
-        if not cls.on_loss:
-            cls.too_early = cls.too_early or site
-            cls.finished.set()
-        for call in cls.on_loss:
-            call(site)
 
 
 class PartyExecutor(CollabExecutor):
     """Answers the label party: one call at a time, all in one thread."""
 
     def __init__(self, client_obj_id: str = "party"):
-        super().__init__(client_obj_id=client_obj_id, max_inbound_call_threads=1, max_outbound_call_threads=1)
-
-    def _handle_start_run(self, event_type: str, fl_ctx: FLContext) -> None:
-        super()._handle_start_run(event_type, fl_ctx)
-        take_plain_messages_alone()
+        super().__init__(client_obj_id, max_inbound_call_threads=1)
+        self.register_event_handler(EventType.START_RUN, lambda *_: take_plain_messages_alone())
 
 
 def asked(fl_ctx: FLContext) -> dict[str, Any]:
     """What the job asks of this site: {"run": ..., "site": ...}, as `write_job` wrote it."""
-    workspace = fl_ctx.get_engine().get_workspace()
-    folder = Path(workspace.get_app_config_dir(fl_ctx.get_job_id()))
-    content = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-    if not isinstance(content, dict) or not all(isinstance(content.get(part), dict) for part in ("run", "site")):
-        raise ValueError(f"{RUN_FILE} of the job asks for nothing")
+    folder = fl_ctx.get_engine().get_workspace().get_app_config_dir(fl_ctx.get_job_id())
+    content: dict[str, Any] = json.loads(Path(folder, RUN_FILE).read_text(encoding="utf-8"))
     return content
 
 
-def workspace_of(fl_ctx: FLContext) -> Path:
-    """The folder of this site, in which FLARE keeps its configuration (local/), credentials (startup/) and jobs."""
-    return Path(fl_ctx.get_engine().get_workspace().get_root_dir())
+class Relay:
+    """FLARE's server: connects to the label party's process, and hands its calls on to the parties."""
+
+    @collab.main
+    def run(self) -> None:
+        """Returns when the label party's process closes the connection, or has ended."""
+        site = asked(collab.fl_ctx)["site"]
+        with connection.Client(site["socket"], "AF_UNIX") as held:
+            held.send_bytes(b"server")
+            for proxy in collab.clients:
+                threading.Thread(target=relay, args=(proxy, site["socket"], site["timeout"]), daemon=True).start()
+            with suppress(EOFError, OSError):
+                held.recv_bytes()
+        if mark := os.environ.get(MARK):
+            kill_marked(mark)
+            os._exit(0)
 
 
-__all__ = ["LabelPartyController", "PartyExecutor", "asked", "workspace_of"]
+def relay(proxy: Any, address: str, timeout: float) -> None:
+    """Hand calls on to one party. timeout: seconds without a sign of life after which a call fails."""
+    with suppress(EOFError, OSError), connection.Client(address, "AF_UNIX") as held:
+        held.send_bytes(proxy.name.encode())
+        while True:
+            method, payload = held.recv_bytes().decode(), held.recv_bytes()
+            held.send_bytes(answer(proxy, method, payload, timeout))
+
+
+def answer(proxy: Any, method: str, payload: bytes, timeout: float) -> bytes:
+    """What comes back of a call. A party that is at work says so before the timeout."""
+    patience = round(1000 * min(_PATIENCE, timeout / 3))
+    try:
+        reply = proxy(timeout=timeout).call(method=method, payload=payload, patience_ms=patience)
+    except RunAborted:
+        problem = "FLARE ended the job"
+    except CollabCallError as error:
+        problem = failure(method, error, timeout)
+    else:
+        if type(reply) is bytes:
+            return reply
+        problem = f"it answers {method!r} with {type(reply).__name__} and not with bytes"
+    return encode({"refused": problem})
+
+
+def failure(method: str, error: CollabCallError, timeout: float) -> str:
+    """What FLARE says of a call that didn't come back, and what to do."""
+    cause = " ".join(str(error.cause).split())
+    if error.cause_type == "TimeoutError" or "timeout" in cause.lower() or "timed out" in cause.lower():
+        return (
+            f"it has not answered {method!r} for {timeout:g} seconds; see whether its process runs and can be "
+            f"reached, or give it more time with engine.timeout, and run the same command again"
+        )
+    if "exceeds configured limit" in cause:
+        return f"a message of {method!r} is larger than engine.max_message_mib; a smaller batch_size makes smaller messages"
+    return f"its {method!r} failed within FLARE ({cause[:200]}); its own log says more"
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """The processes of the run with this mark, other than this one."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # another user's, or it has ended
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                found.append(process)
+    return found
+
+
+def kill_marked(mark: str, seconds: float = 5.0) -> None:
+    """Kill them, also those that are stopped, until none is left."""
+    deadline = time.monotonic() + seconds
+    while (processes := marked(mark)) and time.monotonic() < deadline:
+        for process in processes:
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(processes, timeout=1.0)
