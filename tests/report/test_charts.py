@@ -359,3 +359,8 @@ def test_a_run_on_digits_has_figures_of_its_classes(tmp_path):
     (line,) = lines_of(figures["ami"]).values()
     assert [x for x, _ in line] == ["f1", "f2 (cut)", "h1"]
     assert line[0][1] > 0.3
+
+
+def test_an_axis_on_which_all_points_have_one_place_says_which():
+    """Vega named it 1."""
+    assert "0.883" in texts_of(curve([{"label": "a", "x": 0.8833, "y": 0.6}]))

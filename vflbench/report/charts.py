@@ -85,6 +85,8 @@ _OVER_SEEDS = "Means over seeds with 95 % t-intervals."
 _LOWER_IS_BETTER = ("loss", "seconds", "bytes", "leak", "error", "rebuilt")
 _BY_LAYER = {"leak_auc": "layers", "leak_ami": "layers_ami", "leak_accuracy": "layers_accuracy"}
 _MOST_POINTS, _MOST_ENTRIES = 5_000, 30
+_OF_ONE_VALUE = "datum.value % 1 && indexof(datum.label, '.') < 0 ? format(datum.value, '.3~g') : datum.label"
+"""Where all points have one place, Vega rounds its label to a whole number."""
 _DARK = 0.72  # from this part of a heat map's scale on white letters are easier to read
 _VEGA_LITE = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
 _OF_EVERY_OBJECT = re.compile(r"__\w+__|constructor|[a-z]+([A-Z][a-z]*)+")
@@ -247,7 +249,7 @@ def numbers(channel: Any, title: str, *, log: int = 0, whole: int = 0) -> Any:
     """The axis of the field x or y for numbers. channel: alt.X or alt.Y. whole: of whole numbers up to this one."""
     which = "x" if channel is alt.X else "y"
     kind: dict[str, Any] = {"type": "log", "base": log} if log else {"zero": False}
-    axis: dict[str, Any] = {"format": "d"} if whole else {"format": "~g"} if log else {}
+    axis: dict[str, Any] = {"format": "d"} if whole else {"format": "~g"} if log else {"labelExpr": _OF_ONE_VALUE}
     count = alt.expr(f"min({whole or 99}, across / 90)") if which == "x" else 6
     scale = alt.Scale(padding=12, nice=False, **kind)
     return channel(f"{which}:Q", title=text(title), scale=scale, axis=alt.Axis(tickCount=count, **axis))

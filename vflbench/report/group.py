@@ -149,16 +149,18 @@ class Section:
         That is the undefended setting with all other options equal and of the same origin; itself if it is undefended;
         missing if there is none.
         """
-        frame, without = pd.DataFrame(self.groups).set_index("name"), ("seed", "defense")
-        keys = {one.name: options_key(one.runs[0].config, without) for one in self.groups}
-        open_ones = sorted((one for one in self.groups if one.undefended), key=lambda one: one.defense != "none")
-        baselines = []
-        for one in self.groups:
-            run, same = one.runs[0], [other for other in open_ones if keys[other.name] == keys[one.name]]
+        keys = {one.name: options_key(one.runs[0].config, ("seed", "defense")) for one in self.groups}
+
+        def baseline(one: Setting) -> str | None:
+            run, same = (
+                one.runs[0],
+                [other for other in self.groups if other.undefended and keys[other.name] == keys[one.name]],
+            )
             same = [other for other in same if may_be_compared(run, other.runs[0])]
-            same.sort(key=lambda other: other.runs[0].made_by != run.made_by)
-            baselines.append(one.name if one.undefended else next((other.name for other in same), None))
-        return frame.assign(baseline=baselines)
+            same.sort(key=lambda other: (other is not one, other.runs[0].made_by != run.made_by, other.defense != "none"))
+            return same[0].name if same else None
+
+        return pd.DataFrame(self.groups).set_index("name").assign(baseline=[baseline(one) for one in self.groups])
 
     @property
     def where(self) -> str:
@@ -170,16 +172,16 @@ class Section:
     def default_x(self) -> str:
         """The first utility that the runs have: test accuracy for more than two classes, else test AUC."""
         several = any((run.manifest.data.classes or 0) > 2 for run in self.runs["run"])
-        return self._known(["test_accuracy", "test_auc"] if several else ["test_auc", "test_accuracy"]) or "test_auc"
+        return self._first("test_accuracy", "test_auc") if several else self._first("test_auc", "test_accuracy")
 
     @cached_property
     def default_y(self) -> str:
         """The first leak that the runs have."""
-        names = ["leak_auc", "leak_ami", "leak_accuracy"]
-        return self._known([*names, "rebuilt.recognised", "rebuilt.entries_right", "rebuilt.r2"]) or "leak_auc"
+        leaks = "leak_auc", "leak_ami", "leak_accuracy"
+        return self._first(*leaks, "rebuilt.recognised", "rebuilt.entries_right", "rebuilt.r2")
 
-    def _known(self, names: Iterable[str]) -> str | None:
-        return next((name for name in names if self.values(name).notna().any()), None)
+    def _first(self, *names: str) -> str:
+        return next((name for name in names if self.values(name).notna().any()), names[0])
 
     @property
     def utility(self) -> str:
@@ -229,11 +231,10 @@ class Section:
 
     def of_baseline(self, values: pd.Series, baselines: pd.Series | None = None) -> pd.Series:
         """Run -> the value of the undefended run of the same seed; nan without one. baselines: setting -> another one."""
-        keys = self.runs["setting"], self.runs["seed"]
-        known = dict(zip(zip(*keys, strict=True), values, strict=True))
-        of_runs = keys[0].map(self.settings["baseline"] if baselines is None else baselines)
-        pairs = zip(of_runs, keys[1], strict=True)
-        return pd.Series([known.get(pair, math.nan) for pair in pairs], self.runs.index, dtype=float)
+        keys, baselines = ["setting", "seed"], self.settings["baseline"] if baselines is None else baselines
+        known = self.runs[keys].assign(value=values).drop_duplicates(keys)
+        beside = self.runs[keys].assign(setting=self.runs["setting"].map(baselines))
+        return beside.merge(known, "left", keys)["value"].set_axis(self.runs.index)
 
     def titled(self, name: str) -> str:
         """The quantity in words, of a leak with the layer at which it is taken: `leak AUC at the cut layer, norm`."""
@@ -335,23 +336,12 @@ def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
 
 def _line(run: Run, name: str) -> dict[str, Any]:
     """Of `Section.runs`."""
-    auc, sent = run.summary.test_auc, run.summary.bytes_sent
-    numbers = run.summary.model_dump(exclude=_NO_NUMBERS)
-    numbers = {key: value for key, value in numbers.items() if not isinstance(value, str | list)}
-    return {
-        **numbers,
-        "run": run,
-        "setting": name,
-        "defense": run.defense,
-        "adversary": run.adversary,
-        "seed": run.seed,
-        "is_audit": run.is_audit,
-        "undefended": _is_undefended(run),
-        "made_by": run.made_by,
-        "learned": run.summary.learned is not False and (auc is None or auc > 0.5),
-        **{f"bytes_sent.{kind}": count for kind, count in sent.items()},
-        "bytes_sent": sum(sent.values()) if sent else None,
-    }
+    auc, sent, numbers = run.summary.test_auc, run.summary.bytes_sent, run.summary.model_dump(exclude=_NO_NUMBERS)
+    line = {key: value for key, value in numbers.items() if not isinstance(value, str | list)}
+    line |= {key: getattr(run, key) for key in ("defense", "adversary", "seed", "is_audit", "made_by")}
+    line |= {f"bytes_sent.{kind}": count for kind, count in sent.items()}
+    line |= {"run": run, "setting": name, "undefended": _is_undefended(run), "bytes_sent": sum(sent.values()) or None}
+    return line | {"learned": run.summary.learned is not False and (auc is None or auc > 0.5)}
 
 
 _OF_LEAKS = ("message", "party", "layer", "visible", "batches", "attack", "name", "level", "at_cut")
@@ -378,51 +368,37 @@ def _rebuilt(run: Run) -> Iterator[dict[str, Any]]:
 def _front(section: Section) -> Front:
     """The largest set of settings whose runs of one seed read the same rows with the same attacks for as many epochs."""
     measured = section.runs[section.values(section.y).notna() & section.values(section.x).notna()]
-    facts, left_out = {}, {}
+    runs: dict[str, list[Run]] = {}
+    left_out: dict[str, str] = {}
     for name, of in measured.groupby("setting", sort=False):
-        facts[str(name)] = [_read(run) for run in of["run"]]
-        if not of["learned"].all():
-            seeds = f" in {(~of['learned']).sum()} of {len(of)} seeds" * bool(of["learned"].any())
+        seeds = f" in {(~of['learned']).sum()} of {len(of)} seeds" * bool(of["learned"].any())
+        if of["learned"].all():
+            runs[str(name)] = list(of["run"])
+        else:
             left_out[str(name)] = f"its model learned nothing{seeds}"
-    candidates = {name: read for name, read in facts.items() if name not in left_out}
-    alike = {
-        name: [other for other in candidates if not _differ(read, candidates[other])] for name, read in candidates.items()
-    }
-    best = max(alike, key=lambda name: (len(alike[name]), len(candidates[name][0].attacks)), default=None)
-    if best is None:
-        return Front([], left_out)
-    left_out |= {name: _differ(candidates[best], read) for name, read in candidates.items() if name not in alike[best]}
-    return Front(alike[best], left_out)
+    alike = {name: [other for other in runs if not _differ(of, runs[other])] for name, of in runs.items()}
+    best = max(alike, key=lambda name: (len(alike[name]), len(_attacks(runs[name][0]))), default=None)
+    if best is not None:
+        left_out |= {name: why for name, of in runs.items() if (why := _differ(runs[best], of))}
+    return Front(alike[best] if best else [], left_out)
 
 
-class _Read(NamedTuple):
-    """What was attacked in a run, and by what. attacks: those that ran -> their options."""
-
-    seed: Any
-    rows: str
-    epochs: int
-    attacks: Mapping[str, str]
+def _attacks(run: Run) -> dict[str, Any]:
+    """The attacks that ran -> their options."""
+    return {name: of for name, of in (run.config.get("attack") or {}).items() if name not in run.summary.skipped}
 
 
-def _read(run: Run) -> _Read:
-    attacks = {
-        a: json.dumps(o, sort_keys=True, default=str)
-        for a, o in (run.config.get("attack") or {}).items()
-        if a not in run.summary.skipped
-    }
-    data = run.manifest.data
-    return _Read(run.seed, f"{data.fingerprint} {data.train_rows}", run.summary.epochs, attacks)
-
-
-def _differ(base: Sequence[_Read], other: Sequence[_Read]) -> str:
+def _differ(base: Sequence[Run], other: Sequence[Run]) -> str:
     """In what the runs of another setting differ, in words; '' in nothing. Rows are compared between runs of one seed."""
-    pairs = [(a, b) for a, b in itertools.product(base, other) if a.seed == b.seed]
-    same = all(a.rows == b.rows for a, b in pairs) if pairs else {a.rows for a in base} & {b.rows for b in other}
-    ours, theirs = base[0], other[0]
-    missing = [name for name in ours.attacks if name not in theirs.attacks]
-    besides = [name for name, options in theirs.attacks.items() if ours.attacks.get(name) != options]
+    ours, theirs, epochs = _attacks(base[0]), _attacks(other[0]), other[0].summary.epochs
+    data = ({run.seed: (run.manifest.data.fingerprint, run.manifest.data.train_rows) for run in of} for of in (base, other))
+    one, two = data
+    common = one.keys() & two.keys()
+    same = all(one[seed] == two[seed] for seed in common) if common else {*one.values()} & {*two.values()}
+    missing = [name for name in ours if name not in theirs]
+    besides = [name for name, options in theirs.items() if name not in ours or ours[name] != options]
     parts = ["it has other rows"] * (not same)
-    parts += [f"it was trained for {theirs.epochs} epoch{'s' * (theirs.epochs != 1)}"] * (ours.epochs != theirs.epochs)
+    parts += [f"it was trained for {epochs} epoch{'s' * (epochs != 1)}"] * (epochs != base[0].summary.epochs)
     parts += [f"it wasn't attacked by {', '.join(missing)}"] * bool(missing)
     parts += [f"it was also attacked by {', '.join(besides)}, or with other options"] * bool(besides)
     return ", and ".join(parts)

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,26 +151,13 @@ def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Od
         "facts": facts(section),
         "threats": threats(section),
         "sentences": words.defense_sentences(section),
-        "remarks": [*words.remarks(section), *_left_out(section)],
+        "remarks": words.remarks(section),
         "alarms": alarms(section),
         "first": drawn[:before],
         "charts": drawn[before:],
         "figures": drawn,
         "tables": [table for table in (*first, *(table for table in made if not table.is_open)) if len(table.frame)],
     }
-
-
-def _left_out(section: Section) -> list[str]:
-    """A line on the settings that are on no front with the others, and why."""
-    left_out = pd.Series(section.front.left_out, dtype=object)
-    if left_out.empty or len(section.settings) < 2:
-        return []
-    named = []
-    for why, of in left_out.groupby(left_out, sort=False):
-        more = f" and {len(of) - 3} more" * (len(of) > 3)
-        named.append(f"{'; '.join(of.index[:3])}{more} ({why})")
-    said = "Compared are only settings that the same attacks read on the same rows. Left out of the front:"
-    return [f"{said} {'. '.join(named)}."]
 
 
 def alarms(section: Section) -> list[tuple[str, bool]]:
@@ -268,41 +255,10 @@ def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wis
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["coded"] = _coded
-    css, script, figures = (
-        [environment.get_template(name).render() for name in names]
-        for names in (("figures.css", "page.css"), ("page.js",), ("figures.js",))
-    )
-    style = "".join(css)
-    scripts = [*script, *([charts.library(), *figures] if any(part["figures"] for part in parts) else [])]
-    notes = dict.fromkeys((shown(t.title), shown(t.note, _MOST_TEXT)) for part in parts for t in part["tables"] if t.note)
-    reading = {key: f"reading_{place}" for place, key in enumerate(notes, 1)}
-    return environment.get_template("page.html").render(
-        policy=_policy(style, scripts),
-        style=Markup(style),  # nosec B704  # ours, as the next two
-        scripts=[Markup(text) for text in scripts],  # nosec B704
-        wishes=wishes,
-        sections=[part | {"tables": [_on_page(table, reading) for table in part["tables"]]} for part in parts],
-        odd=[_on_page(table, reading) for table in odd],
-        reading=list(reading),
-        counts={kind: len(tree.of_kind(kind)) for kind in _KINDS},
-        runs=len(tree.runs),
-        audits=bool(tree.runs) and all(run.is_audit for run in tree.runs),
-        dcs=DCS,
-    )
-
-
-def _on_page(table: Table, reading: Mapping[tuple[str, str], str]) -> dict[str, Any]:
-    """reading: where the page says how to read it. pandas escaped its html, and `<` in its copies."""
-    made = table.on_page()
-    html = (
-        made["html"]
-        .replace("<table ", f'<table aria-label="{escape(made["title"])}" ', 1)
-        .replace("<th>", '<th scope="col">')
-        .replace(' style="text-align: unset;"', "")  # which the page's policy forbids
-    )
-    place = reading.get((shown(table.title), shown(table.note, _MOST_TEXT)), "")
-    return made | {"reading": place, "html": Markup(html), "copies": Markup(made["copies"])}  # nosec B704
+    environment.filters |= {"coded": _coded, "digest": _digest}
+    library = Markup(charts.library()) if any(part["figures"] for part in parts) else ""  # nosec B704  # not a user's
+    how = {"tree": tree, "kinds": list(_KINDS), "sections": parts, "odd": odd, "wishes": wishes}
+    return environment.get_template("page.html").render(library=library, dcs=DCS, **how)
 
 
 def _coded(text: str) -> Markup:
@@ -310,20 +266,6 @@ def _coded(text: str) -> Markup:
     parts = _CODE.split(shown(text, _MOST_TEXT))  # text, backticks, code, text, ...
     codes = [Markup("<code>%s</code>%s") % pair for pair in zip(parts[2::3], parts[3::3], strict=True)]
     return Markup("").join([escape(parts[0]), *codes])
-
-
-def _policy(style: str, scripts: Sequence[str]) -> str:
-    """What a browser lets the page do: nothing but its own style, its own scripts and pictures that are in it.
-
-    Whatever else looks like a script in it doesn't run, and nothing is loaded or sent.
-    """
-    allowed = (
-        "default-src 'none'",
-        "img-src data:",
-        f"style-src {_digest(style)}",
-        f"script-src {' '.join(map(_digest, scripts))}",
-    )
-    return "; ".join((*allowed, "base-uri 'none'", "form-action 'none'"))
 
 
 def _digest(script: str) -> str:

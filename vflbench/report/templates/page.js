@@ -34,7 +34,7 @@ const make = (name, attributes, text = "") => {
 };
 
 for (const table of document.querySelectorAll(".scroll > table")) {
-  const title = table.getAttribute("aria-label"), rows = [...table.tBodies[0].rows], all = rows.length;
+  const title = table.parentElement.getAttribute("aria-label"), rows = [...table.tBodies[0].rows], all = rows.length;
   const copies = JSON.parse(table.parentElement.nextElementSibling.textContent);
   [...table.tHead.rows[0].cells].forEach((head, column) => {
     const button = make("button", {type: "button"}, head.textContent);
