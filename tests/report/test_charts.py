@@ -333,7 +333,7 @@ def test_a_heat_map_has_each_value_in_its_cell_and_colours_from_white_to_red():
         ("g", "cosine"): 0.5,
         ("g", "direct"): float("nan"),
     }
-    figure = heat_map(pd.DataFrame(cells, index=["none"]), slug="h", title="Heat")
+    figure = heat_map(pd.DataFrame(cells, index=["none"]), slug="h", title="Heat", note="")
     drawn_cells = {cell["column"]: (cell["words"].strip(), cell["shade"]) for cell in figure.spec["datasets"]["cells"]}
     assert drawn_cells == {
         "test AUC": ("0.7", ""),

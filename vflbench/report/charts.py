@@ -32,6 +32,9 @@ from vflbench.results.schema import COLUMNS, PROBE, Leak, base_name
 Styles = Mapping[str, tuple[str, str]]
 """Label of a setting or an attack -> its colour and its mark, the same in all figures of a page."""
 
+Words = Mapping[tuple[str, tuple[str, str]], str]
+"""(row, (group, column)) of a heat map -> what its cell says."""
+Ends = tuple[float, float]
 WIDTH = 560
 """Pixels of a figure in a file; on a page it is as wide as its place."""
 FORMATS = ("svg", "png", "pdf")
@@ -97,7 +100,8 @@ class Figure:
     """slug: the name of its files. note: sentences below it. alt: what it shows, for those who can't see it.
 
     spec: Vega-Lite, its data in `datasets`. Its width is `container` or fixed. A page sets its parameters `dark`, and
-    `across`, the pixels that there are for the whole figure. is_wide: whether it needs a line of the page for itself.
+    `across`, the pixels that there are for the whole figure. Its `usermeta` is what a page's script and template read:
+    titles of axes, whether it is a heat map, and whether it needs a line of the page for itself (is_wide).
     """
 
     slug: str
@@ -105,21 +109,12 @@ class Figure:
     note: str
     alt: str
     spec: Mapping[str, Any]
-    is_wide: bool = False
 
 
 def finished(
-    chart: Any,
-    data: Mapping[str, pd.DataFrame],
-    slug: str,
-    title: str,
-    note: str,
-    alt_text: str,
-    *,
-    is_wide: bool = False,
-    **meta: Any,
+    chart: Any, data: Mapping[str, pd.DataFrame], slug: str, title: str, note: str, alt_text: str, **meta: Any
 ) -> Figure:
-    """The figure of a chart. data: its named data sets. meta: what the page's script needs to know."""
+    """The figure of a chart. data: its named data sets. meta: its `usermeta`."""
     described = text(f"{title}. {alt_text}", 500)
     spec = chart.to_dict(validate=False)  # a test validates one
     spec["params"] = [*spec.get("params", ()), {"name": "dark", "value": False}, {"name": "across", "value": WIDTH}]
@@ -128,20 +123,11 @@ def finished(
     }
     spec |= {"description": described, "config": _CONFIG, "usermeta": meta}  # late: a chart copies all it has
     spec["title"] = {"text": text(title), "limit": spec.get("width") if isinstance(spec.get("width"), int) else WIDTH}
-    return Figure(slug, title, note, described, spec, is_wide)
+    return Figure(slug, title, note, described, spec)
 
 
 def curves(
-    points: pd.DataFrame,
-    styles: Styles,
-    x: Any,
-    y: Any,
-    slug: str,
-    title: str,
-    note: str = "",
-    *,
-    levels: Sequence[Level] = (),
-    height: int = 300,
+    points: pd.DataFrame, styles: Styles, x: Any, y: Any, slug: str, title: str, note: str = "", levels: Sequence[Level] = ()
 ) -> Figure:
     """Marks with intervals and lines, a legend that filters, and axes that zoom.
 
@@ -192,6 +178,7 @@ def curves(
         translate="[mousedown, window:mouseup] > window:mousemove!",
     )
     marks = marks.encode(stroke=stroke, fill=fill, shape=shape, tooltip=alt.Tooltip("hover:N"))
+    height = max(120, 28 * points.y[~is_level].nunique()) if is_wide else 300
     chart = alt.layer(*layers, marks.add_params(chosen, zoom), width="container", height=height)
     note += f" The legend names {_MOST_ENTRIES} of {len(looks)}." * (len(looks) > _MOST_ENTRIES)
     described = f"{(~is_level).sum()} points of {', '.join(labels[:8])}{', ...' * (len(labels) > 8)}."
@@ -293,20 +280,18 @@ def heat_map(
     table: pd.DataFrame,
     slug: str,
     title: str,
-    note: str = "",
-    *,
-    words: Mapping[tuple[str, tuple[str, str]], str] | None = None,
-    low: float = 0.5,
-    high: float = 1.0,
+    note: str,
+    words: Words | None = None,
+    ends: Ends = (0.5, 1.0),
     log: bool = False,
 ) -> Figure:
-    """A table of values as colours, white at `low` and dark red at `high`, with each value in its cell.
+    """A table of values as colours, white at the first of the ends and dark red at the second, with each value in its cell.
 
-    table: rows by (group, column); cells are numbers, `Interval`s or texts. words: (row, (group, column)) -> what is
-    written in place of the value. A group without a name has no colours: facts on the rows. On a narrow page the script of
+    table: rows by (group, column); cells are numbers, `Interval`s or texts. words: what is written in place of a value. A
+    group without a name has no colours: facts on the rows. On a narrow page the script of
     the page shows a table in place of the figure.
     """
-    lines = []
+    lines, (low, high) = [], ends
     for part, (group, of_group) in enumerate(table.T.groupby(level=0, sort=False)):
         for (_, column), of in of_group.iterrows():
             for row, cell in of.items():
@@ -611,7 +596,7 @@ def svg(figure: Figure) -> str:
     """In its light colours, WIDTH pixels wide if it is as wide as its place."""
     import vl_convert
 
-    across = 900 if figure.is_wide else WIDTH  # names beside it take up to 400
+    across = 900 if figure.spec["usermeta"].get("is_wide") else WIDTH  # names beside it take up to 400
     params = [param | {"value": across} if param["name"] == "across" else param for param in figure.spec["params"]]
     spec = {**figure.spec, "params": params}
     if spec.get("width") == "container":

@@ -299,7 +299,7 @@ def solvers(section: Section) -> Iterator[Figure]:
             times = known.solver_seconds[known.solver_seconds > 0]
             slug = f"{section.slug}_solvers{f'_{place}' * (len(families) > 1)}"
             title = f"Seconds to rebuild a batch, by rows and columns{f': {name}' * bool(name)}"
-            yield heat_map(wide, slug, title, note, words=words, low=times.min(), high=times.max(), log=True)
+            yield heat_map(wide, slug, title, note, words, (times.min(), times.max()), log=True)
 
 
 # When SplitGuard notices a label party that cheats, and how often it accuses an honest one

@@ -152,13 +152,11 @@ class Section:
         keys = {one.name: options_key(one.runs[0].config, ("seed", "defense")) for one in self.groups}
 
         def baseline(one: Setting) -> str | None:
-            run, same = (
-                one.runs[0],
-                [other for other in self.groups if other.undefended and keys[other.name] == keys[one.name]],
-            )
-            same = [other for other in same if may_be_compared(run, other.runs[0])]
-            same.sort(key=lambda other: (other is not one, other.runs[0].made_by != run.made_by, other.defense != "none"))
-            return same[0].name if same else None
+            those = [other for other in self.groups if other.undefended and keys[other.name] == keys[one.name]]
+            those = [other for other in those if may_be_compared(one.runs[0], other.runs[0])]
+            made_by = one.runs[0].made_by
+            those.sort(key=lambda other: (other is not one, other.runs[0].made_by != made_by, other.defense != "none"))
+            return those[0].name if those else None
 
         return pd.DataFrame(self.groups).set_index("name").assign(baseline=[baseline(one) for one in self.groups])
 
@@ -256,8 +254,21 @@ class Section:
 
     @cached_property
     def front(self) -> "Front":
-        """The settings that may stand on one front."""
-        return _front(self)
+        """The largest set of settings whose runs of one seed read the same rows with the same attacks for as many epochs."""
+        measured = self.runs[self.values(self.y).notna() & self.values(self.x).notna()]
+        runs: dict[str, list[Run]] = {}
+        left_out: dict[str, str] = {}
+        for name, of in measured.groupby("setting", sort=False):
+            seeds = f" in {(~of['learned']).sum()} of {len(of)} seeds" * bool(of["learned"].any())
+            if of["learned"].all():
+                runs[str(name)] = list(of["run"])
+            else:
+                left_out[str(name)] = f"its model learned nothing{seeds}"
+        alike = {name: [other for other in runs if not _differ(of, runs[other])] for name, of in runs.items()}
+        best = max(alike, key=lambda name: (len(alike[name]), len(_attacks(runs[name][0]))), default=None)
+        if best is not None:
+            left_out |= {name: why for name, of in runs.items() if (why := _differ(runs[best], of))}
+        return Front(alike[best] if best else [], left_out)
 
 
 class Setting(NamedTuple):
@@ -363,24 +374,6 @@ def _rebuilt(run: Run) -> Iterator[dict[str, Any]]:
     for one in run.summary.reconstructions:
         figures = {f"rebuilt.{name}": figure.mean for name, figure in one.figures.items()}
         yield {key: getattr(one, key) for key in _OF_REBUILT} | figures
-
-
-def _front(section: Section) -> Front:
-    """The largest set of settings whose runs of one seed read the same rows with the same attacks for as many epochs."""
-    measured = section.runs[section.values(section.y).notna() & section.values(section.x).notna()]
-    runs: dict[str, list[Run]] = {}
-    left_out: dict[str, str] = {}
-    for name, of in measured.groupby("setting", sort=False):
-        seeds = f" in {(~of['learned']).sum()} of {len(of)} seeds" * bool(of["learned"].any())
-        if of["learned"].all():
-            runs[str(name)] = list(of["run"])
-        else:
-            left_out[str(name)] = f"its model learned nothing{seeds}"
-    alike = {name: [other for other in runs if not _differ(of, runs[other])] for name, of in runs.items()}
-    best = max(alike, key=lambda name: (len(alike[name]), len(_attacks(runs[name][0]))), default=None)
-    if best is not None:
-        left_out |= {name: why for name, of in runs.items() if (why := _differ(runs[best], of))}
-    return Front(alike[best] if best else [], left_out)
 
 
 def _attacks(run: Run) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def gains_figure(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
             "The share of the best guess's error that each attack removes, mean over seeds: 1 rebuilds exactly, 0 or less "
             "is no better than guessing."
         )
-        yield heat_map(table, f"{section.slug}_gains", "Rebuilt beyond the best guess", note, low=0.0)
+        yield heat_map(table, f"{section.slug}_gains", "Rebuilt beyond the best guess", note, ends=(0.0, 1.0))
 
 
 def strongest(rebuilt: pd.DataFrame) -> str:
@@ -147,8 +147,8 @@ def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Fig
         axes = numbers(alt.X, RECOVERY[figure], log=10 * is_log), names(alt.Y, "", order)
         slug, title = f"{section.slug}_recovery_{figure}{end}", f"What is rebuilt: {RECOVERY[figure]}"
         note = "Means over seeds with 95 % t-intervals; upright lines: guesses without messages."
-        levels, height = _guesses(rebuilt, figure, least), max(120, 28 * len(order))
-        yield curves(points, section.styles, *axes, slug, title, note, levels=levels, height=height)
+        levels = _guesses(rebuilt, figure, least)
+        yield curves(points, section.styles, *axes, slug, title, note, levels=levels)
 
 
 def _by_bits(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
