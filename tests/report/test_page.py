@@ -15,7 +15,7 @@ from outputs_tree import marvell, sweep, write_adversarial_run, write_run
 from vflbench.errors import UserError
 from vflbench.report.charts import library
 from vflbench.report.group import sections
-from vflbench.report.page import Wishes, _coded, alarms, without_bad_runs, write_report
+from vflbench.report.page import Wishes, alarms, without_bad_runs, write_report
 from vflbench.results.runs import Tree, read_tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,8 +169,12 @@ def test_what_the_user_asked_for_wrongly_is_raised():
         without_bad_runs(Tree([], []), make)
 
 
-def test_what_stands_between_backticks_is_code_and_the_rest_is_text():
-    assert str(_coded("a `b<` <i>")) == "a <code>b&lt;</code> &lt;i&gt;"
+def test_what_stands_between_backticks_is_code_and_the_rest_is_text(tmp_path):
+    threats = {name: {"text": text} for name, text in (("norm", "a `b<` <i>"), ("other", "``c`` d"))}
+    write_run(tmp_path / "run", facts={"threats": threats})
+    text = write_report([tmp_path], tmp_path / "report", PLAIN).read_text()
+    for said in ("a <code>b&lt;</code> &lt;i&gt;", "<code>c</code> d"):
+        assert said in text
 
 
 @pytest.mark.slow

@@ -3,15 +3,14 @@
 import base64
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from vflbench.errors import UserError
 from vflbench.plain_files import replaced
@@ -19,7 +18,7 @@ from vflbench.report import charts, group, pictures, words
 from vflbench.report.experiments import published_table, scale_of, special
 from vflbench.report.group import Section
 from vflbench.report.published import PublishedExperiment, read_experiments
-from vflbench.report.tables import DCS, Table, not_averaged, tables
+from vflbench.report.tables import DCS, Table, not_averaged, tables, text_of
 from vflbench.results.folder import shown
 from vflbench.results.runs import Oddity, Run, Tree, read_tree
 
@@ -31,7 +30,6 @@ _KINDS = {
     "repeated": "Runs that are there twice",
     "recording": "Recorded messages",
 }
-_CODE = re.compile(r"(`+)([^`]+)\1")
 
 
 @dataclass(frozen=True)
@@ -136,19 +134,24 @@ def _write(folder: Path, name: str, content: str | bytes) -> None:
 
 def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Oddity]) -> dict[str, Any]:
     """What the page has of a section."""
-    made = tables(section)
+    made, runs = tables(section), list(section.runs["run"])
     specials = special(section)
     first = [table for table in (*made, *specials) if isinstance(table, Table) and table.is_open]
     first += [published_table(section, experiment)] if experiment is not None else []
     drawn = [*charts.charts(section), *(one for one in specials if isinstance(one, charts.Figure))]
     drawn += pictures.figures(section, odd)
+    versions = [{"vflbench": run.manifest.vflbench, **run.manifest.versions} for run in runs]
+    packages = dict.fromkeys(name for of in versions for name in of)
     before = 1 if len(section.settings) > 1 else len(drawn)  # so many stand before the tables
     return {
         "title": shown(section.title),
         "slug": section.slug,
         "experiment": experiment,
         "scale": scale_of(section),
-        "facts": facts(section),
+        "runs": runs,
+        "settings": len(section.settings),
+        "cut_layers": map(_cut_layers, runs),
+        "software": ", ".join(f"{name} {_several(of.get(name) for of in versions)}" for name in packages),
         "threats": threats(section),
         "sentences": words.defense_sentences(section),
         "remarks": words.remarks(section),
@@ -169,34 +172,6 @@ def alarms(section: Section) -> list[tuple[str, bool]]:
         for name, (promise, run) in {name: (promise, run) for name, promise, run in exceeded}.items():
             made.append((f"{setting.name}: {words.exceeded(name, promise, run)}.", promise.bounds != words.LABEL_PRIVACY))
     return made
-
-
-def facts(section: Section) -> list[tuple[str, str]]:
-    """(name, text) of what was run; facts that no run has are left out."""
-    runs = list(section.runs["run"])
-    data = [run.manifest.data for run in runs]
-    manifests = [run.manifest for run in runs]
-    versions = [{"vflbench": m.vflbench, **m.versions} for m in manifests]
-    packages = dict.fromkeys(name for v in versions for name in v)
-    named = {
-        "runs": f"{len(runs)} in {len(section.settings)} settings; seeds {_several(section.runs['seed'])}",
-        "data": _several(str(d.model_dump().get("path") or "").rsplit("/", 1)[-1] for d in data),
-        "training rows": _several(d.train_rows and f"{d.train_rows:,}" for d in data),
-        "test rows": _several(d.test_rows and f"{d.test_rows:,}" for d in data),
-        "share of positives": _several(d.train_positive_ratio and f"{d.train_positive_ratio:.3f}" for d in data),
-        "data fingerprint": _several((d.fingerprint or "")[:12] for d in data),
-        "sha256 of the file": _several(str(d.model_dump().get("file_sha256") or "")[:16] for d in data),
-        "cut layers": _several((_cut_layers(run) for run in runs), "; or "),
-        "epochs": _several(run.summary.epochs for run in runs),
-        "batches of": _several(m.batch_size for m in manifests),
-        "device": _several(m.device for m in manifests),
-        "threads": _several(m.threads for m in manifests),
-        "software": ", ".join(f"{name} {_several(v.get(name) for v in versions)}" for name in packages),
-        "python, system": _several(", ".join(filter(None, [m.python, m.platform])) for m in manifests),
-        "commit": _several((m.git_commit or "")[:10] for m in manifests),
-        "plug-ins": _several(f"{Path(one.folder).name}: {', '.join(one.files)}" for m in manifests for one in m.plugins),
-    }
-    return [(name, text) for name, text in named.items() if text]
 
 
 def threats(section: Section) -> list[tuple[str, str]]:
@@ -220,15 +195,15 @@ def threats(section: Section) -> list[tuple[str, str]]:
 
 def _cut_layers(run: Run) -> str:
     """`f5 (a, b)`: the layers that cross, and at which parties."""
-    parties: dict[tuple[str, ...], list[str]] = {}
-    for party, layers in run.manifest.cut_layers.items():
-        parties.setdefault(tuple(layers), []).append(party)
-    return ", ".join(f"{' and '.join(layers)} ({', '.join(names)})" for layers, names in parties.items() if layers)
+    cut = pd.Series(
+        {party: " and ".join(layers) for party, layers in run.manifest.cut_layers.items() if layers}, dtype=object
+    )
+    return ", ".join(f"{layers} ({', '.join(of.index)})" for layers, of in cut.groupby(cut, sort=False))
 
 
 def _several(values: Iterable[Any], separator: str = ", ", most: int = 8) -> str:
     """Every different value once."""
-    texts = [shown(value) for value in dict.fromkeys(values) if value is not None and value != ""]
+    texts = [text_of(value) for value in dict.fromkeys(values) if value not in (None, "")]
     return separator.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
@@ -255,17 +230,10 @@ def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wis
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"coded": _coded, "digest": _digest}
+    environment.filters |= {"several": _several, "digest": _digest, "name": lambda path: PurePath(path).name}
     library = Markup(charts.library()) if any(part["figures"] for part in parts) else ""  # nosec B704  # not a user's
     how = {"tree": tree, "kinds": list(_KINDS), "sections": parts, "odd": odd, "wishes": wishes}
     return environment.get_template("page.html").render(library=library, dcs=DCS, **how)
-
-
-def _coded(text: str) -> Markup:
-    """What stands between backticks as code."""
-    parts = _CODE.split(shown(text, _MOST_TEXT))  # text, backticks, code, text, ...
-    codes = [Markup("<code>%s</code>%s") % pair for pair in zip(parts[2::3], parts[3::3], strict=True)]
-    return Markup("").join([escape(parts[0]), *codes])
 
 
 def _digest(script: str) -> str:
