@@ -44,7 +44,8 @@ from vflbench.run.provenance import import_from, origin_of, rounding_notices
 def train_one(config: DictConfig) -> Any:
     """One run, in the folder that Hydra chose. Returns its test AUC; in a sweep, its JobOutcome."""
     prepare_process()  # workers of a sweep begin here
-    import_from(recorded_folders(config))
+    if folders := recorded_folders(config):
+        import_from(folders)
     hydra_config = HydraConfig.get()
     in_sweep, folder = str(hydra_config.mode).endswith("MULTIRUN"), Path(hydra_config.runtime.output_dir)
     try:

@@ -119,8 +119,10 @@ class RecordedMessages:
         try:
             self.manifest = replace(self.manifest, class_shares=tuple(shares))
         except ValidationError as error:
-            problem = first_problem(error).removeprefix("class_shares: ")
-            raise UserError(problem, key="--class-shares", value=",".join(map(str, shares))) from error
+            problem = re.sub(r"^class_shares\.\d+: .*", "they must be numbers from 0 to 1", first_problem(error))
+            raise UserError(
+                problem.removeprefix("class_shares: "), key="--class-shares", value=",".join(map(str, shares))
+            ) from error
 
     @cached_property
     def epochs(self) -> dict[int, list[int]]:

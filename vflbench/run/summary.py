@@ -244,7 +244,7 @@ def summarise(run: "Run", unscored: Mapping[str, str]) -> Summary:
     figures = [figures for result in results for figures in result.figures]
     promises = promised(defenses, exposure, leaks, levels, joining, figures, mixing, crossing)
     privacy = account(defenses, exposure, leaks, run.auditor.canaries)
-    test_auc, changed = last.utility["test"]["auc"], messages_changed(defenses.values())
+    test_auc, changed = last.utility["test"]["auc"], messages_changed(defenses.values()) if defenses else set()
     crossed: dict[tuple[str, str, str], Counter[str]] = {}
     for link in (link for result in results for link in result.links["train"]):
         total = crossed.setdefault((link.sender, link.receiver, link.message), Counter())
