@@ -165,7 +165,7 @@ CAPS = {
     "vflbench": 367,
     "vflbench/attacks": 5_385,
     "vflbench/cli": 2_387,
-    "vflbench/data": 4_155,
+    "vflbench/data": 3_569,
     "vflbench/defenses": 1_753,
     "vflbench/engines": 617,
     "vflbench/hosts": 1_461,

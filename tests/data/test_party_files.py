@@ -315,12 +315,23 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
         "a party's name must be a word": csv({**paths, "../a": paths["a"]}),
         "dataset.parties=2: the files in dataset.party_files say which party holds which column": csv(paths, parties=2),
         "dataset.types=nothing: no file has such a column": csv(paths, types={"nothing": "ignore"}),
-        "one file a party is expected": csv({**paths, "a": str(tmp_path / "*.csv")}),
+        "its columns are not those of": csv({**paths, "a": str(tmp_path / "*.csv")}),
     }
     for problem, dataset in wrong.items():
         assert problem in error_of(dataset), problem
     with pytest.raises(UserError, match="it names no file of party c"):
         own_file(both, "c")
+
+
+def test_a_party_may_have_a_folder_of_files(tmp_path):
+    paths = {party: as_parquet(path) for party, path in files(tmp_path).items()}
+    table, folder = parquet.read_table(paths["a"]), tmp_path / "parts"
+    folder.mkdir()
+    for number, start in enumerate((0, 100)):
+        parquet.write_table(table.slice(start, 100 + 900 * number), folder / f"{number}.parquet")
+    one, several = (of_parquet({**paths, "a": path}).load(generator()) for path in (paths["a"], str(folder)))
+    assert_same_table(several.train.all().features["a"], one.train.all().features["a"], "a")
+    assert torch.equal(several.train.all().labels, one.train.all().labels)
 
 
 def test_messages_that_can_not_be_are_refused_by_those_who_get_them(tmp_path):

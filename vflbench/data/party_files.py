@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -172,33 +172,30 @@ class PartyFiles(OwnColumns, FileDataset):
     def _joined(self) -> dict[str, PartySource]:
         self.check_label([name for names in self._headers.values() for name in names])
         check_labelled(self, self._headers)
-        return {
-            part.file.name: self._source(part.file.name, part, self.label in self._headers[part]) for part in self._headers
-        }
+        names = {part: part.file.name for part in self._headers}
+        return {name: self._source(name, [part], self.label in self._headers[part]) for part, name in names.items()}
 
-    def _source(self, party: str, part: Part, is_label: bool) -> PartySource:
-        """One file, with its identifiers."""
+    def _source(self, party: str, parts: list[Part], is_label: bool) -> PartySource:
+        """One table, with its identifiers. parts: its files, whose rows follow one another."""
         label, identifier = str(self.label) if is_label else "", str(self.id)
-        layout = self.layout(part, [name for name in (identifier, label) if name])
+        layouts = {part: self.layout(part, [name for name in (identifier, label) if name]) for part in parts}
+        join_problem({part: layout.columns for part, layout in layouts.items()}, None)
+        first, layout = next(iter(layouts.items()))
         names = layout.columns
         self.check_label(names)
         for key, name in (("dataset.id", identifier), *([("dataset.label", label)] if is_label else [])):
             if name not in names:
                 problem = f"it has no column {shown(name, 60)}, which {key} names; its columns are {listed(names, 40)}"
-                raise part.error(problem)
+                raise first.error(problem)
         if self.party_files is not None and not is_label and self.label in names:
             what = f"it has the column {shown(self.label, 60)}, which is the label"
-            raise part.error(f"{what}; it belongs into the label party's file alone")
-        if not is_label and not set(names) - {
-            identifier,
-            *(n for n, kind in (self.types or {}).items() if kind == "ignore"),
-        }:
-            raise part.error("it holds no column beside the identifiers; a party needs at least one")
-        form = lambda: self._fitted_to_rows(layout, [part], label, identifier)  # noqa: E731
-        prepared = self.prepared([part], form, None, label=label, identified=True)
-        facts: dict[str, Any] = {
-            key: prepared.facts[key] for key in ("path", "read_as", "file_sha256", "bad_rows") if key in prepared.facts
-        }
+            raise first.error(f"{what}; it belongs into the label party's file alone")
+        if not is_label and all(name == identifier or (self.types or {}).get(name) == "ignore" for name in names):
+            raise first.error("it holds no column beside the identifiers; a party needs at least one")
+        form = partial(self._fitted_to_rows, layout, parts, label, identifier)
+        prepared = self.prepared(parts, form, None, label=label, identified=True)
+        kept = ("path", "read_as", "file_sha256", "bad_rows")
+        facts = {name: fact for name, fact in prepared.facts.items() if name in kept}
         classes = tuple(prepared.facts.get("classes_are", ("0", "1"))) if is_label else ()
         notes, raw = tuple(prepared.notes(f" of party {party}")), prepared.table
         return PartySource(party, names, prepared.ids, raw, raw.names, classes, facts, notes, (), prepared.line())
@@ -207,10 +204,7 @@ class PartyFiles(OwnColumns, FileDataset):
         """The file of one party, and no other."""
         file = self.file_of(party)
         try:
-            parts = self.find(file)
-            if len(parts) != 1:
-                raise UserError("one file a party is expected", key="dataset.path", value=file)
-            return self._source(party, parts[0], party == LABEL_PARTY)
+            return self._source(party, self.find(file), party == LABEL_PARTY)
         except UserError as error:
             if error.key != "dataset.path":
                 raise

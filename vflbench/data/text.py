@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +20,10 @@ from vflbench.data.labels import label_problem
 from vflbench.data.readings import MISSING_PART, Plain, Reading, columns_of
 from vflbench.errors import shown
 
-T = TypeVar("T")
 BLOCK_BYTES = 12 << 20  # some 50,000 rows of Criteo; no row is longer
 _MOST_COLUMNS, _LONGEST_NAME = 100_000, 200
 _NOT_ENCODED = "\uffff"  # stands for bytes that the encoding of a text doesn't have
 _UNCLOSED = "\ufffe"  # stands for a line in which a quote is opened and not closed
-
-
-def unchanged(value: T) -> T:
-    """The value as it is."""
-    return value
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ class TextFormat:
     trim: bool = False
     typed: bool = False
     read_as: Mapping[str, Any] = field(default_factory=dict)
-    finish: Callable[[pa.Table], pa.Table] = unchanged
+    finish: Callable[[pa.Table], pa.Table] | None = None
 
     @property
     def cleaned(self) -> bool:
@@ -180,7 +174,8 @@ def parsed(rows: Rows, form: TextFormat) -> Rows:
             }
         for place in np.flatnonzero(wrong).tolist():
             problems.setdefault(place, f"column {shown(name)}: {_problem(column, place, form, name)}")
-    table, numbers = form.finish(pa.table(columns)), rows.numbers
+    table, numbers = pa.table(columns), rows.numbers
+    table = form.finish(table) if form.finish else table
     if not problems:
         return Rows(table, numbers, rows.bad)
     bad = [BadRow(int(numbers[place]), problem) for place, problem in problems.items()]
