@@ -167,8 +167,8 @@ CAPS = {
     "vflbench/cli": 2_387,
     "vflbench/data": 3_569,
     "vflbench/defenses": 1_753,
-    "vflbench/engines": 617,
-    "vflbench/hosts": 1_461,
+    "vflbench/engines": 278,
+    "vflbench/hosts": 1_133,
     "vflbench/messages": 2_020,
     "vflbench/metrics": 1_396,
     "vflbench/models": 1_157,
@@ -176,7 +176,7 @@ CAPS = {
     "vflbench/protocols": 1_769,
     "vflbench/report": 2_534,
     "vflbench/results": 1_218,
-    "vflbench/run": 3_361,
+    "vflbench/run": 3_354,
 }
 
 
