@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ LATE = 12.0
 
 _LOOK_SECONDS = 0.25
 _UNDER_WAY = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING")
+silence = partial(contextlib.redirect_stdout, io.StringIO())
+"""While entered, FLARE doesn't print that it connects."""
+
 _project: list[tuple[Path, float]] = []
 """The project of this process, and how many seconds its parties may take to connect. Not an option of the run: the same
 experiment has the same results folder in another project.
@@ -85,17 +89,22 @@ def at_hosts(started: Started, experiment: Experiment, engine: NvFlare, *, in_sw
         if kit.has_own_file:
             parties = kit.others
         else:  # all read one data set, and each drops what is not its own
-            data = experiment.dataset.load(Generators(experiment.settings.seed)["data"])
-            tables = write_party_tables(data, Path(work) / "tables")
+            rng = Generators(experiment.settings.seed)["data"]
+            tables = write_party_tables(experiment.dataset.load(rng), Path(work) / "tables")
             own, parties = replace(own, dataset=WrittenTable(folder=str(tables.pop(LABEL_PARTY)))), list(tables)
-            del data
         wait_for(flare, parties, patience)
         settings, server = {party: {"party": party} for party in parties}, {"socket": address, "timeout": engine.timeout}
-        asked = {"version": __version__, "config": shared(started.options)}
-        folder = write_job(Path(work) / "job", asked, settings, server, PARTY_SITE, engine.start_timeout)
+        run, deadline = {"version": __version__, "config": shared(started.options)}, time.monotonic() + patience
+        folder = write_job(Path(work) / "job", run, settings, server, PARTY_SITE, engine.start_timeout)
+
+        def refused() -> str:  # who has just left counts as connected for some seconds
+            if not (why := ended(flare, job)):
+                refuse_absent(flare, parties, deadline, patience)
+            return why
+
         with (
             submitted(flare, folder) as job,
-            connected(listener, {one: one for one in parties}, engine, lambda: ended(flare, job), lambda _: "") as channels,
+            connected(listener, {one: one for one in parties}, engine, refused, lambda _: "") as channels,
         ):
             if kit.has_own_file:
                 own = replace(own, dataset=AlignedWithOthers(own=own.dataset, channels=channels))
@@ -121,29 +130,24 @@ def session(kit: Path, patience: float) -> Iterator[Any]:
             made.close()
 
 
-@contextmanager
-def silence() -> Iterator[None]:
-    """FLARE prints that it connects."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        yield
-
-
 def wait_for(flare: Any, parties: Sequence[str], patience: float) -> None:
     """Return when all of them are connected. Raises UserError naming those that are not, after `patience` seconds."""
     deadline, shown = time.monotonic() + patience, ""
-    while True:
-        clients = flare.get_system_info().client_info
-        there = {client.name for client in clients if time.time() - client.last_connect_time < LATE}
-        absent = ", ".join(party for party in parties if party not in there)
-        if not absent:
-            return
-        if time.monotonic() > deadline:
-            problem = f"not connected after {patience:g} s; on the host of each: vflbench parties start FOLDER"
-            raise UserError(problem, key=f"party {absent}")
-        if absent != shown:
-            print(f"waiting for {absent}", file=sys.stderr, flush=True)
-            shown = absent
+    while names := refuse_absent(flare, parties, deadline, patience):
+        print(f"waiting for {names}\n" if names != shown else "", end="", file=sys.stderr, flush=True)
+        shown = names
         time.sleep(_LOOK_SECONDS)
+
+
+def refuse_absent(flare: Any, parties: Sequence[str], deadline: float, patience: float) -> str:
+    """The names of those that are not connected. Raises UserError with them after the deadline."""
+    clients = flare.get_system_info().client_info
+    there = {client.name for client in clients if time.time() - client.last_connect_time < LATE}
+    absent = ", ".join(party for party in parties if party not in there)
+    if absent and time.monotonic() > deadline:
+        problem = f"not connected after {patience:g} s; on the host of each: vflbench parties start FOLDER"
+        raise UserError(problem, key=f"party {absent}")
+    return absent
 
 
 @contextmanager
