@@ -174,7 +174,7 @@ CAPS = {
     "vflbench/models": 1_157,
     "vflbench/numerics": 829,
     "vflbench/protocols": 1_769,
-    "vflbench/report": 2_537,
+    "vflbench/report": 2_452,
     "vflbench/results": 1_218,
     "vflbench/run": 3_354,
 }

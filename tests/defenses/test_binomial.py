@@ -19,6 +19,7 @@ from vflbench.messages.message import Kind
 from vflbench.messages.wire import Wire
 from vflbench.models.wide_deep import WideDeep
 from vflbench.report.terminal import final_table
+from vflbench.report.words import number
 from vflbench.run.settings import Audit, Settings
 
 
@@ -126,7 +127,7 @@ def test_the_run_says_what_is_promised_and_what_is_not(tmp_path):
     assert promise["epsilon_exact"] < promise["epsilon"] < promise["epsilon_all"] < 4 * promise["epsilon"] < 2
     assert promise["epsilon_exact_all"] < promise["epsilon_all"]
     table = [line.split() for line in final_table(enough).splitlines()]
-    assert ["epsilon", "all", f"{promise['epsilon_all']:.4g}"] in table
+    assert ["epsilon", "all", number(promise["epsilon_all"], 3)] in table
     assert ["messages", "4"] in table
     assert "binomial promises nothing" not in final_table(enough)
     refused = run_in(few, defenses={"quantize": quantize, "binomial": Binomial(n=512)}, **parts)

@@ -7,8 +7,10 @@ import pytest
 from outputs_tree import interval, leak, write_run
 from report.drawn import by_name, lines_of, section_of
 
+from vflbench.places import config_folder
 from vflbench.report.charts import Figure
-from vflbench.report.experiments import commands, published_seconds, solver_seconds, special
+from vflbench.report.experiments import commands, published_table, special
+from vflbench.report.published import read_experiment
 from vflbench.report.tables import Table
 
 THREATS = {
@@ -193,6 +195,15 @@ def test_when_split_guard_noticed_and_whom_it_accused(tmp_path):
     assert [row[4] for row in texts(table_of(tmp_path, "alarms"))][:1] == ["0 of 0"]
 
 
+def test_alarms_are_counted_by_threshold(tmp_path):
+    guarded(tmp_path / "one", [0.9, 0.2, 0.2], [1.0, 1.0, 0.1])
+    rows = table_of(tmp_path, "alarms").frame.query("policy == 'average'")
+    assert dict(zip(rows.threshold, rows.noticed, strict=True)) == {n / 10: f"{int(n > 2)} of 1" for n in range(1, 10)}
+    assert dict(zip(rows.threshold, rows["false alarms"], strict=True)) == {
+        n / 10: f"{int(n > 5)} of 1" for n in range(1, 10)
+    }
+
+
 def solved(folder, seed, rows, columns, seconds, **options):
     figures = {
         "solver_seconds": interval(seconds),
@@ -210,19 +221,21 @@ def solved(folder, seed, rows, columns, seconds, **options):
     write_run(folder, seed=seed, config=config, **kept)
 
 
-def test_solvers_stand_beside_the_published_seconds_and_are_apart_where_batches_differ(tmp_path):
+def test_seconds_of_solvers_stand_beside_all_20_published_ones_of_which_two_are_marked(tmp_path):
     for seed in range(2):
         solved(tmp_path / f"a{seed}", seed, 3, 5, 0.01 + 0.02 * seed)
         solved(tmp_path / f"b{seed}", seed, 11, 20, 1.5)
-    solved(tmp_path / "denser", 0, 3, 5, 100.0, density=0.9)
-    firsts = []
-    for figure in special(section_of(tmp_path)):
-        cells = figure.spec["datasets"]["cells"]
-        assert len(cells) == 2 * 20, "of each part all published sizes"
-        values = {(cell["group"], cell["row"], cell["column"]): cell["value"] for cell in cells}
-        assert values["published", "11 rows", "20 columns"] == 1634.821
-        firsts.append(values["batch_reconstruction", "3 rows", "5 columns"])
-    assert sorted(firsts) == [pytest.approx(0.02), 100.0]
+    experiment = read_experiment(config_folder() / "experiment" / "quantification_table1.yaml")
+    rows = published_table(section_of(tmp_path), experiment).frame.set_index("what")
+    assert len(rows) == 20
+    assert rows.published["seconds, (11, 20)"] == 1634.821
+    assert rows.here["seconds, (3, 5)"].mean == pytest.approx(0.02)
+    assert rows["here - published"]["seconds, (11, 20)"].mean == pytest.approx(1.5 - 1634.821)
+    assert rows.here["seconds, (8, 20)"] == "not measured here"
+    assert {what for what, text in rows.published.items() if str(text).startswith("*")} == {
+        "seconds, (9, 5)",
+        "seconds, (11, 5)",
+    }
 
 
 def test_ordinary_runs_have_none_of_them(tmp_path):
@@ -240,16 +253,6 @@ def test_prices_are_lines_with_a_point_for_each_number_of_epochs(tmp_path):
     }
 
 
-def test_alarms_are_drawn_by_threshold(tmp_path):
-    guarded(tmp_path / "one", [0.9, 0.2, 0.2], [1.0, 1.0, 0.1])
-    figures = drawn(tmp_path)
-    lines = lines_of(figures["alarms"])
-    (noticed,) = [of for label, of in lines.items() if label.endswith(": noticed")]
-    (accused,) = [of for label, of in lines.items() if label.endswith(": false alarms")]
-    assert [y for x, y in noticed] == [float(x > 0.2) for x, _ in noticed]
-    assert [y for x, y in accused] == [float(x > 0.55) for x, _ in accused]
-
-
 def test_the_heat_map_of_the_matrix_has_the_numbers_of_its_table(matrix):
     cells = drawn(matrix)["matrix"].spec["datasets"]["cells"]
     values = {(cell["row"], cell["column"]): cell["value"] for cell in cells}
@@ -265,30 +268,3 @@ def test_hostile_names_are_drawn_as_they_are(tmp_path):
         write_run(tmp_path / str(number), leaks=leaks, defense={name: {"_target_": name}}, experiment="matrix")
     (figure,) = drawn(tmp_path).values()
     assert len(figure.spec["datasets"]["cells"]) == 5 * 32
-
-
-def test_all_20_published_sizes_are_there_and_two_are_marked():
-    published = published_seconds()
-    assert len(published) == 20
-    unknown = published.solver_seconds.isna()
-    assert set(published.index[unknown]) == {(9, 5), (11, 5)}
-    assert list(published.mark == "*") == list(unknown)
-
-
-def test_batches_of_several_runs_have_the_same_weight_and_searches_that_did_not_end_are_marked(tmp_path):
-    for number, (seconds, batches, ended) in enumerate([(0.001, 1, 1.0), (0.005, 3, 1.0), (2.0, 1, 0.5)]):
-        entry = {"attack": "cbc" if ended < 1 else "exact", "message": "update", "party": "all", "layer": "model"}
-        figures = {"solver_seconds": interval(seconds), "ended": interval(ended)}
-        config = {"dataset": {"rows": 8, "features": 20}}
-        kept = [{**entry, "figures": figures, "batches": batches}]
-        how = {"experiment": "quantification_table1", "dataset": "bernoulli"}
-        write_run(tmp_path / str(number), seed=number, config=config, reconstructions=kept, **how)
-    section = section_of(tmp_path)
-    seconds = solver_seconds(section, section.runs)
-    assert seconds.solver_seconds[8, 20, "exact"] == pytest.approx(0.004)
-    (figure,) = [one for one in special(section) if isinstance(one, Figure)]
-    cells = pd.DataFrame(figure.spec["datasets"]["cells"])
-    assert len(cells) == 3 * 5 * 4  # published, exact, cbc: all rows and columns
-    assert set(cells.words[cells.group == "cbc"].str.strip()) == {"", ">2"}
-    assert list(cells.words[cells.group == "published"]).count("*") == 2
-    assert set(cells.shade[cells.words == "1635"]) == {"#a50026"}

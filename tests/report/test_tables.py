@@ -10,7 +10,8 @@ from outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, 
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval, OverRuns
 from vflbench.report.group import sections
-from vflbench.report.tables import Table, attacks, csv_text, printed, resolved, tables, text_of
+from vflbench.report.tables import Table, attacks, csv_text, printed, resolved, tables
+from vflbench.report.words import text_of
 from vflbench.results.runs import read_tree
 
 ATTACKS = {
@@ -252,6 +253,9 @@ def test_a_row_of_latex_cannot_begin_with_an_option():
         (None, "-"),
         (12345, "12,345"),
         (1234.5, "1,234"),
+        (0.9996, "0.9996"),
+        (0.00002, "2e-05"),
+        (0.0, "0.000"),
         ("a\x1b[31m", "a\\x1b[31m"),
     ],
 )

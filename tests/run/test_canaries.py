@@ -210,7 +210,7 @@ def test_the_ledger_of_a_run_counts_epochs_and_defenses(tmp_path):
     assert summary["guarantees"]["marvell"]["messages"] == 3
     assert summary["guarantees"]["once"]["leak_auc_all_messages"] == pytest.approx(0.8808, abs=1e-4)
     table = final_table(tmp_path / "run")
-    assert "once, mechanism randomized_response, epsilon 2, times 1; defense anew, mechanism" in table
+    assert "once, mechanism randomized_response, epsilon 2.000, times 1; defense anew, mechanism" in table
     assert ["canaries", "135"] in [line.split() for line in table.splitlines()]
 
 

@@ -22,8 +22,8 @@ import pandas as pd
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval
 from vflbench.report.group import LEAKS, Section, attack_on, flat, slugged
-from vflbench.report.tables import assumptions, ceiling, largest, text_of
-from vflbench.report.words import in_words, within
+from vflbench.report.tables import assumptions, ceiling, largest
+from vflbench.report.words import in_words, text_of, within
 from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
 from vflbench.results.runs import Run

@@ -1,4 +1,4 @@
-"""Tables and figures of special experiments: published values, the matrix, the price of privacy, solvers, alarms.
+"""Tables and figures of special experiments: published values, the matrix, the price of privacy, alarms.
 
 Each of the last is one frame, of which its table and its figure are made.
 """
@@ -18,10 +18,9 @@ import pandas as pd
 from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import POLICIES, OverRuns, alarm, over_runs
-from vflbench.places import config_folder
-from vflbench.report.charts import MOST_LINES, Figure, curves, heat_map, names, numbers
+from vflbench.report.charts import Figure, curves, heat_map, names, numbers
 from vflbench.report.group import Section, Setting, at_cut
-from vflbench.report.published import LOSS_OF, OVER_DAYS, PublishedExperiment, Value, read_experiment
+from vflbench.report.published import LOSS_OF, OVER_DAYS, PublishedExperiment, Value
 from vflbench.report.tables import Table, by_attack, ceiling
 from vflbench.report.tables import table as made_table
 from vflbench.report.words import in_words
@@ -29,7 +28,7 @@ from vflbench.results.folder import HONEST, LOG, read_head
 from vflbench.results.runs import Run
 from vflbench.results.schema import REFERENCE
 
-MATRIX, PRICE, SOLVERS = "matrix", "price_of_privacy", ("quantification_table1", "quantification_programme")
+MATRIX, PRICE = "matrix", "price_of_privacy"
 _CEILINGS = (("dp.eps", "0.753", "1.076"), ("gdp.mu", "0.661", "0.935"))
 _OTHER_CEILING = {f"defense.label_{a}={b}": f"defense.label_{a}={c}" for a, b, c in _CEILINGS}
 """The experiment's options -> those of the second ceiling, leak AUC 0.746, of the runs that `commands` makes."""
@@ -39,7 +38,7 @@ Made = Iterator[Table | Figure]
 
 def special(section: Section) -> list[Table | Figure]:
     """The tables and figures of what this section is one of, or has the runs for."""
-    made = [*matrix(section), *price_of_privacy(section), *alarms(section), *solvers(section)]
+    made = [*matrix(section), *price_of_privacy(section), alarms(section)]
     return [one for one in made if isinstance(one, Figure) or len(one.frame)]
 
 
@@ -241,80 +240,18 @@ def _method(defense: Mapping[str, Any]) -> str:
     return " + ".join(made) or "none"
 
 
-# Seconds of solvers by the size of a batch
-
-
-_SIZE = {"rows": "dataset.rows", "columns": "dataset.features"}
-
-
-def published_seconds() -> pd.DataFrame:
-    """The published seconds of the integer programme by rows and columns; mark `*` where several batches match."""
-    values = read_experiment(config_folder() / "experiment" / f"{SOLVERS[0]}.yaml").values
-    lines = [(*(v.options[key] for key in _SIZE.values()), v.number, v.mark) for v in values]
-    return pd.DataFrame(lines, columns=[*_SIZE, "solver_seconds", "mark"]).set_index([*_SIZE])
-
-
-def solver_seconds(section: Section, runs: pd.DataFrame) -> pd.DataFrame:
-    """(rows, columns, attack) -> means over the batches of that size, each with the same weight.
-
-    Only of batches that were rebuilt from the updates of federated training. ended: the share of searches that ended within
-    their limit.
-    """
-    lines = section.rebuilt[(section.rebuilt.message == "update") & section.rebuilt.index.isin(runs.index)]
-    figures = ["solver_seconds", "ended"]
-    values = lines.reindex(columns=[f"rebuilt.{name}" for name in figures]).set_axis(figures, axis=1)
-    sizes = [lines.index.map(lambda place, key=key: runs.run[place].option(key)).rename(name) for name, key in _SIZE.items()]
-    of_batches = [values.mul(lines.batches, axis=0), values.notna().mul(lines.batches, axis=0)]
-    sums, counts = (of.groupby([*sizes, lines.attack], sort=False).sum() for of in of_batches)
-    return sums / counts
-
-
-def solvers(section: Section) -> Iterator[Figure]:
-    """For each family of runs that differ in nothing but the size of a batch: a part for the published values and one for
-    each attack, rows by columns, seconds on one logarithmic scale.
-    """
-    if section.experiment not in SOLVERS:
-        return
-    options = section.settings.options.map(lambda of: {k: v for k, v in of.items() if k not in _SIZE.values()})
-    runs = section.runs.assign(family=section.runs.setting.map(options).map(lambda of: ", ".join(in_words(of))))
-    families = list(runs.groupby(["family", "made_by"], sort=False))
-    for place, ((name, _), of_family) in enumerate(families, 1):
-        seconds, published = solver_seconds(section, of_family).reset_index(), published_seconds().reset_index()
-        known = pd.concat([published.assign(attack="published", ended=1.0), seconds])
-        wide = known.set_index(["rows", "attack", "columns"]).solver_seconds.unstack(["attack", "columns"]).sort_index()
-        parts = known.attack.unique(), sorted(known["columns"].unique())
-        wide = wide.reindex(columns=pd.MultiIndex.from_product(parts))
-        wide = wide.rename("{} rows".format).rename("{} columns".format, axis="columns", level=1)
-        words = {}
-        for p in known.itertuples():
-            time = f"{'>' * (p.ended < 1)}{p.solver_seconds:{'.0f' if p.solver_seconds >= 100 else '.2g'}}"
-            said = time if p.solver_seconds == p.solver_seconds else p.mark
-            words[f"{p.rows} rows", (p.attack, f"{p.columns} columns")] = said
-        if seconds.solver_seconds.notna().any():
-            note = (
-                "Mean seconds of a search over the batches of a size. > marks a size at which not every search ended within "
-                "its limit, * one for which the paper gives no time, as several batches match. Published: on another "
-                "machine, with another solver."
-            )
-            times = known.solver_seconds[known.solver_seconds > 0]
-            slug = f"{section.slug}_solvers{f'_{place}' * (len(families) > 1)}"
-            title = f"Seconds to rebuild a batch, by rows and columns{f': {name}' * bool(name)}"
-            yield heat_map(wide, slug, title, note, words, (times.min(), times.max()), log=True)
-
-
 # When SplitGuard notices a label party that cheats, and how often it accuses an honest one
 
 
 _SCORE = re.compile(r"party (\S{1,200}): split_guard score (\d{1,3}(?:\.\d{1,20})?) at batch (\d{1,12})$", re.MULTILINE)
-_THRESHOLDS = [(step + 0.5) / 25 for step in range(25)]
+_THRESHOLDS = [step / 10 for step in range(1, 10)]
 _WHEN: dict[str, Callable[[list[int]], float]] = {"at batch (median)": statistics.median, "first": min, "last": max}
 Scores = dict[str, dict[int, float]]
 """Party -> batch -> score of a fake batch."""
 
 
-def alarms(section: Section) -> Made:
-    """From the scores in the logs, without computing a run again: a line for each setting, policy and threshold; and by
-    threshold, of the policy that the runs used, the share that is noticed, and the share that is falsely accused.
+def alarms(section: Section) -> Table:
+    """From the scores in the logs, without computing a run again: a line for each setting, policy and threshold.
 
     Cheating are runs with an adversary; honest those without, also those beside the others.
     """
@@ -324,7 +261,7 @@ def alarms(section: Section) -> Made:
         if "split_guard" not in defense:
             continue
         options = defense["split_guard"] or {}
-        window, used = options.get("window") or 10, options.get("policy") or "average"
+        window = options.get("window") or 10
         cheating = [scores for run in group.runs if run.manifest.adversary and (scores := _scores(run, ""))]
         honest = [scores for run in group.runs if (scores := _scores(run, HONEST if run.manifest.adversary else ""))]
         for policy, threshold in itertools.product(POLICIES if cheating or honest else (), _THRESHOLDS):
@@ -335,29 +272,12 @@ def alarms(section: Section) -> Made:
             line = {"setting": group.name, "policy": policy, "window": window, "threshold": threshold}
             line |= {"noticed": f"{len(batches)} of {len(cheating)}"}
             line |= {name: pick(batches) if batches else None for name, pick in _WHEN.items()}
-            lines.append(line | {"false alarms": f"{len(accused)} of {len(honest)}", "used": policy == used})
-    if not lines:
-        return
-    read = pd.DataFrame(lines, dtype=object)
+            lines.append(line | {"false alarms": f"{len(accused)} of {len(honest)}"})
     note = (
         "Runs with an adversary that were noticed, and at which batch; honest runs, also those beside the others, that "
         "raised an alarm. Each policy at each threshold is applied to the scores in the logs."
     )
-    in_table = read[read.threshold.isin((0.3, 0.5, 0.7, 0.9))].drop(columns="used")
-    yield _table(section, "alarms", "When split_guard raises an alarm", in_table, note)
-    drawn = read[read.used.astype(bool) & read.setting.isin(read.setting.unique()[:MOST_LINES])]
-    points = drawn.melt(["setting", "threshold"], ["noticed", "false alarms"], "what", "more")
-    counts = points.more.str.split(" of ", expand=True).astype(float)
-    points = points.rename(columns={"setting": "style", "threshold": "x"}).assign(
-        label=points.setting + ": " + points.what,
-        y=counts[0] / counts[1].where(counts[1] > 0),
-        line=points.what.map({"noticed": "solid", "false alarms": "dotted"}),
-        mark=False,
-    )
-    note = "Each threshold is applied to the scores in the logs, with the policy of the run; see the table of alarms."
-    title = "Cheating label parties that are noticed, and honest ones that are accused"
-    axes = numbers(alt.X, "threshold"), numbers(alt.Y, "share of runs")
-    yield curves(points, section.styles, *axes, f"{section.slug}_alarms", title, note)
+    return _table(section, "alarms", "When split_guard raises an alarm", lines, note)
 
 
 def _scores(run: Run, within: str) -> Scores:

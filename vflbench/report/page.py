@@ -18,7 +18,7 @@ from vflbench.report import charts, group, pictures, words
 from vflbench.report.experiments import published_table, scale_of, special
 from vflbench.report.group import Section
 from vflbench.report.published import PublishedExperiment, read_experiments
-from vflbench.report.tables import DCS, Table, not_averaged, tables, text_of
+from vflbench.report.tables import DCS, Table, not_averaged, tables
 from vflbench.results.folder import shown
 from vflbench.results.runs import Oddity, Run, Tree, read_tree
 
@@ -203,7 +203,7 @@ def _cut_layers(run: Run) -> str:
 
 def _several(values: Iterable[Any], separator: str = ", ", most: int = 8) -> str:
     """Every different value once."""
-    texts = [text_of(value) for value in dict.fromkeys(values) if value not in (None, "")]
+    texts = [words.text_of(value) for value in dict.fromkeys(values) if value not in (None, "")]
     return separator.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 

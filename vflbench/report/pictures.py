@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from vflbench.errors import UserError
 from vflbench.report.charts import Figure, Level, curves, finished, heat_map, names, numbers, text
 from vflbench.report.group import Section, over_seeds, slugged
-from vflbench.report.tables import text_of
+from vflbench.report.words import text_of
 from vflbench.results.folder import RECONSTRUCTIONS, Unreadable, read_bytes, shown
 from vflbench.results.runs import Oddity, Run
 from vflbench.results.schema import OF_THE_TRUTH

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from vflbench.errors import UserError, nearest
-from vflbench.numerics.interval import Interval, interval_text
+from vflbench.numerics.interval import Interval
 from vflbench.report import words
 from vflbench.report.group import (
     LEAKS,
@@ -29,7 +29,7 @@ from vflbench.results.schema import LEVELS, PROBE, REFERENCE, Privacy, Reading, 
 
 BETA, COIN = 0.5, 0.5
 """The weight of the utility in DCS; the leak AUC of an attack that guesses."""
-_MOST_TEXT, _ON_PAGE, _WIDTH = 2_000, 400, 80  # letters of a cell; lines on the page; columns of a terminal
+_ON_PAGE, _WIDTH = 400, 80  # lines on the page; columns of a terminal
 _CHOSEN, _MOST_NAMED = ("dataset", "defense", "attack", "adversary"), 12
 _ENDS = ("low", "high")
 _LEDGER = {"epsilon": "eps of a run", "mu": "mu of a run", "epsilon_at_delta": "eps at delta"}
@@ -57,7 +57,7 @@ class Table:
     @property
     def texts(self) -> pd.DataFrame:
         """As a person reads it."""
-        return self.frame.map(text_of).rename(columns=lambda name: shown(name, 500))
+        return self.frame.map(words.text_of).rename(columns=lambda name: shown(name, 500))
 
     def csv(self) -> str:
         """Numbers in full precision. An interval has three columns, the last two empty for fewer than three runs."""
@@ -101,33 +101,16 @@ class Table:
         }
 
 
-def text_of(cell: Any) -> str:
-    """As a person reads it: `0.760 (0.751 to 0.769)`, or `0.760 (2 runs: no interval)`; of what is missing `-`."""
-    if isinstance(cell, Interval):
-        return interval_text(cell, _digits(cell.mean)).replace(" - ", " to ")
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if cell is None or cell is pd.NA or (isinstance(cell, float) and math.isnan(cell)):
-        return "-"
-    if isinstance(cell, float):
-        return f"{cell:{_digits(cell)}}"
-    return f"{cell:,}" if isinstance(cell, int) else shown(cell, _MOST_TEXT) or "-"
-
-
 def csv_text(value: Any) -> str:
     """With an apostrophe before what a spreadsheet would compute; numbers stay numbers."""
     text = shown(value, 20_000)
     return text if _NUMBER.fullmatch(text) else _FORMULA.sub(r"'\1", text)
 
 
-def _digits(value: float) -> str:
-    return ".3f" if abs(value) < 10 else ".1f" if abs(value) < 1000 else ",.0f"
-
-
 def _exact(cell: Any) -> Any:
     cell = cell.mean if isinstance(cell, Interval) else cell
     is_empty = cell is None or (isinstance(cell, str) and not cell)
-    return cell if is_empty or _is_number(cell) else csv_text(text_of(cell))
+    return cell if is_empty or _is_number(cell) else csv_text(words.text_of(cell))
 
 
 def _is_number(cell: Any) -> bool:
@@ -334,7 +317,7 @@ def printed(section: Section) -> list[str]:
     """The tables along options in at most 80 columns: their first columns and lines, means alone."""
     lines = []
     for one in [one for one in (attacks(section), rebuilt_by_table(section)) if one.is_open and len(one.frame)]:
-        frame = one.frame.iloc[:, : len(section.by) + 5].map(lambda cell: text_of(getattr(cell, "mean", cell)))
+        frame = one.frame.iloc[:, : len(section.by) + 5].map(lambda cell: words.text_of(getattr(cell, "mean", cell)))
         frame = frame.rename(columns=lambda name: words.short(shown(name)).removesuffix(f" {section.where}"))
         cut = frame.map(lambda text: text if len(text) <= 24 else f"{text[:21]}...")
         lines += cut.to_string(index=False, line_width=_WIDTH, max_rows=40).splitlines()

@@ -9,11 +9,11 @@ from tabulate import tabulate
 
 from vflbench.plain_files import written_whole
 from vflbench.report import words
-from vflbench.report.words import between, figure_text, number
-from vflbench.results.folder import SUMMARY, TABLE, read_config, read_manifest, read_summary
+from vflbench.report.words import figure_text, number
+from vflbench.results.folder import TABLE, read_config, read_manifest, read_summary
 from vflbench.results.gate import WORTH_FINDING
 from vflbench.results.runs import AS_RECORDED, Run
-from vflbench.results.schema import PROBE, Interval, Leak, Reading, level_of
+from vflbench.results.schema import PROBE, Leak, Reading, level_of
 from vflbench.results.terminal import WIDTH, path_text, wrapped
 
 MOST = 6
@@ -33,7 +33,6 @@ _LEAKS_NOTE = (
 _OF_LEAKS = ("raw", "two_sided", "oriented", "net", "coin")
 _OF_ANSWERS = ("beats_every_guess", "batches")
 _FIGURES_NOTE = "docs/reference/results.md says what each figure is."
-_MOST_NOTES = 3
 
 
 def finished(folder: Path) -> Run:
@@ -70,8 +69,7 @@ def _rows(run: Run) -> Iterator[tuple[str, str, bool]]:
     yield from words.promises(run)
     given = {"attack": _rebuilding(run)}
     if worst:
-        given = {"attack": [words.attack(run, worst)], "ceiling": words.above_label_privacy(run, worst)}
-        given |= {"rebuilt": words.rebuilt([run]), "own": _of_plugins(run, worst)}
+        given = {"attack": [words.attack(run, worst)], "rebuilt": words.rebuilt([run]), "own": _of_plugins(run, worst)}
     stronger = "the strongest known attacks" if defenses else "stronger attacks; defense=label_gdp: noise on labels"
     usual = {*run.manifest.threats} - {PROBE} == _USUAL and not run.is_audit and not run.manifest.adversary
     last = {"audited" if run.is_audit else "model": [_model(run)]}
@@ -144,9 +142,6 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     summary, verdict = run.summary, run.summary.verdict
     lines = [*wrapped(words.verdict([run], named=True)), *gates, ""]
     lines += [f"{name:<{_NAME}}{text}" for name, text, _ in _rows(run) if name not in ("try", "not run")]
-    for name, promise in summary.guarantees.items():
-        if promise and promise.exceeded and promise.bounds == words.LABEL_PRIVACY:
-            lines.append(words.exceeded(name, promise, run))
     lines += [f"adversary {name} at party {c.party}: {c.text}".strip(": ") for name, c in run.manifest.adversary.items()]
     named = list(verdict.levels.items())
     named += [(f"{level}, of what the defense changes", one) for level, one in verdict.on_changed.items()]
@@ -159,11 +154,7 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
             one.model_dump(include={"attack", "message", "party", "layer", *_OF_ANSWERS}) | one.figures for one in answers
         ]
         lines += _table(rows, _FIGURES_NOTE, down=True)
-        notes = [f"{count} of {one.batches} batches: {note}" for one in answers for note, count in one.notes.items()]
-        lines += [
-            *notes[:_MOST_NOTES],
-            *[f"... and {len(notes) - _MOST_NOTES} more notes in {SUMMARY}"] * (len(notes) > _MOST_NOTES),
-        ]
+        lines += [f"{count} of {one.batches} batches: {note}" for one in answers for note, count in one.notes.items()]
     lines += _table(summary.distance_correlation, "Squared distance correlation with the labels.")
     lines += words.not_run(run)
     noisy = {one.get("defense") for one in summary.embedding_privacy}
@@ -193,24 +184,8 @@ def _leak(leak: Leak, run: Run) -> dict[str, Any]:
 
 def _table(rows: Sequence[Mapping[str, Any]], note: str = "", *, down: bool = False) -> list[str]:
     """A line a row, or with `down` a column; what no row has a value of is left out. Then the note."""
-    texts = [{key.replace("_", " "): _text(value) for key, value in row.items()} for row in rows]
-    names = [name for name in dict.fromkeys(chain.from_iterable(texts)) if any(row.get(name) for row in texts)]
+    texts = [{key.replace("_", " "): words.text_of(value) for key, value in row.items()} for row in rows]
+    names = [n for n in dict.fromkeys(chain.from_iterable(texts)) if any(row.get(n, "-") not in ("-", "") for row in texts)]
     cells = [names, *([row.get(name) or "-" for name in names] for row in texts)]
     table = tabulate(zip(*cells, strict=True) if down else cells, tablefmt="plain", disable_numparse=True)
     return ["", *table.splitlines(), *([""] if note else []), *wrapped(note)] if rows else []
-
-
-def _text(value: Any) -> str:
-    """`0.9123 (0.900 to 0.930)` of an interval; empty if there is no value."""
-    if isinstance(value, Interval):
-        value = value.model_dump()
-    if isinstance(value, list):
-        return "; ".join(map(_text, value))
-    if isinstance(value, Mapping):
-        if "mean" in value and value["mean"] is not None:
-            ends = between(value["low"], value["high"], 3) if value["low"] != value["high"] else ""
-            return _text(value["mean"]) + f" ({ends})" * bool(ends)
-        return ", ".join(f"{key.replace('_', ' ')} {_text(one)}" for key, one in value.items() if one is not None)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from vflbench.errors import shown as printable
 from vflbench.numerics.interval import Interval
 from vflbench.results.gate import COIN, Judgement, Outcome, apart, judged, strength
 from vflbench.results.runs import AS_RECORDED, Run
@@ -32,6 +33,7 @@ from vflbench.results.schema import (
     base_name,
     level_of,
 )
+from vflbench.results.schema import Interval as Recorded
 
 if TYPE_CHECKING:
     from vflbench.report.group import Section, Setting
@@ -50,6 +52,13 @@ LEAKS = (
 )
 MORE_BATCHES = "audit.batches=all, or more rows, would tell"
 _WORST_OF_ALL = "the worst of all:"
+_READS = {
+    Judgement.UNKNOWN: "too few audited batches to judge{where} ({value} by {attacks}{known}; {ends}{coin}); {more}",
+    Judgement.NONE: "no attack that ran {ranks} significantly better than a coin{where}: the strongest{each}, {attacks}, "
+    "reads {value}{known} ({ends}{coin})",
+    Judgement.LEAK: "{subject} give {gives} away{rest} ({value}{known}; {coin}{own})",
+}
+"""What the worst attack comes to -> how it is said."""
 NOBODY = "Without a defense"
 HOW_TO = 'the how-to "Which defense should I use?"'
 MOST_DEFENSES = 8
@@ -83,12 +92,18 @@ _GUESSED = {
 
 
 def number(value: float | None, digits: int = 2, *, share: bool = False) -> str:
-    """`0.91`, of a share `91 %`: with more digits where it would look like 0 or 1 without being it; `undefined` for nan."""
+    """`0.91`, of a share `91 %`; `undefined` for nan.
+
+    More digits where it would look like 0 or 1 without being it, fewer from 10 on.
+    """
     if value is None or math.isnan(value):
         return "undefined"
+    if abs(value) >= 10:
+        return f"{value:,.1f}" if abs(value) < 1000 else f"{value:,.0f}"
     scale, first = (100, 0) if share else (1, digits)
     texts = [f"{scale * value:.{n}f}" for n in range(first, max(first, 4) + 1)]
     plain = texts[0] if value in (0, 1) else next((text for text in texts if float(text) not in (0, scale)), texts[0])
+    plain = f"{value:.2g}" if value and not share and not float(plain) else plain
     return f"{plain} %" if share else plain
 
 
@@ -99,7 +114,34 @@ def share(value: float | None) -> str:
 
 def between(low: float | None, high: float | None, digits: int = 2) -> str:
     """`0.89 to 0.93`; empty without an interval."""
-    return "" if low is None or high is None else f"{number(low, digits)} to {number(high, digits)}"
+    ends = number(low, digits), number(high, digits)
+    return "" if "undefined" in ends else " to ".join(ends)
+
+
+def text_of(cell: Any) -> str:
+    """What a table holds, as a person reads it; `-` of what is missing.
+
+    `0.760 (0.751 to 0.769)`; over runs `0.760 (2 runs: no interval)`, or `1.000 (5 equal runs)`, whose spread says nothing.
+    """
+    match cell:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if cell else "no"
+        case float():
+            return "-" if math.isnan(cell) else number(cell, 3)
+        case Interval() | Recorded():
+            runs, ends = getattr(cell, "runs", 0), between(cell.low, cell.high, 3)
+            of_runs = f"{runs} run{'s' * (runs > 1)}: no interval" if not ends else f"{runs} equal runs"
+            beside = ends if cell.low != cell.high and ends else of_runs * bool(runs)
+            return text_of(cell.mean) + f" ({beside})" * bool(beside)
+        case list():
+            return "; ".join(map(text_of, cell))
+        case {"mean": _, "low": _, "high": _}:
+            return text_of(Recorded(**cell))
+        case Mapping():
+            return ", ".join(f"{key.replace('_', ' ')} {text_of(one)}" for key, one in cell.items() if one is not None)
+    return f"{cell:,}" if isinstance(cell, int) else printable(cell, 2_000) or "-"
 
 
 def mean(values: Sequence[float | None]) -> float:
@@ -128,15 +170,6 @@ def utility(summary: Summary, digits: int = 3) -> str:
     return f"test AUC {number(summary.test_auc, digits)}{beside}"
 
 
-def _learned(runs: Sequence[Run]) -> str:
-    """The first words on runs whose model learned nothing: no low reading is a protection there."""
-    reasons = [reason for reason in (learned_nothing(run.summary) for run in runs) if reason]
-    if not reasons:
-        return ""
-    often = "" if len(runs) == 1 else f" in {len(reasons)} of {len(runs)} seeds"
-    return f"{reasons[0]}{often}: a low leak is no protection here. "
-
-
 # The verdict
 
 
@@ -157,9 +190,10 @@ def verdict(runs: Sequence[Run], *, named: bool = False) -> str:
 
     runs: of one setting, one a seed; values are means over them. named: name the defenses.
     """
-    if not runs:
-        return ""
-    learned, worsts = _learned(runs), [worst for run in runs if (worst := run.summary.verdict.worst)]
+    reasons = [reason for run in runs if (reason := learned_nothing(run.summary))]
+    often = f" in {len(reasons)} of {len(runs)} seeds" * (len(runs) > 1)
+    learned = f"{reasons[0]}{often}: a low leak is no protection here. " if reasons else ""
+    worsts = [worst for run in runs if (worst := run.summary.verdict.worst)]
     if worsts:
         figure = max(worsts, key=lambda one: strength(one.figure, one.value)).figure
         read = [(run, worst) for run in runs if (worst := run.summary.verdict.worst) and worst.figure == figure]
@@ -182,48 +216,34 @@ def verdict(runs: Sequence[Run], *, named: bool = False) -> str:
 
 def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> str:
     """What is read over the seeds, and where: the worst of each seed, whose places are all named where they differ."""
-    worsts, coin = [worst for _, worst in read], COIN[figure]
-    differ = len({(one.attack, one.message, one.party, one.layer) for one in worsts}) > 1
+    coin, seeds, judgement = COIN[figure], len(read), judged(figure, over.low, over.high)
+    sure = sum(judged(figure, worst.low, worst.high) is Judgement.LEAK for _, worst in read)
+    attacks = dict.fromkeys(f"{one.attack} on {one.message}s {place(one, run)}" for run, one in read)
+    messages, places = dict.fromkeys(f"{one.message}s" for _, one in read), {place(one, run) for run, one in read}
+    at_the_cut = len(places) == 1 and all(run.crosses(one.party, one.layer) for run, one in read)
     knows = dict.fromkeys(_known_labels(worst.attack, run) for run, worst in read)
-    known = f" {' or '.join(words or 'without labels' for words in knows)}" if any(knows) else ""
+    levels = [(one, worst) for run, worst in read for one in run.summary.verdict.levels.values()]
+    alone = mean([one.own_columns for one, worst in levels if one.attack == worst.attack and len(attacks) == 1])
     cheats = "".join(f"with party {one.party} cheating ({name}), " for name, one in read[0][0].manifest.adversary.items())
-    value, against = f"{figure} {number(over.mean)}", f"a coin {coin:.{2 if coin else 0}f}"
-    ends = f"{_WORST_OF_ALL} {between(over.low, over.high)}; " if over.low > coin or over.high < 1 else ""
-    sure = sum(judged(figure, worst.low, worst.high) is Judgement.LEAK for worst in worsts)
-    match judged(figure, over.low, over.high):
-        case Judgement.UNKNOWN:
-            where = f" in {len(read) - sure} of {len(read)} seeds" if sure else ""
-            strongest = f"{value} by {_attacks(read)}{known}"
-            text = f"too few audited batches to judge{where} ({strongest}; {ends}{against}); {MORE_BATCHES}"
-        case Judgement.NONE:
-            ranks = "ranks the labels" if figure == "AUC" else "distinguishes the classes"
-            where = f" in more than {sure} of {len(read)} seeds" if sure else ""
-            strongest = f"the strongest{' of each seed' * differ}, {_attacks(read)}, reads {value}{known}"
-            text = f"no attack that ran {ranks} significantly better than a coin{where}: {strongest} ({ends}{against})"
-        case Judgement.LEAK:
-            each = ", the worst of each seed," if len({one.message for one in worsts}) > 1 else ""
-            levels = [run.summary.verdict.levels.get(level_of(worst.attack, run.manifest.threats)) for run, worst in read]
-            same = [one.own_columns for one in levels if one and one.attack == worsts[0].attack]
-            alone = math.nan if differ else mean(same)
-            beside = "" if math.isnan(alone) else f"; own columns alone {number(alone)}"
-            rest = ", each class against the rest" if figure == "macro AUC" else ""
-            what = "the information on classes" if figure == "AMI" else "label pairs"
-            gives = f"give {share(over.mean)} of {what} away{rest}"
-            text = f"{_subject(read)}{each} {gives} ({value}{known}; {against}{beside})"
-    return f"{cheats}{text}"
-
-
-def _subject(read: Sequence[tuple[Run, Reading]]) -> str:
-    """`gradients at the cut`: what the worst attack of each run reads; a place where it is the same cut in all."""
-    text = " and ".join(dict.fromkeys(f"{worst.message}s" for _, worst in read))
-    places = {place(worst, run) for run, worst in read}
-    at_the_cut = all(run.crosses(worst.party, worst.layer) for run, worst in read)
-    return f"{text} {places.pop()}" if len(places) == 1 and at_the_cut else text
-
-
-def _attacks(read: Sequence[tuple[Run, Reading]]) -> str:
-    """`norm on gradients at the cut and spectral on embeddings at layer f2`: the worst attack of each run."""
-    return " and ".join(dict.fromkeys(f"{one.attack} on {one.message}s {place(one, run)}" for run, one in read))
+    wheres = {
+        Judgement.UNKNOWN: f" in {seeds - sure} of {seeds} seeds",
+        Judgement.NONE: f" in more than {sure} of {seeds} seeds",
+    }
+    return cheats + _READS[judgement].format(
+        value=f"{figure} {number(over.mean)}",
+        known=f" {' or '.join(words or 'without labels' for words in knows)}" if any(knows) else "",
+        attacks=" and ".join(attacks),
+        subject=" and ".join(messages) + f" {min(places)}" * at_the_cut + ", the worst of each seed," * (len(messages) > 1),
+        gives=f"{share(over.mean)} of {'the information on classes' if figure == 'AMI' else 'label pairs'}",
+        rest=", each class against the rest" * (figure == "macro AUC"),
+        ranks="ranks the labels" if figure == "AUC" else "distinguishes the classes",
+        each=" of each seed" * (len(attacks) > 1),
+        where=wheres.get(judgement, "") * bool(sure),
+        ends=f"{_WORST_OF_ALL} {between(over.low, over.high)}; " * (over.low > coin or over.high < 1),
+        more=MORE_BATCHES,
+        coin=f"a coin {coin:.{2 if coin else 0}f}",
+        own="" if math.isnan(alone) else f"; own columns alone {number(alone)}",
+    )
 
 
 def _nothing(run: Run) -> str:
@@ -237,15 +257,15 @@ def _other_messages(read: Sequence[tuple[Run, Reading]], figure: str) -> list[st
     """`embeddings 64 %`: what other kinds of messages give away to attacks that know no more than the worst one."""
     best: dict[str, list[float]] = {}
     for run, worst in read:
-        level = level_of(worst.attack, run.manifest.threats)
+        level, values = level_of(worst.attack, run.manifest.threats), dict[str, float]()
         no_more = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else LEVELS  # of other hands any level
-        known = [leak for leak in run.summary.leaks if counts(leak, run)]
-        known = [leak for leak in known if level_of(leak.attack, run.manifest.threats) in no_more]
-        for kind in dict.fromkeys(leak.message for leak in known):
-            values = [value for leak in known if leak.message == kind and not math.isnan(value := leak_value(leak, figure))]
-            best.setdefault(kind, []).extend([max(values)] if values else [])
-    others = {kind: mean(values) for kind, values in best.items() if values and {one.message for _, one in read} != {kind}}
-    return [f"{kind}s {share(value)}" for kind, value in others.items()]
+        for leak in run.summary.leaks:
+            if counts(leak, run) and level_of(leak.attack, run.manifest.threats) in no_more:
+                values[leak.message] = max(values.get(leak.message, 0.0), leak_value(leak, figure))
+        for kind, value in values.items():
+            best.setdefault(kind, []).append(value or math.nan)
+    others = {kind: mean(values) for kind, values in best.items() if {one.message for _, one in read} != {kind}}
+    return [f"{kind}s {share(value)}" for kind, value in others.items() if not math.isnan(value)]
 
 
 def leak_value(leak: Leak, figure: str) -> float:
@@ -287,9 +307,9 @@ def attack(run: Run, worst: Reading) -> str:
     if worst.low is not None and worst.low <= COIN[worst.figure] and (worst.high or 0) >= 1:
         ends = "too few batches for an interval"
     beside, name = "", (worst.attack, worst.message, worst.party)
-    at_cut = [one for one in run.summary.leaks if run.crosses(worst.party, one.layer)]
-    at_cut = [one for one in at_cut if (one.attack, one.message, one.party) == name]
-    values = [(value, one.layer) for one in at_cut if not math.isnan(value := leak_value(one, worst.figure))]
+    same = [one for one in run.summary.leaks if (one.attack, one.message, one.party) == name]
+    known = [(leak_value(one, worst.figure), one.layer) for one in same if run.crosses(one.party, one.layer)]
+    values = [(value, layer) for value, layer in known if not math.isnan(value)]
     if values and (best := max(values))[1] != worst.layer:
         beside = f"; at the cut{'' if best[1] == 'cut' else f', {best[1]}'}, {number(best[0], 3)}"
     knows = knowledge(worst.attack, run.manifest.threats).replace("without labels", "needs no label")
@@ -305,9 +325,8 @@ def line(summary: Summary) -> str:
     parts = [f"{reason[:1].lower()}{reason[1:]}"] if reason else []
     if worst:
         several = len({leak.party for leak in summary.leaks if leak.visible}) > 1
-        where = (f"party {worst.party}'s " if several else "") + f"layer {worst.layer}"
-        unknown = judged(worst.figure, worst.low, worst.high) is Judgement.UNKNOWN
-        unsure = "; too few batches to judge" * unknown
+        where = f"party {worst.party}'s " * several + f"layer {worst.layer}"
+        unsure = "; too few batches to judge" * (judged(worst.figure, worst.low, worst.high) is Judgement.UNKNOWN)
         parts.append(f"leak {figure_text(worst)} ({worst.attack} at {where}{unsure})")
     answers = {one.attack: _means([one]) for one in summary.reconstructions if one.message != NO_MESSAGE}
     if answers and (name := max(answers, key=lambda name: _strength(answers[name]))) and (shares := _shares(answers[name])):
@@ -370,21 +389,23 @@ def _rebuilt(
     (attack, message, party, layer), of, beats = key, means[key], [one.beats_every_guess for one in entries]
     owner, _, reader = party.partition(" by ")
     source = "The joint model's predictions" if message == "prediction" else f"{message.capitalize()}s"
-    source += " at the cut" * (
-        layer in crossing and message not in ("update", "prediction")
-    ) + f", read by party {reader}," * bool(reader)
-    whose = "all parties" if owner == "all" else f"party {owner}"
-    things = "pictures" if "recognised" in of or "ssim" in of else "columns"
-    things = "private batches" if "entries_right" in of else f"column {layer}" if "attribute_auc" in of else things
+    source += " at the cut" * (layer in crossing and message not in ("update", "prediction"))
+    source += f", read by party {reader}," * bool(reader)
+    kinds = {
+        "attribute_auc": f"column {layer}",
+        "entries_right": "private batches",
+        "recognised": "pictures",
+        "ssim": "pictures",
+    }
+    things = next((name for figure, name in kinds.items() if figure in of), "columns")
     guess = max((of[name] for name in _GUESSED["entries_right"] if name in of), default=math.nan)
     is_guess = of.get("exact") == 0 and of["entries_right"] <= guess + _AS_A_GUESS
     gives = "do not clearly give" if is_guess or not (None in beats or all(beats)) else "give"
     better = "" if None in beats else f"; {'not surely ' * (not all(beats))}better than every guess without messages"
-    guesses = {
-        name[3]: m for name, m in means.items() if name[:3] == (attack, NO_MESSAGE, party) and name[3] not in OF_THE_TRUTH
-    }
-    measured = f"mse {of['mse']:.3g}" if "mse" in of else "nothing that could be measured"
-    shown = ", ".join(_shares(of, guesses)) or measured
+    same = {name[3]: m for name, m in means.items() if name[:3] == (attack, NO_MESSAGE, party)}
+    guesses = {name: m for name, m in same.items() if name not in OF_THE_TRUTH}
+    shown = ", ".join(_shares(of, guesses)) or (f"mse {of['mse']:.3g}" if "mse" in of else "nothing that could be measured")
+    whose = "all parties" if owner == "all" else f"party {owner}"
     return f"{source} {gives} the {things} of {whose} away: {attack} rebuilds {shown}{better}."
 
 
@@ -412,14 +433,13 @@ def promises(run: Run) -> list[tuple[str, str, bool]]:
     rows = _spent(run.summary.privacy) if run.summary.privacy else []
     tested = {True: "; what it assumes was tested, and not refused", False: ", but a test refutes its assumption", None: ""}
     for name, promise in run.summary.guarantees.items():
-        if promise is None or promise.bounds == LABEL_PRIVACY:
-            continue
-        if promise.exceeded:
-            rows.insert(0, ("ALARM", exceeded(name, promise, run), True))
-        else:
+        is_bound = promise is not None and promise.bounds != LABEL_PRIVACY
+        if promise is not None and promise.exceeded:
+            rows.append(("ALARM" if is_bound else "ceiling", exceeded(name, promise, run), is_bound))
+        elif promise is not None and is_bound:
             most = f"a leak AUC of at most {number(promise.leak_auc_all_messages, 3)}"
             rows.append(("promise", f"{name}: {most}{tested[promise.assumption_holds]}", False))
-    return rows
+    return sorted(rows, key=lambda row: not row[2])
 
 
 def _spent(privacy: Privacy) -> list[tuple[str, str, bool]]:
@@ -430,18 +450,6 @@ def _spent(privacy: Privacy) -> list[tuple[str, str, bool]]:
     measured = f"{privacy.canaries:,} canaries prove {proven or 'none of it'}"
     text = f"{measured if privacy.canaries else 'not checked, as there are no canaries'}{': VIOLATED' * privacy.violated}"
     return [("privacy", f"label DP with {spent}; {text}", privacy.violated)] if spent else []
-
-
-def above_label_privacy(run: Run, worst: Reading) -> list[str]:
-    """That an AUC above the ceiling of label privacy is no alarm: it bounds what messages add, and features tell labels too.
-
-    Empty where the AUC does not look higher than the lowest such ceiling for all messages.
-    """
-    given = [(p.leak_auc_all_messages, n) for n, p in run.summary.guarantees.items() if p and p.bounds == LABEL_PRIVACY]
-    height, name = min(((ceiling, name) for ceiling, name in given if ceiling is not None), default=(1.0, ""))
-    if worst.figure != "AUC" or not round(worst.value or 0, 3) > round(height, 3):
-        return []
-    return [f"{number(worst.value, 3)} is above {name}'s {number(height, 3)}: no alarm, as features tell labels too"]
 
 
 def checked(privacy: Sequence[Privacy]) -> str:
@@ -473,29 +481,25 @@ def not_run(run: Run) -> list[str]:
 def threshold(outcome: Outcome) -> str:
     """What a threshold of --fail-above came to: `FAIL: leak_auc_worst is 0.985, 0.385 above 0.6 (norm, ...); ...`."""
     limit, row = outcome.gate.threshold, outcome.row
-    gap = abs(row.value - limit)
+    gap, verb = abs(row.value - limit), {True: "PASS", False: "FAIL", None: "NOT JUDGED"}[outcome.passed]
     is_cut = row.layer in outcome.crossing.get(row.party, ()) and row.layer != "cut"
-    where = [row.attack, f"{row.message}s", f"{row.party} {row.layer}{', the cut' * is_cut}"]
-    where += [f"epoch {row.epoch}"] if row.epoch != outcome.last_epoch else []
-    start, beyond = {True: "PASS", False: "FAIL", None: "NOT JUDGED"}[outcome.passed], row.value > limit
+    where = f"{row.attack}, {row.message}s, {row.party} {row.layer}{', the cut' * is_cut}"
+    where += f", epoch {row.epoch}" * (row.epoch != outcome.last_epoch)
     by = f"{gap:.3f}" if gap >= 0.0005 or not gap else f"{gap:.2g}"
-    value = f"{row.value:.3f}, {by} {'above' if beyond else 'below'} {limit:g}"
-    parts = [f"{start}: {outcome.gate.key} is {value} ({', '.join(where)})"]
-    if math.isnan(row.ci_low) or math.isnan(row.ci_high):
-        parts.append("from a single batch: no interval")
-    else:
-        side = "all of it above" if row.ci_low > limit else "not above" if row.ci_high <= limit else "partly above"
-        which = "the 95 % interval of the worst of all readings" if outcome.of_all else "its own 95 % interval"
-        parts.append(f"{which} is {between(row.ci_low, row.ci_high, 3)}: {side}")
-    if outcome.passed is None:
-        parts.append(f"too few audited batches to judge: {MORE_BATCHES}")
-    if outcome.undefined:
-        parts.append(f"without a value, so not judged: {', '.join(outcome.undefined)}")
-    if outcome.passed and outcome.other_side > limit:
-        least, turned = number(1 - outcome.other_side, 3), number(outcome.other_side, 3)
-        other = f"another reading is {least}: turned around, that is {turned}, above {limit:g}"
-        parts.append(f"but it is one-sided, and {other} (leak_auc_two_sided counts both sides)")
-    return "; ".join(parts)
+    side = "all of it above" if row.ci_low > limit else "not above" if row.ci_high <= limit else "partly above"
+    which = "the 95 % interval of the worst of all readings" if outcome.of_all else "its own 95 % interval"
+    ends = between(row.ci_low, row.ci_high, 3)
+    least, turned = number(1 - outcome.other_side, 3), number(outcome.other_side, 3)
+    beyond = "above" if row.value > limit else "below"
+    said = {
+        f"{verb}: {outcome.gate.key} is {row.value:.3f}, {by} {beyond} {limit:g} ({where})": True,
+        f"{which} is {ends}: {side}" if ends else "from a single batch: no interval": True,
+        f"too few audited batches to judge: {MORE_BATCHES}": outcome.passed is None,
+        f"without a value, so not judged: {', '.join(outcome.undefined)}": bool(outcome.undefined),
+        f"but it is one-sided, and another reading is {least}: turned around, that is {turned}, above {limit:g} "
+        "(leak_auc_two_sided counts both sides)": bool(outcome.passed) and outcome.other_side > limit,
+    }
+    return "; ".join(text for text, is_so in said.items() if is_so)
 
 
 # Several settings
@@ -539,14 +543,13 @@ def remarks(section: "Section") -> list[str]:
         lines = rebuilt([run]) if run.summary.verdict.worst else []
         lines += [run.summary.observed_privacy.verdict] if run.is_audit and run.summary.observed_privacy else []
         lines += [*not_run(run), *(f"{note[:1].upper()}{note[1:]}." for note in run.manifest.notes)] if run.is_audit else []
-    worsts = [(run, worst) for run in section.runs["run"] if (worst := run.summary.verdict.worst)]
-    leaking = [run for run, one in worsts if judged(one.figure, one.low, one.high) is Judgement.LEAK]
-    if not leaking or not (section.settings["undefended"] | section.settings["is_audit"]).all():
-        return lines
-    recorded = "messages that were recorded can't be defended afterwards. Train again with a defense, and audit that. "
-    recorded *= all(run.is_audit for run in leaking)
-    how_to = HOW_TO[:1].upper() + HOW_TO[1:] if recorded else HOW_TO
-    return [*lines, f"What to do next: {recorded}{how_to} compares the defenses, and says which to try first."]
+    worsts = [worst for run in section.runs["run"] if (worst := run.summary.verdict.worst)]
+    leaks = any(judged(one.figure, one.low, one.high) is Judgement.LEAK for one in worsts)
+    if leaks and (section.settings["undefended"] | section.settings["is_audit"]).all():
+        said = "messages that were recorded can't be defended afterwards; train again with a defense, and audit that; "
+        said *= bool(section.settings["is_audit"].all())
+        lines.append(f"What to do next: {said}{HOW_TO} compares the defenses, and says which to try first.")
+    return lines
 
 
 def knowledge(attack: str, threats: Mapping[str, Threat]) -> str:
