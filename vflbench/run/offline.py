@@ -31,7 +31,7 @@ from vflbench.metrics.leak import Key, LeakTable, between, checked_scores
 from vflbench.numerics.auc import array_of
 from vflbench.options import Seed, Steps, options
 from vflbench.results import schema
-from vflbench.results.schema import Observed, Reasons, Summary, Text
+from vflbench.results.schema import MetricRow, Observed, Reasons, Summary, Text
 from vflbench.results.terminal import wrapped
 from vflbench.run.attackers import Canaries
 from vflbench.run.auditor import UNANSWERED, Auditor
@@ -39,7 +39,7 @@ from vflbench.run.grade_scores import Findings, Tables
 from vflbench.run.observed_privacy import ClaimCheck
 from vflbench.run.recording import RecordedRows, RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads
-from vflbench.run.summary import tested, threats_of, verdict, what_attacks_read
+from vflbench.run.summary import finding_rows, tested, threats_of, verdict, what_attacks_read
 
 KIND = "audit"
 """The entry `kind` of an audit's manifest; runs that trained have none."""
@@ -104,6 +104,10 @@ class AuditResult(About):
     @property
     def last(self) -> Findings:
         return self.findings[-1] if self.findings else Findings()
+
+    def rows(self) -> list[MetricRow]:
+        """The same rows that a run writes to metrics.csv about its attacks."""
+        return [row for epoch, findings in enumerate(self.findings) for row in finding_rows(epoch, findings)]
 
 
 def audit(recording: RecordedMessages | Path | str, attacks: Mapping[str, Attack], **options: Any) -> AuditResult:
