@@ -171,7 +171,7 @@ CAPS = {
     "vflbench/hosts": 1_133,
     "vflbench/messages": 2_020,
     "vflbench/metrics": 1_396,
-    "vflbench/models": 1_157,
+    "vflbench/models": 1_143,
     "vflbench/numerics": 829,
     "vflbench/protocols": 1_769,
     "vflbench/report": 2_452,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -382,23 +382,6 @@ class UserBottom(UserPart, Bottom):
         self.categories, self.reshape, self.takes_two = categories, reshape, _takes_two(module)
         self.widths: dict[str, int] = {}
 
-    @classmethod
-    def of_model(cls, module: nn.Module, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int) -> Self:
-        """Of what a `Model` builds. It is copied, because parties share nothing but messages."""
-        with explained("model", type(module), "copying it with copy.deepcopy"):
-            part = cls(copy.deepcopy(module), "model", cardinalities, outputs)
-        part.hint = f"a party holds {len(numeric)} numeric and {len(cardinalities)} categorical columns"
-        if cardinalities and not part.takes_two:
-            problem = f"it takes one argument, the numeric columns, and a party holds {len(cardinalities)} categorical ones"
-            raise part.refusal(f"{problem}; let its forward take (numeric, categorical)")
-
-        def sample(rows: int) -> tuple[Tensor, ...]:
-            columns = torch.rand(rows, len(numeric), generator=torch.Generator())
-            return part.inputs(columns, torch.zeros(rows, len(cardinalities), dtype=torch.int32))
-
-        part.try_out(sample, ())
-        return part
-
     def try_out(self, sample: Callable[[int], Sequence[Tensor]], listed: Sequence[str] | None) -> tuple[Layers, Layers]:
         answers = super().try_out(sample, listed)
         self.widths, in_training = ({layer: values.shape[1] for layer, values in one.items()} for one in answers)
@@ -481,14 +464,6 @@ class UserTop(UserPart, TopModel):
         self.outputs, self.joins = outputs, joins
         self.layers: tuple[str, ...] = ()
 
-    @classmethod
-    def of_model(cls, module: nn.Module, inputs: int, outputs: int) -> Self:
-        """Of what a `Model` builds: called with the concatenated embeddings (n, inputs)."""
-        part = cls(copy.deepcopy(module), "model", outputs, joins=True)
-        part.hint = f"it gets the embeddings side by side, (rows, {inputs})"
-        part.try_out(partial(_embeddings, [inputs]), ())
-        return part
-
     def try_out(self, sample: Callable[[int], Sequence[Tensor]], listed: Sequence[str] | None) -> tuple[Layers, Layers]:
         answers = super().try_out(sample, listed)
         self.layers = tuple(layer for layer in answers[0] if layer != LOGITS)
@@ -516,19 +491,39 @@ class UserTop(UserPart, TopModel):
 def as_bottom(
     module: nn.Module, numeric: Sequence[str], cardinalities: Sequence[int], outputs: int, rng: torch.Generator
 ) -> Bottom:
-    """A bottom as it is; another module wrapped. rng: what a user's module draws from while it trains."""
-    bottom = module if isinstance(module, Bottom) else UserBottom.of_model(module, numeric, cardinalities, outputs)
-    if isinstance(bottom, UserBottom):
-        bottom.rng = rng
-    return bottom
+    """A bottom as it is; another module copied, because parties share nothing but messages, and wrapped.
+
+    rng: what a user's module draws from while it trains.
+    """
+    if not isinstance(module, Bottom):
+        with explained("model", type(module), "copying it with copy.deepcopy"):
+            part = UserBottom(copy.deepcopy(module), "model", cardinalities, outputs)
+        part.hint = f"a party holds {len(numeric)} numeric and {len(cardinalities)} categorical columns"
+        if cardinalities and not part.takes_two:
+            problem = f"it takes one argument, the numeric columns, and a party holds {len(cardinalities)} categorical ones"
+            raise part.refusal(f"{problem}; let its forward take (numeric, categorical)")
+
+        def sample(rows: int) -> tuple[Tensor, ...]:
+            columns = torch.rand(rows, len(numeric), generator=torch.Generator())
+            return part.inputs(columns, torch.zeros(rows, len(cardinalities), dtype=torch.int32))
+
+        part.try_out(sample, ())
+        module = part
+    if isinstance(module, UserBottom):
+        module.rng = rng
+    return module
 
 
 def as_top(module: nn.Module, inputs: int, outputs: int, rng: torch.Generator) -> TopModel:
-    """A top as it is; another module wrapped. rng: what a user's module draws from while it trains."""
-    top = module if isinstance(module, TopModel) else UserTop.of_model(module, inputs, outputs)
-    if isinstance(top, UserTop):
-        top.rng = rng
-    return top
+    """A top as it is; another module wrapped, which is called with the concatenated embeddings (n, inputs)."""
+    if not isinstance(module, TopModel):
+        part = UserTop(copy.deepcopy(module), "model", outputs, joins=True)
+        part.hint = f"it gets the embeddings side by side, (rows, {inputs})"
+        part.try_out(partial(_embeddings, [inputs]), ())
+        module = part
+    if isinstance(module, UserTop):
+        module.rng = rng
+    return module
 
 
 def _takes_two(module: nn.Module) -> bool:

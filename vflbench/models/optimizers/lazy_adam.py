@@ -95,25 +95,15 @@ class TorchRows(LazyRows):
 
     def __init__(self, module: ColumnEmbedding, idle: IdleAdam, lr: float, eps: float):
         super().__init__(module, idle, lr, eps)
-        self._position = torch.zeros(len(self.packed), dtype=torch.int32, device=self.packed.device)
         self._read: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __call__(self, ids: Tensor) -> Tensor:
-        unique, inverse = self._distinct(ids.reshape(-1).long())
+        unique, inverse = torch.unique(ids.long(), return_inverse=True)
         rows = self.caught_up(self.packed.index_select(0, unique))
         values = rows[:, : self.dim].contiguous()
         if torch.is_grad_enabled():
             self._read = (unique, rows, values.requires_grad_())
-        return F.embedding(inverse.view(ids.shape), values)
-
-    def _distinct(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The distinct ids, and the index of each id among them. A table of V numbers keeps one position of every id."""
-        positions = torch.arange(len(ids), dtype=torch.int32, device=ids.device)
-        self._position.scatter_(0, ids, positions)
-        kept = self._position.index_select(0, ids)
-        is_kept = kept == positions
-        rank = is_kept.cumsum(0, dtype=torch.int32) - 1
-        return ids[is_kept], rank.index_select(0, kept)
+        return F.embedding(inverse, values)
 
     def update(self) -> None:
         self.step += 1

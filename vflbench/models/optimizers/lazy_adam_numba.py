@@ -39,6 +39,7 @@ class NumbaRows(LazyRows):
         self._threads = max(1, torch.get_num_threads())
         self._reads = 0  # reads in training; the number of a read is its stamp
         self._read: tuple[list[tuple[int, int, int]], Tensor] | None = None
+        # per number of a batch, its slot among the distinct rows; and per slot, its row and its summed gradient
         self._scratch = (np.empty((0, 0), np.uint32), np.empty(0, np.uint32), np.empty((0, self.dim), np.float32))
 
     def __call__(self, ids: Tensor) -> Tensor:
@@ -50,7 +51,10 @@ class NumbaRows(LazyRows):
         tables = self.idle.tables_up_to(self.step).numpy()
         training = torch.is_grad_enabled()
         self._reads += training
-        slots, distinct, _ = self._buffers(rows, training)
+        if training and self._scratch[0].shape != rows.shape:
+            sums = np.empty((rows.size, self.dim), np.float32)
+            self._scratch = np.empty(rows.shape, np.uint32), np.empty(rows.size, np.uint32), sums
+        slots, distinct, _ = self._scratch
         here = self._floats, self._ints, rows, values.numpy(), slots, distinct, tables
         now = self._lanes, self.dim, self.step, self.lr, self.eps, self._reads if training else 0
         shares = self._shares(*rows.shape)
@@ -89,13 +93,6 @@ class NumbaRows(LazyRows):
         waiting = [_POOL.submit(work, *share) for share in shares[1:]]
         first = [work(*share) for share in shares[:1]]
         return [*first, *(future.result() for future in waiting)]
-
-    def _buffers(self, rows: np.ndarray, training: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Per number of a batch, its slot among the distinct rows; and per slot, its row and its summed gradient."""
-        if training and self._scratch[0].shape != rows.shape:
-            sums = np.empty((rows.size, self.dim), np.float32)
-            self._scratch = np.empty(rows.shape, np.uint32), np.empty(rows.size, np.uint32), sums
-        return self._scratch
 
     def restore(self, state: dict[str, Any]) -> None:
         """The stamps and slots of rows serve one batch alone; those of a file are not believed."""
