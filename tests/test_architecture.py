@@ -164,19 +164,19 @@ CAPS = {
     "scripts": 1_965,
     "vflbench": 367,
     "vflbench/attacks": 5_385,
-    "vflbench/cli": 2_387,
+    "vflbench/cli": 2_386,
     "vflbench/data": 3_569,
-    "vflbench/defenses": 1_753,
+    "vflbench/defenses": 1_760,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_133,
-    "vflbench/messages": 2_020,
+    "vflbench/messages": 2_022,
     "vflbench/metrics": 1_396,
     "vflbench/models": 1_143,
     "vflbench/numerics": 829,
     "vflbench/protocols": 1_769,
     "vflbench/report": 2_452,
     "vflbench/results": 1_218,
-    "vflbench/run": 3_354,
+    "vflbench/run": 3_356,
 }
 
 

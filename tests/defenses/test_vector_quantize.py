@@ -5,7 +5,7 @@ from defenses.contexts import drawing
 from vflbench.cli.components import construct
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.top_k import TopK
-from vflbench.defenses.vector_quantize import VectorQuantize, k_means
+from vflbench.defenses.vector_quantize import VectorQuantize, k_means, spread
 from vflbench.errors import UserError
 from vflbench.options import restore_state, state_of
 
@@ -41,15 +41,16 @@ def test_the_codebook_is_fixed_after_the_first_batches_and_crosses_until_then(rn
 
 def test_words_are_the_centres_of_what_they_stand_for(rng):
     points = torch.randn(400, 3, generator=rng)
-    centres = k_means(points, 7, torch.empty(0, 3), 60, seed=0)
+    centres = k_means(points, spread(points, 7, rng), 60)
     nearest = torch.cdist(points, centres).argmin(dim=1)
     means = torch.stack([points[nearest == word].mean(dim=0) for word in range(7)])
     assert torch.allclose(means, centres, atol=1e-5)
 
 
-def test_fewer_different_points_than_words_and_fewer_points():
-    for points in (torch.tensor([[1.0], [2.0]]).repeat(3, 1), torch.tensor([[1.0], [2.0]])):
-        assert set(k_means(points, 5, torch.empty(0, 1), 4, seed=0).flatten().tolist()) == {1.0, 2.0}
+def test_fewer_different_points_than_words(rng):
+    points = torch.tensor([[1.0], [2.0]]).repeat(3, 1)
+    centres = k_means(points, spread(points, 5, rng), 4)
+    assert set(centres.flatten().tolist()) == {1.0, 2.0}
 
 
 def test_more_words_are_never_worse(rng):

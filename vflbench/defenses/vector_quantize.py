@@ -1,16 +1,13 @@
 """Vector quantization: runs of coordinates become words of a codebook."""
 
-import warnings
 from typing import Annotated
 
 import torch
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.errors import NonFiniteError
-from vflbench.messages.codec import Codebook, Encoded
+from vflbench.messages.codec import Codebook, Encoded, nearest
 from vflbench.options import Count, Range, Steps, Width, options
 
 _MOST_PARTS = 65_536  # that a codebook is made of
@@ -60,20 +57,36 @@ class VectorQuantize(NonLabelDefense):
         """One more batch; the runs are forgotten with the last one. On the CPU, where sums come out the same each time."""
         parts = Codebook(self._words).parts(h).reshape(-1, self.size)
         self._parts = torch.cat([self._parts, parts.cpu()])[-_MOST_PARTS:]
-        seed = int(torch.randint(2**31 - 1, (), generator=rng, device=rng.device))
-        self._words = k_means(self._parts, self.words, self._words, self.iterations, seed)
+        start = self._words if len(self._words) else spread(self._parts, self.words, rng)
+        self._words = k_means(self._parts, start, self.iterations)
         self._batches += 1
         if self._batches == self.learn_batches:
             self._parts = self._parts[:0]
 
 
-def k_means(points: Tensor, words: int, start: Tensor, iterations: int, seed: int) -> Tensor:
-    """(K, s) centres of points (m, s) after so many of Lloyd's iterations, float32, from centres (K, s), or from those of
-    k-means++ where there are none. Fewer points than words count more than once each.
+def spread(points: Tensor, count: int, rng: torch.Generator) -> Tensor:
+    """(count, s) points to begin with, each drawn in proportion to its squared distance from those drawn before.
+
+    points: (m, s). Where there are fewer different ones, some come more than once.
+
+    Source: Arthur and Vassilvitskii, "k-means++: the advantages of careful seeding", 2007.
     """
-    points = points.repeat(-(-words // len(points)), 1) if len(points) < words else points
-    init = start.numpy() if len(start) else "k-means++"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different points than words
-        fitted = KMeans(words, init=init, n_init=1, max_iter=iterations, random_state=seed).fit(points.numpy())
-    return torch.from_numpy(fitted.cluster_centers_)
+    chosen = [points[torch.randint(len(points), (1,), generator=rng, device=rng.device).to(points.device)]]
+    distance = (points - chosen[0]).square().sum(dim=1)
+    for _ in range(count - 1):
+        reached = distance.double().cumsum(0)
+        u = torch.rand(1, generator=rng, device=rng.device, dtype=torch.float64).to(points.device) * reached[-1]
+        place = torch.searchsorted(reached, u, right=True).clamp_max(len(points) - 1)
+        chosen.append(points[place])
+        distance = torch.minimum(distance, (points - chosen[-1]).square().sum(dim=1))
+    return torch.cat(chosen)
+
+
+def k_means(points: Tensor, centres: Tensor, iterations: int) -> Tensor:
+    """(K, s) centres after so many of Lloyd's iterations, float32; one without points stays where it is."""
+    for _ in range(iterations):
+        word = nearest(points, centres)
+        sums = torch.zeros_like(centres).index_add_(0, word, points)
+        counts = torch.bincount(word, minlength=len(centres))[:, None]
+        centres = torch.where(counts > 0, sums / counts.clamp_min(1), centres)
+    return centres
