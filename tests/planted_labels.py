@@ -162,6 +162,7 @@ class TrueLabels(LabelGdp):
 
     def labels(self, y, logits, context):
         super().labels(y, logits, context)
+        self._batch = y, self._batch[1]
         return y
 
 
@@ -184,6 +185,7 @@ class Unplanned(LabelGdp):
     """Fresh noise in each epoch, as large as for one epoch."""
 
     def _seen(self, y, classes, context):
+        self.key(context)  # which draws it at the first call
         noise = normals(context.ids, self._key, context.epoch, 1) * gaussian_deviation(classes, self.mu)
         return one_hot(y, classes) + noise, self.mu
 

@@ -4,6 +4,8 @@ import re
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 import torch
 from raw_files import load, write
@@ -11,6 +13,7 @@ from raw_files import load, write
 from vflbench.data.binary import Binary
 from vflbench.data.csv import Csv
 from vflbench.data.labels import classes_of
+from vflbench.data.parquet import Parquet
 from vflbench.data.readings import Plain
 from vflbench.errors import UserError
 from vflbench.run.summary import introduce
@@ -208,3 +211,25 @@ def test_rows_have_their_numbers_however_many_threads_the_library_has(tmp_path):
         assert "row 102: Expected 4 columns, got 2" in problem_of(Csv(path=path, label="y"))
     finally:
         pa.set_cpu_count(count)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_with_the_empty_name_is_a_feature(tmp_path, kind):
+    """As pandas names its index where it writes a table."""
+    table = pa.table(
+        {"y": [k % 2 for k in range(60)], "": [1.5 * k for k in range(60)], "a": [float(k % 7) for k in range(60)]}
+    )
+    path = tmp_path / f"x.{kind}"
+    (pa.csv.write_csv if kind == "csv" else pa.parquet.write_table)(table, path)
+    read = (Csv if kind == "csv" else Parquet)(path=str(path), label="y").read(None)[0]
+    assert read.numeric_names == ("", "a")
+
+
+def test_folders_of_a_parted_table_may_lack_a_value_and_files_must_agree_on_types(tmp_path):
+    for folder, values in {"year=2020": [1, 2], "year=__HIVE_DEFAULT_PARTITION__": [3, 4]}.items():
+        (tmp_path / folder).mkdir()
+        pa.parquet.write_table(pa.table({"y": [0, 1] * 30, "a": values * 30}), tmp_path / folder / "p.parquet")
+    read = Parquet(path=str(tmp_path), label="y").read(None)[0]
+    assert (len(read), read.categorical_names, read.sizes) == (120, ("year",), (2,))
+    pa.parquet.write_table(pa.table({"y": [0, 1] * 30, "a": [True, False] * 30}), tmp_path / "year=2020" / "q.parquet")
+    assert "Field a has incompatible types: int64 vs bool" in problem_of(Parquet(path=str(tmp_path), label="y"))

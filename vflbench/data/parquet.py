@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -38,16 +39,17 @@ class Parquet(PartyFiles):
     """
 
     def find(self, path: str | Sequence[str]) -> list[Part]:
-        files = _files(path)
-        for file in files:
-            open_regular(file).close()  # raises UserError
-        return [Part(file) for file in files]
+        parts = [Part(file) for file in _files(path)]
+        schemas = [_schema(part) for part in parts]
+        for part, schema in zip(parts, schemas, strict=True):
+            if schema.names == schemas[0].names:
+                with damaged(part):
+                    pa.unify_schemas([schemas[0], schema], promote_options="permissive")
+        return parts
 
     def layout(self, part: Part, wanted: Sequence[str]) -> TextFormat:
-        with open_regular(part.file) as stream, damaged(part):
-            if stream.read(4) != b"PAR1":
-                raise part.error("it is no Parquet file; a table of text is read with dataset=csv")
-            columns = tuple(_opened(part).schema.names)
+        names = _schema(part).names
+        columns = (*names, *(key for key in _keys(part) if key not in names))
         problem = names_error(columns)
         if problem:
             raise part.error(problem.replace("the header names", "it names"))
@@ -57,9 +59,12 @@ class Parquet(PartyFiles):
         """The rows of a file: float64 where numbers are meant, texts elsewhere; null where missing."""
         names, at = [name for name in form.columns if name not in form.ignored], 1
         with damaged(part):
-            for batch in _opened(part).to_batches(columns=names, use_threads=False):
+            file, keys = ds.dataset(part.file, format="parquet"), _keys(part)
+            held = [name for name in names if name in file.schema.names]
+            for batch in file.to_batches(columns=held, use_threads=False):
                 batch.validate(full=True)
-                columns = {name: self._column(batch[name], name, part, form) for name in names}
+                found = {name: batch[name] if name in held else _repeated(keys[name], len(batch)) for name in names}
+                columns = {name: self._column(column, name, part, form) for name, column in found.items()}
                 yield Rows(pa.table(columns), np.arange(at, at + len(batch)), [])
                 at += len(batch)
 
@@ -68,7 +73,7 @@ class Parquet(PartyFiles):
         is_coded = types.is_dictionary(kind)
         kind = kind.value_type if is_coded else kind
         is_whole, is_text = types.is_integer(kind), types.is_string(kind) or types.is_large_string(kind)
-        if name == form.id and not (is_whole or is_text):
+        if name == (form.id or None) and not (is_whole or is_text):
             what = f"column {shown(name, 60)} is of type {shown(kind, 60)}; identifiers are texts or whole numbers"
             raise part.error(what)
         is_number = is_whole or types.is_floating(kind) or types.is_decimal(kind) or (types.is_null(kind) and not is_coded)
@@ -86,9 +91,23 @@ class Parquet(PartyFiles):
         return texts if isinstance(reading, Plain) else texts.dictionary_encode()
 
 
-def _opened(part: Part) -> ds.Dataset:
-    parted = ds.HivePartitioning.discover(infer_dictionary=True)
-    return ds.dataset([str(part.file)], format="parquet", partitioning=parted)
+def _schema(part: Part) -> pa.Schema:
+    """Column -> type; of a dictionary, that of its values."""
+    with open_regular(part.file) as stream, damaged(part):
+        if stream.read(4) != b"PAR1":
+            raise part.error("it is no Parquet file; a table of text is read with dataset=csv")
+        schema = ds.dataset(part.file, format="parquet").schema
+        return pa.schema([(one.name, one.type.value_type if types.is_dictionary(one.type) else one.type) for one in schema])
+
+
+def _keys(part: Part) -> dict[str, str | None]:
+    """The folders KEY=VALUE above a file; None where the value is missing."""
+    pairs = [name.split("=", 1) for name in part.file.parent.parts if "=" in name]
+    return {unquote(key): None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value) for key, value in pairs}
+
+
+def _repeated(text: str | None, rows: int) -> pa.Array:
+    return pa.array([text], pa.string()).take(pa.repeat(0, rows)).dictionary_encode()
 
 
 def _files(path: str | Sequence[str]) -> list[Path]:

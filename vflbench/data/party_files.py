@@ -122,7 +122,7 @@ class PartyFiles(OwnColumns, FileDataset):
 
     def _fitted_to_rows(self, layout: TextFormat, parts: Sequence[Part], label: str, identifier: str) -> TextFormat:
         """The layout after a look at all rows. label, identifier: columns that are read as such; empty for none."""
-        types, others = self.types or {}, {label, self.id}
+        types, others = self.types or {}, {label, self.id} - {""}
         ignored = {name for name in layout.columns if types.get(name) == "ignore" and name not in others}
         unread = {name for name in layout.columns if name == self.id and name not in (label, identifier)}
         shapes = {name: ColumnShape() for name in layout.columns if name not in ignored | unread}

@@ -32,6 +32,7 @@ class Preparation:
         self.request, self.folder, self.form = request, folder, request.form()
         self.rows = self.bad_count = 0
         self.bad_shown: list[str] = []
+        self.where = ""  # the rows are that come next, if there are several files
         self.hashes: list[str | None] = []
 
     def run(self) -> None:
@@ -54,7 +55,7 @@ class Preparation:
                 ends.append(self.rows)
                 if form.id:
                     ids += pc.fill_null(rows.table[form.id].cast(pa.string()), "").to_pylist()
-                    id_rows += rows.numbers.tolist()
+                    id_rows += [f"{number}{self.where}" for number in rows.numbers.tolist()]
             self._check_rows()
             check_identifiers(ids, form.id, self.request.parts[0], id_rows)
             columns = [unify(*one) for one in zip(zip(*values, strict=True), zip(*counts, strict=True), strict=True)]
@@ -106,8 +107,8 @@ class Preparation:
                     rows = parsed(block, self.form).first(None if most is None else most - self.rows)
                     if rows.bad and not self.request.skip:
                         raise part.error(with_remedy(str(rows.bad[0])))
-                    several = f" ({shown(part, 200)})" if len(parts) > 1 else ""
-                    self.bad_shown += [f"{one}{several}" for one in rows.bad[: _BAD_ROWS_SHOWN - len(self.bad_shown)]]
+                    self.where = f" ({shown(part, 200)})" if len(parts) > 1 else ""
+                    self.bad_shown += [f"{one}{self.where}" for one in rows.bad[: _BAD_ROWS_SHOWN - len(self.bad_shown)]]
                     self.bad_count += len(rows.bad)
                     self.rows += len(rows.table)
                     if len(rows.table):
@@ -145,7 +146,8 @@ def encoded(table: pa.Table, form: TextFormat) -> tuple[dict[str, bool], np.ndar
     """Parsed rows as numbers: each feature column, and whether it is numeric; (m, k) float64; and of each categorical column
     and, last, of the label, codes (m, c + 1) int32 and the values that these stand for. A missing value is the empty text.
     """
-    names = {n: pa.types.is_floating(table[n].type) for n in table.column_names if n not in (form.label, form.id)}
+    others = {form.label, form.id} - {""}  # a column may have the empty name
+    names = {n: pa.types.is_floating(table[n].type) for n in table.column_names if n not in others}
     texts = [table[name] for name, is_number in names.items() if not is_number]
     texts.append(table[form.label] if form.label else pa.chunked_array([pa.repeat("", len(table))]))
     coded = [pc.fill_null(text.cast(pa.string()), "").combine_chunks().dictionary_encode() for text in texts]
@@ -168,7 +170,7 @@ def unify(pieces: Sequence[pa.Array], counts: Sequence[np.ndarray]) -> tuple[pa.
     return joined.dictionary.take(pa.array(order)), total, np.split(places, np.cumsum([len(piece) for piece in pieces])[:-1])
 
 
-def check_identifiers(ids: Sequence[str], name: str, part: Part, numbers: Sequence[int]) -> None:
+def check_identifiers(ids: Sequence[str], name: str, part: Part, numbers: Sequence[object]) -> None:
     """Raise UserError, naming the rows, where one is missing or stands there twice. numbers: (n,) of the rows."""
     wrong = next((text for text, count in Counter(ids).items() if not text or count > 1), None)
     if wrong is not None:

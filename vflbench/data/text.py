@@ -163,7 +163,7 @@ def parsed(rows: Rows, form: TextFormat) -> Rows:
         column = rows.table[name].combine_chunks()
         reading = form.readings.get(name)
         if reading is None:
-            columns[name], wrong = column, _wrong_texts(column, form, is_label=name == form.label)
+            columns[name], wrong = column, _wrong_texts(column, form, is_label=name == (form.label or None))
         else:
             made = columns_of(column, reading)
             wrong = ~np.isfinite(made[""]) & column.is_valid().to_numpy(zero_copy_only=False)
@@ -205,7 +205,7 @@ def _label_problem(text: str, form: TextFormat) -> str | None:
 
 def _problem(column: pa.Array, place: int, form: TextFormat, name: str) -> str:
     text = str(column[place].as_py() or "")
-    if name == form.label and _NOT_ENCODED not in text:
+    if name == (form.label or None) and _NOT_ENCODED not in text:
         return _label_problem(text, form) or "the row has no label"
     if _NOT_ENCODED in text:
         return f"{_shown(text)} is {_not_encoded(form.encoding)}"
