@@ -168,7 +168,7 @@ CAPS = {
     "vflbench/data": 3_584,
     "vflbench/defenses": 1_760,
     "vflbench/engines": 278,
-    "vflbench/hosts": 1_133,
+    "vflbench/hosts": 1_137,
     "vflbench/messages": 2_022,
     "vflbench/metrics": 1_396,
     "vflbench/models": 1_143,

@@ -88,7 +88,8 @@ def prepare(page: str, shelf: Path, folder: Path) -> None:
             (folder / file.name).symlink_to(file)
     (folder / "docs").symlink_to(ROOT / "docs")
     recorded = shelf / "run" / "recording"
-    for name in ("recorded", "defended", "parties/a/recording", "theirs/recorded"):
+    apart = ("apart/recording", "apart/parties/a/recording", "apart/parties/b/recording")
+    for name in ("recorded", "defended", "parties/a/recording", "theirs/recorded", *apart):
         shutil.copytree(recorded, folder / name)
     if any(command.words[1:2] == ("grade",) for command in commands(page)):
         (folder / "labels.parquet").unlink()

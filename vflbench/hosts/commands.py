@@ -21,8 +21,6 @@ from typing import Any
 
 import yaml
 
-from vflbench.data.table import LABEL_PARTY
-from vflbench.engines.nvflare.engine import NvFlare, environment
 from vflbench.errors import UserError
 from vflbench.hosts.kit import ANY, Kit, draw_secret, read_kit, shared
 from vflbench.plain_files import written_whole
@@ -82,6 +80,8 @@ def only_path(words: Sequence[str], what: str, own: Sequence[str] = ()) -> tuple
     path, options, others = split_words(words, what, own)
     if others:
         raise UserError("there is no such option", key=others[0].split("=")[0], see="vflbench parties --help")
+    from vflbench.engines.nvflare.engine import NvFlare  # late: it loads torch, which help does without
+
     NvFlare().require_installed()
     return path, options
 
@@ -117,7 +117,7 @@ class UnreachableError(UserError):
 
 def address_of(kit: Kit) -> tuple[str, int]:
     """Host and port of the label party, as FLARE's settings in startup/ have it."""
-    name = "fed_server.json" if kit.party == LABEL_PARTY else "fed_client.json"
+    name = "fed_server.json" if kit.is_label else "fed_client.json"
     try:
         settings: dict[str, Any] = json.loads((kit.folder / "startup" / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -168,7 +168,7 @@ def check(words: Sequence[str]) -> None:
         except OSError as error:
             raise UserError(f"it can't be read: {error.strerror}", key="data.path", value=place) from error
     print(f"data: {', '.join(f'{key}={value}' for key, value in kit.data.items()) or 'as the experiment says'}")
-    if kit.party == LABEL_PARTY:
+    if kit.is_label:
         print(f"server: the others must reach this host, port {port}")
     else:
         refuse_stranger(kit)
@@ -218,7 +218,7 @@ def start(words: Sequence[str]) -> None:
         raise UserError(problem, key="kit", value=str(kit.folder))
     draw_secret(kit.folder)
     host, port = address_of(kit)
-    if kit.party == LABEL_PARTY:
+    if kit.is_label:
         _refuse_taken(port)
         _own_stores(kit.folder)
     else:
@@ -229,21 +229,23 @@ def start(words: Sequence[str]) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UserError("another process has started this party already", key="kit", value=kit.folder) from error
-        print(f"{kit.party}: {f'server at port {port}' if kit.party == LABEL_PARTY else f'looking for {host}, port {port}'}")
+        print(f"{kit.party}: {f'server at port {port}' if kit.is_label else f'looking for {host}, port {port}'}")
         sys.stdout.flush()
         _run_flare(kit)
 
 
 def _run_flare(kit: Kit) -> None:
+    from vflbench.engines.nvflare.engine import environment
+
     os.environ.update(environment(MOST_MIB) | os.environ)
     from nvflare.fuel.f3.mpm import MainProcessMonitor
 
-    if kit.party == LABEL_PARTY:
+    if kit.is_label:
         from nvflare.private.fed.app.server.server_train import main
     else:
         from nvflare.private.fed.app.client.client_train import main
     options = ["secure_train=true", "config_folder=config", f"org={kit.party}", f"heart_beat_interval={BEAT}"]
-    options += [] if kit.party == LABEL_PARTY else [f"uid={kit.party}"]
+    options += [] if kit.is_label else [f"uid={kit.party}"]
     own = argparse.Namespace(workspace=str(kit.folder), set=options, local_rank=0)
     own.fed_server, own.fed_client = "fed_server.json", "fed_client.json"
     for number in (signal.SIGINT, signal.SIGTERM):

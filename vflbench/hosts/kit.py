@@ -40,6 +40,13 @@ class Kit(BaseModel):
     agreed: dict[str, Any] | str | None = None
 
     @property
+    def is_label(self) -> bool:
+        """Whether it is the label party's."""
+        from vflbench.data.table import LABEL_PARTY  # late: it loads torch, which help does without
+
+        return self.party == LABEL_PARTY
+
+    @property
     def has_own_file(self) -> bool:
         """Whether this party's rows are in a file of its own, and are aligned with those of the others."""
         return "path" in self.data
