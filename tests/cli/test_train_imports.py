@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # What takes long to import, or much memory, and a run of ours does without.
 HEAVY = (
     *("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes", "sympy", "mpmath"),
-    *("scipy.stats", "scipy.optimize", "scipy.linalg", "scipy.sparse", "scipy.spatial"),
     *(
+        "scipy.stats",
         "altair",
         "vl_convert",
         "pandas",
@@ -27,7 +27,7 @@ HEAVY = (
 
 RUNS = {
     "the defaults": ([], ()),
-    "pictures": (["dataset=digits", "model=cnn", "attack=norm"], ()),  # by default, an attack on ten classes loads sklearn
+    "pictures": (["dataset=digits", "model=cnn", "attack=norm"], ("sklearn", "scipy", "pandas")),  # scikit-learn's digits
     "lazy_adam, two parties": (["optimizer=lazy_adam", "dataset.parties=2", "optimizer.kernel=torch"], ()),
     "sgd with a defense": (["optimizer=sgd", "optimizer.momentum=0.9", "defense=marvell"], ()),
     "networks of an attack and a defense": (["attack=exploit", "defense=mid"], ()),

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from sklearn.datasets import load_svmlight_file, load_svmlight_files
 
 from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts, listed, open_parts, read_whole
@@ -104,6 +103,8 @@ def _is_libsvm(part: Part) -> bool:
 
 def _libsvm(parts: Sequence[Part]) -> tuple[list[str], np.ndarray, list[str]]:
     """Names, values (n, d) and labels of libsvm texts. Raises UserError, with the line. Indices begin with 0 or 1."""
+    from sklearn.datasets import load_svmlight_files  # late: it takes a second to import
+
     contents = [content.removeprefix(codecs.BOM_UTF8) for part in parts for _, content in read_whole([part])]
     try:
         read = load_svmlight_files(list(map(io.BytesIO, contents)), zero_based=True)
@@ -126,6 +127,8 @@ def _libsvm(parts: Sequence[Part]) -> tuple[list[str], np.ndarray, list[str]]:
 
 def _libsvm_error(parts: Sequence[Part], contents: Sequence[bytes]) -> UserError | None:
     """The first line that can't be read by itself."""
+    from sklearn.datasets import load_svmlight_file  # late, as above
+
     for part, content in zip(parts, contents, strict=True):
         for number, line in enumerate(content.split(b"\n"), 1):
             try:

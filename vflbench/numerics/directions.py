@@ -1,6 +1,5 @@
 """Directions in which rows vary: eigenvectors, first components, and the one along which a model's logit rises."""
 
-import scipy.linalg
 import torch
 from torch import Tensor
 
@@ -17,6 +16,8 @@ def eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
     try:
         solved = torch.linalg.eigh(inner)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # on some ordinary matrices; the slower iteration ends
+        import scipy.linalg  # late: hardly ever needed, and takes a tenth of a second
+
         solved = [torch.from_numpy(part).to(inner) for part in scipy.linalg.eigh(inner.cpu().numpy(), driver="ev")]
     values, vectors = matrix.new_zeros(len(matrix)), torch.zeros_like(matrix)
     values[: len(alive)], vectors[alive, : len(alive)] = solved[0].flip(0), solved[1].flip(1)

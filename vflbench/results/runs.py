@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pyarrow
 from pyarrow import compute, csv, parquet
 
@@ -345,6 +344,8 @@ def long_table(
 
     The same runs make the same table, wherever they lie. None if no run is left.
     """
+    import pandas  # late: it takes half a second to import, and a run's own words do without
+
     names, columns = run_names(runs, folders), {key: _option([run.option(key) for run in runs]) for key in options}
     schema = pyarrow.schema([*_SCHEMA, *((key, column.type) for key, column in columns.items())])
     tables, odd = [], []
