@@ -165,7 +165,7 @@ CAPS = {
     "vflbench": 367,
     "vflbench/attacks": 5_385,
     "vflbench/cli": 2_386,
-    "vflbench/data": 3_584,
+    "vflbench/data": 3_588,
     "vflbench/defenses": 1_760,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_137,
