@@ -20,7 +20,7 @@ from vflbench.data.table import RawNumeric, RawTable, Statistics, raw_table
 from vflbench.data.text import TextFormat, names_of, parsed, texts
 from vflbench.errors import UserError, shown
 from vflbench.numerics.system import refuse_too_large
-from vflbench.options import options
+from vflbench.options import Count, options
 
 _LABELS = ("class", "label", "target", "y", "overall_diagnosis")
 _ZERO, _ONE = r"(?i)^[ \t]*(?:n|no|false)?[ \t]*$", r"(?i)^[ \t]*(?:y|yes|true)[ \t]*$"
@@ -42,7 +42,7 @@ class Binary(Dataset):
     path: str | list[str]
     label: str | None = None
     positive: str | int | None = None
-    columns: int | list[str] | None = None
+    columns: Count | list[str] | None = None
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         parts = find_parts(self.path)
