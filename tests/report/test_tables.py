@@ -248,6 +248,8 @@ def test_a_row_of_latex_cannot_begin_with_an_option():
     [
         (OverRuns(0.76, 0.751, 0.769, 3), "0.760 (0.751 to 0.769)"),
         (OverRuns(0.76, math.nan, math.nan, 2), "0.760 (2 runs: no interval)"),
+        (OverRuns(1.0, 1.0, 1.0, 5), "1.000 (5 equal runs)"),
+        (Interval(1.0, 1.0, 1.0), "1.000 (1.000 to 1.000)"),
         (Interval(math.nan, math.nan, math.nan), "-"),
         (True, "yes"),
         (None, "-"),

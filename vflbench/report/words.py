@@ -133,7 +133,7 @@ def text_of(cell: Any) -> str:
         case Interval() | Recorded():
             runs, ends = getattr(cell, "runs", 0), between(cell.low, cell.high, 3)
             of_runs = f"{runs} run{'s' * (runs > 1)}: no interval" if not ends else f"{runs} equal runs"
-            beside = ends if cell.low != cell.high and ends else of_runs * bool(runs)
+            beside = ends if ends and not (runs and cell.low == cell.high) else of_runs * bool(runs)
             return text_of(cell.mean) + f" ({beside})" * bool(beside)
         case list():
             return "; ".join(map(text_of, cell))
