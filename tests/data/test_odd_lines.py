@@ -233,3 +233,10 @@ def test_folders_of_a_parted_table_may_lack_a_value_and_files_must_agree_on_type
     assert (len(read), read.categorical_names, read.sizes) == (120, ("year",), (2,))
     pa.parquet.write_table(pa.table({"y": [0, 1] * 30, "a": [True, False] * 30}), tmp_path / "year=2020" / "q.parquet")
     assert "Field a has incompatible types: int64 vs bool" in problem_of(Parquet(path=str(tmp_path), label="y"))
+
+
+def test_an_identifier_that_stands_in_two_files_of_a_party_is_named_with_both(tmp_path):
+    for name, ids in (("1", ["i1", "i2"]), ("2", ["i3", "i1"])):
+        pa.parquet.write_table(pa.table({"id": ids, "x": [0.0, 1.0]}), tmp_path / f"{name}.parquet")
+    with pytest.raises(UserError, match=r"rows 1 \(.*1.parquet\), 2 \(.*2.parquet\): column id has the identifier 'i1'"):
+        Parquet(party_files={"a": str(tmp_path)}, label="y", id="id").read_party("a")

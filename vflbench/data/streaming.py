@@ -55,7 +55,7 @@ class Preparation:
                 ends.append(self.rows)
                 if form.id:
                     ids += pc.fill_null(rows.table[form.id].cast(pa.string()), "").to_pylist()
-                    id_rows += [f"{number}{self.where}" for number in rows.numbers.tolist()]
+                    id_rows.append((rows.numbers, self.where))
             self._check_rows()
             check_identifiers(ids, form.id, self.request.parts[0], id_rows)
             columns = [unify(*one) for one in zip(zip(*values, strict=True), zip(*counts, strict=True), strict=True)]
@@ -170,10 +170,11 @@ def unify(pieces: Sequence[pa.Array], counts: Sequence[np.ndarray]) -> tuple[pa.
     return joined.dictionary.take(pa.array(order)), total, np.split(places, np.cumsum([len(piece) for piece in pieces])[:-1])
 
 
-def check_identifiers(ids: Sequence[str], name: str, part: Part, numbers: Sequence[object]) -> None:
-    """Raise UserError, naming the rows, where one is missing or stands there twice. numbers: (n,) of the rows."""
+def check_identifiers(ids: Sequence[str], name: str, part: Part, numbers: Sequence[tuple[np.ndarray, str]]) -> None:
+    """Raise UserError, naming the rows, where one is missing or there twice. numbers: of the rows, and which file's."""
     wrong = next((text for text, count in Counter(ids).items() if not text or count > 1), None)
     if wrong is not None:
-        rows = listed([number for number, text in zip(numbers, ids, strict=True) if text == wrong], 3)
+        named = (f"{number}{where}" for some, where in numbers for number in some.tolist())
+        rows = listed([number for number, text in zip(named, ids, strict=True) if text == wrong], 3)
         what = f"the identifier {shown(wrong, 60)!r} more than once" if wrong else "no identifier"
         raise part.error(f"row{'s' if ',' in rows else ''} {rows}: column {shown(name, 60)} has {what}")
