@@ -99,7 +99,7 @@ def composed(*words: str) -> DictConfig:
 
 
 def in_a_child(function: Callable[[], str], *, megabytes: int = 3000, seconds: int = 60) -> str:
-    """What the function returns in a fork of this process that may take so much more memory and time.
+    """What the function returns in a fork of this process that may take so much more memory and so many CPU seconds.
 
     `TRACEBACK ...` where it raises, `KILLED ...` where it ends in another way.
     """
@@ -110,7 +110,7 @@ def in_a_child(function: Callable[[], str], *, megabytes: int = 3000, seconds: i
         with open("/proc/self/statm") as file:
             there = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (there + (megabytes << 20),) * 2)
-        signal.alarm(seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # not of the clock: the machine may be busy
         torch.set_num_threads(1)  # threads of the parent's pools don't exist here, and would be waited for
         torch.set_num_threads = lambda _: None
         try:

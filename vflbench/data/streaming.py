@@ -1,7 +1,7 @@
 """Blocks of rows -> the files of a prepared table, in bounded memory: once over the rows, and once over their codes."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -57,7 +57,8 @@ class Preparation:
                     ids += pc.fill_null(rows.table[form.id].cast(pa.string()), "").to_pylist()
                     id_rows.append((rows.numbers, self.where))
             self._check_rows()
-            check_identifiers(ids, form.id, self.request.parts[0], id_rows)
+            named = (f"{number}{where}" for numbers, where in id_rows for number in numbers.tolist())
+            check_identifiers(ids, form.id, self.request.parts[0], named)
             columns = [unify(*one) for one in zip(zip(*values, strict=True), zip(*counts, strict=True), strict=True)]
             for _, count, _ in columns[:-1]:
                 files[-1].write(count.tobytes())
@@ -124,8 +125,7 @@ class Preparation:
         first = f"; the first: {'; '.join(self.bad_shown)}"
         if not self.rows:
             where = [str(part) for part in self.request.parts]
-            problem = f"the file is empty or holds no rows of {self.form.name}"
-            problem = f"all {total:,} rows are bad{first}" if total else problem
+            problem = f"all {total:,} rows are bad{first}" if total else f"the file is empty or holds no rows of {self.form.name}"
             raise UserError(problem, key="dataset.path", value=where[0] if len(where) == 1 else where)
         if self.bad_count > allowed * total:
             problem = f"{self.bad_count:,} of {total:,} rows are bad ({self.bad_count / total:.2%}), more than allowed"
@@ -170,11 +170,10 @@ def unify(pieces: Sequence[pa.Array], counts: Sequence[np.ndarray]) -> tuple[pa.
     return joined.dictionary.take(pa.array(order)), total, np.split(places, np.cumsum([len(piece) for piece in pieces])[:-1])
 
 
-def check_identifiers(ids: Sequence[str], name: str, part: Part, numbers: Sequence[tuple[np.ndarray, str]]) -> None:
-    """Raise UserError, naming the rows, where one is missing or there twice. numbers: of the rows, and which file's."""
+def check_identifiers(ids: Sequence[str], name: str, part: Part, named: Iterable[str]) -> None:
+    """Raise UserError, naming the rows, where one is missing or stands there twice. named: (n,) each row in words."""
     wrong = next((text for text, count in Counter(ids).items() if not text or count > 1), None)
     if wrong is not None:
-        named = (f"{number}{where}" for some, where in numbers for number in some.tolist())
         rows = listed([number for number, text in zip(named, ids, strict=True) if text == wrong], 3)
         what = f"the identifier {shown(wrong, 60)!r} more than once" if wrong else "no identifier"
         raise part.error(f"row{'s' if ',' in rows else ''} {rows}: column {shown(name, 60)} has {what}")
