@@ -121,15 +121,15 @@ class Preparation:
 
     def _check_rows(self) -> None:
         """Raises UserError where there is none, or too many are bad."""
-        total, allowed = self.rows + self.bad_count, self.request.max_bad_fraction
+        rows, allowed = self.rows + self.bad_count, self.request.max_bad_fraction
         first = f"; the first: {'; '.join(self.bad_shown)}"
         if not self.rows:
             where = [str(part) for part in self.request.parts]
-            problem = f"all {total:,} rows are bad{first}" if total else f"the file is empty or holds no rows of {self.form.name}"
-            raise UserError(problem, key="dataset.path", value=where[0] if len(where) == 1 else where)
-        if self.bad_count > allowed * total:
-            problem = f"{self.bad_count:,} of {total:,} rows are bad ({self.bad_count / total:.2%}), more than allowed"
-            raise UserError(problem + first, key="dataset.max_bad_fraction", value=allowed)
+            what = f"all {rows:,} rows are bad{first}" if rows else f"the file is empty or holds no rows of {self.form.name}"
+            raise UserError(what, key="dataset.path", value=where[0] if len(where) == 1 else where)
+        if self.bad_count > allowed * rows:
+            what = f"{self.bad_count:,} of {rows:,} rows are bad ({self.bad_count / rows:.2%}), more than allowed"
+            raise UserError(what + first, key="dataset.max_bad_fraction", value=allowed)
 
     def _facts(self, classes: list[str], rows: list[int]) -> dict[str, Any]:
         facts: dict[str, Any] = {"file_sha256": self.hashes, "class_rows": dict(zip(classes, rows, strict=False))}
