@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, LabelDefense, NonLabelDefense
 from vflbench.errors import NonFiniteError, UserError
-from vflbench.messages.codec import Encoded, Grid, RowGrid
+from vflbench.messages.codec import Encoded, Grid
 from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sensitivity, Sent
 from vflbench.options import Count, HalfShare, Length, Range, Steps, options
@@ -92,8 +92,8 @@ class Quantize(NonLabelDefense, LabelDefense):
             u = torch.rand(numbers.shape, generator=rng, device=numbers.device, dtype=torch.float64)
         if self.range == "row":
             lows, highs = numbers.amin(dim=1, keepdim=True), numbers.amax(dim=1, keepdim=True)
-            rows = RowGrid(lows, (highs - lows) / (self.levels - 1), self.levels)
-            ends = torch.cat([lows, rows.step]).reshape(-1)
+            rows = Grid(lows, (highs - lows) / (self.levels - 1), self.levels, self.levels - 1)
+            ends = torch.cat([lows, torch.as_tensor(rows.step)]).reshape(-1)
             return replace(encoded, numbers=rows.codes(numbers, u), code=rows, announced=ends)
         low, high, is_new = self._range(numbers)
         grid = Grid.over(low, high, self.levels)

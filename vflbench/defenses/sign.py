@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, LabelDefense
-from vflbench.messages.codec import Encoded, Grid, RowGrid
+from vflbench.messages.codec import Encoded, Grid
 from vflbench.options import options
 
 
@@ -41,6 +41,6 @@ class Sign(LabelDefense):
         magnitudes, codes = encoded.numbers.double().abs(), (encoded.numbers >= 0).long()
         if self.scale == "row":
             s = magnitudes.mean(dim=1, keepdim=True).float()
-            return replace(encoded, numbers=codes, code=RowGrid(-s, 2 * s, 2), announced=s[:, 0])
+            return replace(encoded, numbers=codes, code=Grid(-s, 2 * s, 2, 1), announced=s[:, 0])
         s = magnitudes.mean().float()
         return replace(encoded, numbers=codes, code=Grid(-s.item(), 2 * s.item(), 2, 1), announced=s[None])

@@ -19,12 +19,13 @@ _DISTANCES = 2**24  # computed at a time
 class Grid:
     """Evenly spaced numbers, known to both sides: code c stands for low + step c, c = 0 .. top.
 
-    levels: values that a compressed coordinate can take; the codes above leave room for noise. noise_mean: mean of the noise
-    added to the codes. corrected: whether the receiver subtracts that mean when it decodes.
+    low, step: numbers, or (n, 1) float32 where each row has its own; step >= 0. levels: values that a compressed coordinate
+    can take; the codes above leave room for noise. noise_mean: mean of the noise added to the codes. corrected: whether the
+    receiver subtracts that mean when it decodes.
     """
 
-    low: float
-    step: float
+    low: float | Tensor
+    step: float | Tensor
     levels: int
     top: int
     noise_mean: float = 0.0
@@ -40,45 +41,30 @@ class Grid:
         return bits_for(self.top)
 
     def codes(self, h: Tensor, u: Tensor | None = None) -> Tensor:
-        """The nearest code without noise of each number, int64; of numbers outside, the first or the last one.
+        """The nearest code without noise of each number, int64; of numbers outside, the first or the last one. 0 in a row
+        whose step is 0.
 
         u: of the shape of h, uniform in [0, 1): in place of the nearest, one of the two next to it, with that mean.
         """
-        return _rounded((h.double() - self.low) / self.step, u, self.levels)
+        places = (h.double() - _double(self.low)) / _double(self.step)
+        if isinstance(self.step, Tensor):
+            places = torch.where(self.step > 0, places, 0.0)
+        whole = places.round() if u is None else (places + u).floor()
+        return whole.clamp(0, self.levels - 1).long()
 
     def numbers(self, codes: Tensor, *, corrected: bool) -> Tensor:
         shift = self.noise_mean if corrected else 0.0
-        return (self.low + self.step * (codes.double() - shift)).float()
+        return (_double(self.low) + _double(self.step) * (codes.double() - shift)).float()
+
+    def rows(self, index: Tensor) -> Self:
+        """That of these rows alone."""
+        if isinstance(self.low, Tensor) and isinstance(self.step, Tensor):
+            return replace(self, low=self.low[index], step=self.step[index])
+        return self
 
 
-@dataclass(frozen=True)
-class RowGrid:
-    """The same for each row by itself: code c of row i stands for low_i + step_i c. low, step >= 0: (n, 1) float32."""
-
-    low: Tensor
-    step: Tensor
-    levels: int
-
-    @property
-    def bits(self) -> int:
-        return bits_for(self.levels - 1)
-
-    def codes(self, h: Tensor, u: Tensor | None = None) -> Tensor:
-        """As of `Grid`; 0 where the step is 0."""
-        places = (h.double() - self.low.double()) / self.step.double()
-        return _rounded(torch.where(self.step > 0, places, 0.0), u, self.levels)
-
-    def numbers(self, codes: Tensor, *, corrected: bool) -> Tensor:
-        return (self.low.double() + self.step.double() * codes.double()).float()
-
-    def rows(self, index: Tensor) -> RowGrid:
-        return RowGrid(self.low[index], self.step[index], self.levels)
-
-
-def _rounded(places: Tensor, u: Tensor | None, levels: int) -> Tensor:
-    """int64; to the nearest of 0 .. levels - 1, or by chance with mean `places`."""
-    whole = places.round() if u is None else (places + u).floor()
-    return whole.clamp(0, levels - 1).long()
+def _double(number: float | Tensor) -> float | Tensor:
+    return number.double() if isinstance(number, Tensor) else number
 
 
 @dataclass(frozen=True)
@@ -119,7 +105,7 @@ class Encoded:
 
     width: int
     numbers: Tensor
-    code: Grid | RowGrid | Codebook | None = None
+    code: Grid | Codebook | None = None
     places: Tensor | None = None
     announced: Tensor | None = None
 
@@ -167,7 +153,7 @@ class Encoded:
     def rows(self, index: Tensor) -> Encoded:
         """The encoding of these rows alone."""
         places = None if self.places is None else self.places[index]
-        code = self.code.rows(index) if isinstance(self.code, RowGrid) else self.code
+        code = self.code.rows(index) if isinstance(self.code, Grid) else self.code
         return replace(self, numbers=self.numbers[index], places=places, code=code)
 
     def _decoded(self, *, corrected: bool) -> Tensor:

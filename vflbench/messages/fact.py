@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vflbench.messages.message import Kind
 
-Layers = Mapping[str, "Tensor"]
+Layers = Mapping[str, Tensor]
 """Layer name -> (n, d), one row for each row of the batch."""
 
 
@@ -19,15 +19,17 @@ class Fact:
     """One kind of knowledge about a round, or about the run.
 
     title: how the fact is named in threat models. message: the kind of message that carries it, if one does; the answer of
-    an attack that knows the fact counts as a leak through that kind of message.
+    an attack that knows the fact counts as a leak through that kind of message. per_row: whether all that it holds has one
+    row for each row of the batch.
     """
 
     title: ClassVar[str] = ""
     message: ClassVar[Kind | None] = None
+    per_row: ClassVar[bool] = False
 
     def rows(self, index: Tensor) -> Self:
         """The fact about these rows of the batch alone. index: (m,) places. A fact that is not about rows stays whole."""
-        return self
+        return type(self)(**{name: _rows(value, index) for name, value in vars(self).items()}) if self.per_row else self
 
     def copy(self) -> Self:
         """The same fact in tensors of its own, which an attack may change."""
@@ -42,9 +44,11 @@ class Network:
     """What a fact holds that is copied with its networks."""
 
 
-def rows_of(layers: Layers, index: Tensor) -> dict[str, Tensor]:
-    """These rows of every layer."""
-    return {layer: values[index] for layer, values in layers.items()}
+def _rows(value: Any, index: Tensor) -> Any:
+    """These rows of a tensor, an `Encoded`, or of each one in a mapping."""
+    if isinstance(value, Mapping):
+        return {key: _rows(part, index) for key, part in value.items()}
+    return value[index] if isinstance(value, Tensor) else value.rows(index)
 
 
 def copied(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from torch import Tensor
 
-from vflbench.messages.fact import Fact, Layers, Network, rows_of
+from vflbench.messages.fact import Fact, Layers, Network
 from vflbench.messages.message import Kind
 from vflbench.options import Count, Positive
 
@@ -51,15 +51,11 @@ class Embeddings(Fact):
     """
 
     title = "embeddings"
+    per_row = True
     message = Kind.EMBEDDING
 
     layers: Layers
     received: Mapping[str, Layers] = field(default_factory=dict)
-
-    def rows(self, index: Tensor) -> Self:
-        return type(self)(
-            rows_of(self.layers, index), {party: rows_of(sent, index) for party, sent in self.received.items()}
-        )
 
 
 @dataclass(frozen=True)
@@ -69,12 +65,10 @@ class Gradients(Fact):
     """
 
     title = "gradients"
+    per_row = True
     message = Kind.GRADIENT
 
     layers: Layers
-
-    def rows(self, index: Tensor) -> Self:
-        return type(self)(rows_of(self.layers, index))
 
 
 @dataclass(frozen=True)
@@ -161,12 +155,10 @@ class OwnColumns(Fact):
     """The party's own columns of the batch: numeric (n, k) in [0, 1], categorical (n, c) ids, counted from 0 per column."""
 
     title = "own columns"
+    per_row = True
 
     numeric: Tensor
     categorical: Tensor
-
-    def rows(self, index: Tensor) -> Self:
-        return type(self)(self.numeric[index], self.categorical[index])
 
 
 @dataclass(frozen=True)
@@ -215,12 +207,10 @@ class Predictions(Fact):
     """The model's logits of the batch, as the label party computes them: (n, 1) for two classes, (n, K) for K > 2."""
 
     title = "predictions"
+    per_row = True
     message = Kind.PREDICTION
 
     logits: Tensor
-
-    def rows(self, index: Tensor) -> Self:
-        return type(self)(self.logits[index])
 
 
 @dataclass(frozen=True)
@@ -228,11 +218,9 @@ class Labels(Fact):
     """The classes of the batch, as the label party holds them. classes: (n,)."""
 
     title = "labels"
+    per_row = True
 
     classes: Tensor
-
-    def rows(self, index: Tensor) -> Self:
-        return type(self)(self.classes[index])
 
 
 @dataclass(frozen=True)

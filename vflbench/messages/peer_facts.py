@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflbench.messages.codec import Encoded
-from vflbench.messages.fact import Fact, Layers, Network, rows_of
+from vflbench.messages.fact import Fact, Layers, Network
 from vflbench.messages.facts import OwnColumns
 
 
@@ -57,7 +57,7 @@ class PeerArchitectures(Fact):
     peers: Mapping[str, Architecture]
 
 
-Answerer = Callable[["Tensor", "Tensor", "torch.Generator"], Mapping[str, "Tensor"]]
+Answerer = Callable[[Tensor, Tensor, torch.Generator], Mapping[str, Tensor]]
 """(numeric (n, k), categorical (n, c), generator of its noise) -> layer -> (n, d) that the party would send."""
 
 
@@ -94,15 +94,13 @@ class Compression(Fact):
     """
 
     title = "compression rule"
+    per_row = True
 
     encoded: Mapping[str, Mapping[str, Encoded]]
 
     def rules(self, party: str) -> dict[str, Callable[[Tensor], Tensor]]:
         """Layer -> function: what other embeddings (m, d) of that layer would become by the same rule."""
         return {layer: encoded.compress for layer, encoded in self.encoded.get(party, {}).items()}
-
-    def rows(self, index: Tensor) -> Self:
-        return type(self)({p: {layer: e.rows(index) for layer, e in sent.items()} for p, sent in self.encoded.items()})
 
 
 @dataclass(frozen=True)
@@ -113,11 +111,9 @@ class NoiseMean(Fact):
     """
 
     title = "mean of the noise"
+    per_row = True
 
     means: Mapping[str, Layers]
-
-    def rows(self, index: Tensor) -> Self:
-        return type(self)({party: rows_of(means, index) for party, means in self.means.items()})
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from vflbench.messages.codec import Codebook, Encoded, Grid, RowGrid
+from vflbench.messages.codec import Codebook, Encoded, Grid
 from vflbench.messages.message import Kind, Message
 
 Content = Mapping[str, Any]
 """None, bool, int, float, str, Tensor, and lists and dicts of them."""
 
 _VALUES, _TENSOR = "values", "\0tensor"  # no name has a control character
-_CODES: dict[str, Any] = {"grid": Grid, "rows": RowGrid, "words": Codebook}
+_CODES: dict[str, Any] = {"grid": Grid, "words": Codebook}
 _LONGEST_WORD = 4096
 
 
@@ -110,7 +110,7 @@ def message_of(content: Any, sender: str, receiver: str, kind: Kind, ids: Tensor
 def _encoded(described: Mapping[str, Any], rows: int, width: int, device: torch.device) -> Encoded:
     """What the bytes say. Nothing is larger than the (rows, width) that were agreed, or than the bytes."""
     rule = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in described["rule"].items()}
-    code: Grid | RowGrid | Codebook | None = None if described["code"] is None else _CODES[described["code"]](**rule)
+    code: Grid | Codebook | None = None if described["code"] is None else _CODES[described["code"]](**rule)
     payload, announced, kept = described["payload"].to(device), described["announced"], described["places"]
     if payload.dtype is not torch.uint8 or payload.ndim != 1:
         raise ValueError("it has no bytes")
