@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -59,19 +59,8 @@ class When:
 _WHEN = TypeAdapter(When)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A tensor in a file: its first byte, its shape, and the name of its type in torch."""
-
-    start: int
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def bytes(self) -> int:
-        return math.prod(self.shape) * getattr(torch, self.dtype).itemsize
-
-
+Part = tuple[int, tuple[int, ...], str]
+"""A tensor in a file: its first byte, its shape, and the name of its type in torch."""
 Place = tuple[Path, Mapping[str, Part]]
 """A file, and where it has `ids` and `KIND/NAME` of a batch."""
 
@@ -171,7 +160,7 @@ class RecordedMessages:
         for step in self.epochs.get(epoch, ()):
             path, parts = next(iter(self._places["train", epoch, step].values()))
             with self._explained(path):
-                yield read_part(path, parts["ids"]).numpy()
+                yield _values(path, *parts["ids"]).numpy()
 
     def _round(self, phase: Phase, epoch: int, step: int) -> Round:
         ids = torch.empty(0)
@@ -199,7 +188,7 @@ class RecordedMessages:
         """`ids`, and `KIND/NAME` -> values, checked."""
         path, parts = place
         with self._explained(path):
-            tensors = {name: read_part(path, part) for name, part in parts.items()}
+            tensors = {name: _values(path, *part) for name, part in parts.items()}
             check_values(tensors["ids"], {name: values for name, values in tensors.items() if name != "ids"})
             return tensors
 
@@ -221,7 +210,7 @@ class RecordedMessages:
     def _index(self, path: Path, party: str) -> None:
         coverage = self.coverage.setdefault(party, Coverage())
         with self._explained(path):
-            metadata, parts = read_header(path)
+            metadata, parts = _header(path)
             batches: dict[str, dict[str, Part]] = {}
             for name, part in parts.items():
                 number, _, rest = name.partition("/")
@@ -248,15 +237,14 @@ class RecordedMessages:
 
     def _checked(self, parts: Mapping[str, Part], party: str, number: str) -> dict[str, str]:
         """`KIND/NAME` -> type of a batch. Raises ValueError for one that can't be read."""
-        check_bytes(parts.values(), number)
-        ids = parts.get("ids", Part(0, (), ""))
-        if len(ids.shape) != 1 or not ids.shape[0] or ids.dtype != "int64":
+        _check_bytes(parts, number)
+        _, (rows, *more), kind = parts.get("ids", (0, (0,), ""))
+        if more or not rows or kind != "int64":
             raise ValueError(f"{number}/ids: there must be (n,) int64 ids of its rows, one at least")
         others = {name: part for name, part in parts.items() if name != "ids"}
-        for name, part in others.items():
-            layers = self.manifest.parties[party].layers
-            check_shape(name, part.shape, part.dtype, ids.shape[0], layers, self.manifest.classes)
-        return {name: part.dtype for name, part in others.items()}
+        for name, (_, shape, dtype) in others.items():
+            check_shape(name, shape, dtype, rows, self.manifest.parties[party].layers, self.manifest.classes)
+        return {name: dtype for name, (_, _, dtype) in others.items()}
 
     @contextmanager
     def _explained(self, path: Path) -> Iterator[None]:
@@ -273,40 +261,36 @@ class RecordedMessages:
         return UserError(f"{name} can't be read: {in_a_line(reason)}", key="recording", value=self.folder)
 
 
-def read_header(path: Path) -> tuple[dict[str, str], dict[str, Part]]:
+def _header(path: Path) -> tuple[dict[str, str], dict[str, Part]]:
     """The metadata of a safetensors file, and where each tensor is. Raises ValueError, or what the library raises."""
-    check_plain(path)
-    with safe_open(path, framework="np") as file:  # refuses what is cut off, or whose tensors overlap
-        metadata = file.metadata() or {}
+    with safe_open(path, framework="np"):  # refuses what is cut off, or whose tensors overlap
+        pass
     with path.open("rb") as raw:
         length = int.from_bytes(raw.read(8), "little")
         described = from_json(raw.read(length))
-    described.pop("__metadata__", None)
+    metadata = described.pop("__metadata__", {})
     for name, one in described.items():
         if one["dtype"] not in _TYPES:
             raise ValueError(f"{name[:120]!r}: its type is {one['dtype']!r}, and only {', '.join(_TYPES)} are read")
-    return metadata, {
-        name: Part(8 + length + one["data_offsets"][0], tuple(one["shape"]), _TYPES[one["dtype"]])
-        for name, one in described.items()
-    }
+        described[name] = 8 + length + one["data_offsets"][0], tuple(one["shape"]), _TYPES[one["dtype"]]
+    return metadata, described
 
 
-def read_part(path: Path, part: Part) -> Tensor:
-    """Its values, in memory of torch: elsewhere, some matrix products round otherwise."""
-    values = torch.empty(part.shape, dtype=getattr(torch, part.dtype))
-    with path.open("rb") as file:
-        file.seek(part.start)
-        if file.readinto(values.view(-1).view(torch.uint8).numpy()) < part.bytes:
-            raise ValueError("the file ends too early")
-    return values
+def _size(shape: Sequence[int], dtype: str) -> int:
+    return math.prod(shape) * getattr(torch, dtype).itemsize
 
 
-def check_bytes(parts: Iterable[Part], where: str) -> None:
+def _values(path: Path, start: int, shape: Sequence[int], dtype: str) -> Tensor:
+    """A tensor of a file, in memory of torch: elsewhere, some matrix products round otherwise."""
+    read = torch.from_numpy(np.fromfile(path, np.uint8, _size(shape, dtype), offset=start))
+    return read.view(getattr(torch, dtype)).view(shape).clone()
+
+
+def _check_bytes(parts: Mapping[str, Part], where: str) -> None:
     """Raises ValueError for a batch that doesn't fit memory."""
-    if (count := sum(part.bytes for part in parts)) > _MOST_BYTES:
-        raise ValueError(
-            f"{where}: the batch has {count:,} bytes, and {_MOST_BYTES:,} are read at most; record smaller ones"
-        )
+    if (count := sum(_size(shape, dtype) for _, shape, dtype in parts.values())) > _MOST_BYTES:
+        problem = f"the batch has {count:,} bytes, and {_MOST_BYTES:,} are read at most; record smaller ones"
+        raise ValueError(f"{where}: {problem}")
 
 
 def write_private(folder: Path, epoch: int, step: int, batch: PrivateBatch) -> None:
@@ -323,9 +307,10 @@ def read_private(folder: Path, epoch: int, step: int) -> PrivateBatch | None:
     if not is_there(path):
         return None
     try:
-        metadata, parts = read_header(path)
-        check_bytes(parts.values(), path.name)
-        x, y, steps = (read_part(path, parts[name]) for name in ("x", "y", "steps"))
+        check_plain(path)
+        metadata, parts = _header(path)
+        _check_bytes(parts, path.name)
+        x, y, steps = (_values(path, *parts[name]) for name in ("x", "y", "steps"))
         if x.ndim != 2 or y.ndim != 1 or steps.ndim != 1 or not len(x) == len(y) == len(steps):
             raise ValueError("x must be (m, d), y and steps (m,)")
         if not bool(x.double().isfinite().all()) or not bool(y.abs().eq(1).all()) or steps.dtype.is_floating_point:
