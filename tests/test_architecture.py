@@ -169,7 +169,7 @@ CAPS = {
     "vflbench/defenses": 1_760,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_137,
-    "vflbench/messages": 1_995,
+    "vflbench/messages": 1_964,
     "vflbench/metrics": 1_396,
     "vflbench/models": 1_143,
     "vflbench/numerics": 829,

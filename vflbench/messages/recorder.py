@@ -10,7 +10,8 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import KW_ONLY, dataclass
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
@@ -54,10 +55,7 @@ _MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 
 def row_ids(ids: Any, *, unique: bool = True) -> Tensor:
     """ids as (n,) int64 on the CPU, in memory of its own. Raises UserError for others, and where a row occurs twice."""
-    try:
-        made = np.asarray(ids.detach().cpu() if isinstance(ids, Tensor) else ids)
-    except OverflowError:  # of a range
-        made = np.asarray(None)
+    made = np.asarray(ids.detach().cpu() if isinstance(ids, Tensor) else ids)
     if made.size and (made.dtype.kind not in "iu" or (made.dtype.kind == "u" and int(made.max()) >= 2**63)):
         problem = "row ids must be integers below 2^63; give text or larger ones a number each, the same in every batch"
         raise UserError(problem, key="ids", value=made.dtype)
@@ -191,7 +189,7 @@ class RecordingFolder:
         process, said otherwise.
         """
         said = {key: value for key, value in said.items() if value is not None}
-        if (whole := (said, dict(layers), list(cut))) == self._merged:
+        if (whole := (said, dict(layers), [cut] if isinstance(cut, str) else list(cut))) == self._merged:
             return False
         with self.locked():
             before = read_manifest(self.folder).plain() if (self.folder / MANIFEST).exists() else {"parties": {}}
@@ -256,16 +254,16 @@ class RecordingFolder:
 
 
 class _Labels:
-    """The labels of a folder: those of labels.parquet, which others may write too, and those that wait to be written.
+    """The labels of a folder, by row: those that this process was given, and those that others have written.
 
-    ids, labels: (n,) int64 of the file, by id, as it was when it had this identity. waiting: id -> label.
+    replace: whether labels.parquet, as it is now, is to be replaced and not added to.
     """
 
     def __init__(self, place: RecordingFolder, classes: int, *, replace: bool = False):
         self._place, self._path, self._classes = place, place.folder / LABELS, classes
-        self._identity = _identity(self._path) if replace else None
-        self._ids = self._labels = np.empty(0, np.int64)
-        self._waiting: dict[int, int] = {}
+        self._seen = _identity(self._path) if replace else None  # the file as it was when it was read or written
+        self._labels: dict[int, int] = {}
+        self._written = 0  # how many of these the file has
         self._lock = threading.RLock()
 
     def add(self, ids: Tensor, labels: Any) -> None:
@@ -275,54 +273,38 @@ class _Labels:
         """
         of_rows = classes_of(labels, len(ids), self._classes)
         with self._lock:
-            self._read()
-            self._waiting |= self._new(ids.numpy(), of_rows)
-            if _WAITING * len(self._waiting) >= len(self._ids):
+            if not self._labels:
+                self._read()
+            self._take(ids.numpy(), of_rows)
+            if _WAITING * (len(self._labels) - self._written) >= self._written:
                 self.flush()
 
     def _read(self) -> None:
-        """What another process, or party, has written."""
-        if (identity := _identity(self._path)) == self._identity:
-            return
-        self._ids = self._labels = np.empty(0, np.int64)
-        if identity:
+        """What another process, or party, has written since."""
+        if (seen := _identity(self._path)) not in (None, self._seen):
             there = read_labels(self._path, self._classes)
             if bool(there.canary.any()):
                 raise UserError("it names canaries, which can't be added to", key="recording", value=self._path)
-            order = there.ids.argsort()
-            self._ids, self._labels = there.ids[order], there.labels[order]
-        self._identity = identity
+            self._take(there.ids, there.labels)
+            self._seen = seen
 
-    def _new(self, ids: np.ndarray, labels: np.ndarray) -> dict[int, int]:
-        """Those of rows that have none in the file. Raises UserError for a row that has another one."""
-        at = np.searchsorted(self._ids, ids)
-        written = np.append(self._labels, -1)[at]
-        written[np.append(self._ids, 0)[at] != ids] = -1
+    def _take(self, ids: np.ndarray, labels: np.ndarray) -> None:
         new: dict[int, int] = {}
-        for row, label, there in zip(ids.tolist(), labels.tolist(), written.tolist(), strict=True):
-            before = self._waiting.get(row, new.get(row, label)) if there < 0 else there
-            if before != label:
+        for row, label in zip(ids.tolist(), labels.tolist(), strict=True):
+            if (before := self._labels.get(row, new.setdefault(row, label))) != label:
                 raise UserError(f"it has the labels {before} and {label}; a row has one label", key="id", value=row)
-            if there < 0:
-                new[row] = label
-        return new
+        self._labels |= new
 
     def flush(self) -> None:
         """Write those that wait."""
         with self._lock:
-            if not self._waiting:
+            if len(self._labels) == self._written:
                 return
             with self._place.locked(), self._place.disk():
                 self._read()
-                waiting = np.array(list(self._waiting.items()), np.int64)
-                new = self._new(waiting[:, 0], waiting[:, 1])
-                both = np.concatenate(
-                    [np.stack([self._ids, self._labels], 1), np.array([*new.items()], np.int64).reshape(-1, 2)]
-                )
-                ids, labels = both[both[:, 0].argsort()].T
+                ids, labels = np.array(sorted(self._labels.items()), np.int64).T
                 write_rows(self._path, {"id": ids, "label": labels})
-                self._ids, self._labels, self._waiting = ids.copy(), labels.copy(), {}
-                self._identity = _identity(self._path)
+                self._written, self._seen = len(ids), _identity(self._path)
 
 
 def classes_of(labels: Any, rows: int, classes: int) -> np.ndarray:
@@ -422,6 +404,7 @@ class _Batch:
         return made
 
 
+@dataclass(eq=False, repr=False)
 class Recording:
     """What one party sends and receives, batch by batch, written to a folder that `vflbench audit` reads.
 
@@ -443,41 +426,32 @@ class Recording:
     A batch is written, as a file of its own, once nothing can add to its gradients any more. Values keep their precision.
     """
 
-    def __init__(
-        self,
-        folder: Path | str,
-        party: str,
-        *,
-        labels: str = LABEL_PARTY,
-        classes: int = 2,
-        every: int = 1,
-        most: int | None = None,
-        claims: Mapping[str, Any] | None = None,
-        class_shares: Sequence[float] | None = None,
-        cut: Sequence[str] = (),
-        complete: bool = False,
-        go_on: bool = False,
-        overwrite: bool = False,
-        rank: int | None = 0,
-    ):
-        for key, value in {"every": every, "most": 1 if most is None else most}.items():
+    folder: Path | str
+    party: str
+    _: KW_ONLY
+    labels: str = LABEL_PARTY
+    classes: int = 2
+    every: int = 1
+    most: int | None = None
+    claims: Mapping[str, Any] | None = None
+    class_shares: Sequence[float] | None = None
+    cut: Sequence[str] = ()
+    complete: bool = False
+    go_on: bool = False
+    overwrite: bool = False
+    rank: int | None = 0
+
+    def __post_init__(self) -> None:
+        for key, value in {"every": self.every, "most": 1 if self.most is None else self.most}.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UserError("a number of batches is an integer from 1", key=key, value=value)
-        if complete and (every > 1 or most is not None):
+        if self.complete and (self.every > 1 or self.most is not None):
             raise UserError("a sample of the batches isn't complete", key="complete", value=True)
-        self.epoch = 0
-        self.written = self.dropped = 0  # batches
-        self._watched = self._labelled = False
-        self._every, self._most, self._rank, self._process = every, most, rank, os.getpid()
-        self._classes, self._complete, self._damaged = classes, complete, False  # damaged: a training batch was left out
-        self._cut = [cut] if isinstance(cut, str) else list(cut)
-        self._said: dict[str, Any] = {
-            "producer": f"vflbench.Recording, torch {torch.__version__}",
-            "classes": classes,
-            "labels": labels,
-            "claims": claims,
-            "class_shares": None if class_shares is None else [float(share) for share in class_shares],
-        }
+        self.epoch = self.written = self.dropped = 0  # written, dropped: batches
+        self._watched = self._labelled = self._closed = self._damaged = False  # damaged: a training batch was left out
+        producer = f"vflbench.Recording, torch {torch.__version__}"
+        of_labels = {"classes": self.classes, "labels": self.labels, "claims": self.claims}
+        self._said = _said(producer, self.class_shares, **of_labels)
         self._steps: dict[int, int] = {}  # epoch -> batches begun
         self._pending: list[_Batch] = []
         self._looks_for_rows = True  # until an epoch is begun
@@ -485,14 +459,13 @@ class Recording:
         self._last: Tensor | None = None
         self._current: _Batch | None = None
         self._widths: dict[str, int] = {}  # of layers
-        self._closed = False
-        self._folder = RecordingFolder(folder, party)
+        self._process, self._folder = os.getpid(), RecordingFolder(self.folder, self.party)
         if self._writes():
             self._folder.require_manifest(self._said)
-            for of, step in self._folder.open(overwrite=overwrite, go_on=go_on):
+            for of, step in self._folder.open(overwrite=self.overwrite, go_on=self.go_on):
                 self._steps[of] = max(self._steps.get(of, 0), step + 1)
             self._widths = self._folder.widths()
-            self._labels = _Labels(self._folder, classes, replace=overwrite)
+            self._labels = _Labels(self._folder, self.classes, replace=self.overwrite)
             atexit.register(self.close)
 
     def watch(self, h: Tensor, *, ids: Any, layer: str = "cut", epoch: int | None = None) -> Tensor:
@@ -535,9 +508,8 @@ class Recording:
     def note(self, **figures: float) -> None:
         """Figures of the finished model to compare with, each from 0 to 1: test_auc=0.79, train_auc=0.83."""
         if self._open():
-            said = self._said | {
-                "model": self._said.get("model", {}) | {name: float(value) for name, value in figures.items()}
-            }
+            model = {name: float(value) for name, value in figures.items()}
+            said = self._said | {"model": self._said.get("model", {}) | model}
             self._folder.require_manifest(said)
             self._said = said
 
@@ -574,8 +546,8 @@ class Recording:
         for batch in pending:
             self._finish(batch, drop=failed and not batch.complete)
         if self.written or "model" in self._said:
-            complete = self._complete and not failed and not self._damaged and self._folder.same_batches()
-            self._folder.merge(self._said | {"complete": complete}, {}, self._cut)
+            complete = self.complete and not failed and not self._damaged and self._folder.same_batches()
+            self._folder.merge(self._said | {"complete": complete}, {}, self.cut)
         self._labels.flush()
         if not self.written and not failed and (self._watched or not (self._labelled or "model" in self._said)):
             warnings.warn(
@@ -587,12 +559,12 @@ class Recording:
 
     def _writes(self) -> bool:
         """Whether this process is the one that writes."""
-        if self._rank is None:
+        if self.rank is None:
             return True
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank() == self._rank
-        return int(os.environ.get("RANK", self._rank)) == self._rank  # as torchrun says before they have met
+            return distributed.get_rank() == self.rank
+        return int(os.environ.get("RANK", self.rank)) == self.rank  # as torchrun says before they have met
 
     def _batch(self, ids: Any, part: tuple[str, str]) -> _Batch:
         """The batch that this part of it belongs to."""
@@ -600,9 +572,9 @@ class Recording:
         if current is None or part in current.parts or not current.has_ids(ids):
             self._write_finished()
             step = self._steps.get(self.epoch, 0)
-            recorded = step % self._every == 0 and (self._most is None or self.written + len(self._pending) < self._most)
+            recorded = step % self.every == 0 and (self.most is None or self.written + len(self._pending) < self.most)
             current = self._current = _Batch(
-                ids, self.epoch, step, recorded=recorded, classes=self._classes, widths=self._widths
+                ids, self.epoch, step, recorded=recorded, classes=self.classes, widths=self._widths
             )
             self._steps[self.epoch] = step + 1
             if recorded:
@@ -634,7 +606,7 @@ class Recording:
         if drop or problem or not has_gradient:
             self.dropped += 1
             return
-        self._folder.merge(self._said | {"complete": False}, widths, self._cut, len(batch.ids))
+        self._folder.merge(self._said | {"complete": False}, widths, self.cut, len(batch.ids))
         self._folder.write(batch.ids, tensors, epoch=batch.epoch, step=batch.step)
         self.written += 1
         if self._looks_for_rows and self._comes_again(batch.ids):
@@ -652,6 +624,12 @@ class Recording:
         return last is not None and not torch.equal(ids, last) and bool(torch.isin(self._first, ids).any())
 
 
+def _said(producer: str, class_shares: Sequence[float] | None, **more: Any) -> dict[str, Any]:
+    """Of a manifest; None says nothing."""
+    shares = None if class_shares is None else [float(share) for share in class_shares]
+    return {"producer": producer, "class_shares": shares, **more}
+
+
 def _in_backward() -> bool:
     """Whether autograd is running a forward again, as checkpointing does."""
     current = getattr(torch._C, "_current_graph_task_id", None)
@@ -665,14 +643,9 @@ def flush_labels() -> None:
     """Write the labels that `write_batch` was given and that wait: before another process reads labels.parquet while this
     one goes on. Raises UserError where one can't be written, or a row has another label by now; all others are written.
     """
-    problems = []
-    for labels in list(_UNWRITTEN.values()):
-        try:
-            labels.flush()
-        except UserError as error:
-            problems.append(error)
-    if problems:
-        raise problems[0]
+    with ExitStack() as every:
+        for labels in _UNWRITTEN.values():
+            every.callback(labels.flush)
 
 
 def _flush_at_the_end() -> None:
@@ -743,10 +716,9 @@ def write_batch(
         raise UserError(f"{error}; leave the batch out", key="step", value=step) from error
     if y is not None:
         classes_of(y, len(rows), classes)
-    said = {"producer": "vflbench.write_batch", "classes": classes, "labels": labels, "claims": claims, "model": model}
-    shares = None if class_shares is None else [float(share) for share in class_shares]
-    said |= {"class_shares": shares, "complete": complete}
-    if place.merge(said, widths, [cut] if isinstance(cut, str) else list(cut), len(rows)):
+    said = {"classes": classes, "labels": labels, "claims": claims, "model": model, "complete": complete}
+    said = _said("vflbench.write_batch", class_shares, **said)
+    if place.merge(said, widths, cut, len(rows)):
         _UNWRITTEN.pop(place.folder, None)  # of a recording that was deleted
     if y is not None:
         if place.folder not in _UNWRITTEN:
