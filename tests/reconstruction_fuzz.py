@@ -20,17 +20,18 @@ messages.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import consistent_batches as oracle
 import numpy as np
 from structured_batches import draw_batch, draw_labels
 
+from vflbench.attacks.batch_reconstruction import BatchReconstruction
 from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.search import SearchOptions, SearchResult, TrainingRules, search
-from vflbench.messages.facts import Schema
+from vflbench.attacks.batch_reconstruction.search import SearchResult, Solved, search
+from vflbench.messages.facts import Rules, Schema
 
 Rng = np.random.Generator
 
@@ -73,8 +74,8 @@ class Instance(Drawn):
 
     thetas: np.ndarray
     updates: np.ndarray
-    rules: TrainingRules
-    options: SearchOptions
+    rules: Rules
+    options: BatchReconstruction
     step: np.ndarray | None = None
     noise: bool = False
     sent: np.ndarray | None = None
@@ -100,7 +101,7 @@ def gradient(x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> np.ndarray:
     return ((x @ theta / 4 - y / 2)[:, None] * x).sum(axis=0)
 
 
-def local_steps(x: np.ndarray, y: np.ndarray, theta: np.ndarray, rules: TrainingRules, dtype: Any) -> np.ndarray:
+def local_steps(x: np.ndarray, y: np.ndarray, theta: np.ndarray, rules: Rules, dtype: Any) -> np.ndarray:
     """What one participant sends: theta_n - theta_0 after a step on each of its local batches."""
     model, size = theta.astype(dtype), rules.batch_size
     for i in range(rules.batches):
@@ -110,14 +111,14 @@ def local_steps(x: np.ndarray, y: np.ndarray, theta: np.ndarray, rules: Training
     return model - theta.astype(dtype)
 
 
-def answers(x: np.ndarray, y: np.ndarray, theta: np.ndarray, rules: TrainingRules, dtype: Any = np.float64) -> np.ndarray:
+def answers(x: np.ndarray, y: np.ndarray, theta: np.ndarray, rules: Rules, dtype: Any = np.float64) -> np.ndarray:
     """(others, d): what each of the other participants sends."""
-    shares = zip(np.split(x, rules.others), np.split(y, rules.others), strict=True)
+    shares = zip(np.split(x, rules.parties - 1), np.split(y, rules.parties - 1), strict=True)
     return np.array([local_steps(xs, ys, theta, rules, dtype) for xs, ys in shares])
 
 
 def training(
-    x: np.ndarray, y: np.ndarray, n: int, rules: TrainingRules, own: Callable[[], tuple[np.ndarray, np.ndarray]], dtype: Any
+    x: np.ndarray, y: np.ndarray, n: int, rules: Rules, own: Callable[[], tuple[np.ndarray, np.ndarray]], dtype: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rounds of federated training from theta = 0. own: the attacker's batch of a round. Stops before it diverges."""
     theta = np.zeros(x.shape[1], dtype=dtype)
@@ -127,28 +128,33 @@ def training(
         sent = np.vstack([answers(x, y, theta, rules, dtype), mine[None]]).astype(dtype)
         after = (theta + sent.mean(axis=0)).astype(dtype)
         thetas.append(theta.astype(float))
-        updates.append(((rules.others + 1) * (after - theta) - mine).astype(float))
+        updates.append((rules.parties * (after - theta) - mine).astype(float))
         theta = after
         if np.abs(theta).max() > 1e6:
             break
     return np.array(thetas), np.array(updates)
 
 
-def training_rules(rng: Rng, m: int, drawn: Drawn, **chosen: Any) -> TrainingRules:
+def training_rules(rng: Rng, m: int, drawn: Drawn, **chosen: Any) -> Rules:
     """Rules for batches of m rows, with the schema of the columns in most instances."""
-    known = {f.name for f in fields(TrainingRules)}
     schema = None
-    if drawn.has_schema and "schema" in known:
+    if drawn.has_schema:
         binary = tuple(int(j) for j in np.flatnonzero(drawn.declared))
         schema = Schema(binary, drawn.intercept, tuple(drawn.groups))
     rate = float(rng.choice([1e-4, 0.01, 0.05, 0.1, 0.3, 1.0, 10.0]))
-    rules: dict[str, Any] = {"others": 1, "rate": rate, "reduction": str(rng.choice(["sum", "mean"])), "batches": 1}
+    rules: dict[str, Any] = {
+        "parties": 2,
+        "whole": True,
+        "rate": rate,
+        "reduction": str(rng.choice(["sum", "mean"])),
+        "batches": 1,
+    }
     rules |= {"batch_size": m, "schema": schema} | chosen
-    return TrainingRules(**{name: value for name, value in rules.items() if name in known})
+    return Rules(**rules)
 
 
 def random_rounds(
-    x: np.ndarray, y: np.ndarray, n: int, rules: TrainingRules, rng: Rng, dtype: Any = np.float64
+    x: np.ndarray, y: np.ndarray, n: int, rules: Rules, rng: Rng, dtype: Any = np.float64
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random models, some of which hardly move in some directions, and the sums of the answers to them."""
     d = x.shape[1]
@@ -190,7 +196,7 @@ def private_batch(rng: Rng, m: int, d: int) -> Drawn:
 # ------------------------------------------------------------------------------------------------------------ the paths
 
 
-def binary(rng: Rng, options: SearchOptions) -> Instance:
+def binary(rng: Rng, options: BatchReconstruction) -> Instance:
     m, d = shape(rng, _UNLABELLED)
     drawn = private_batch(rng, m, d)
     x, y = drawn.x, drawn.y
@@ -199,28 +205,28 @@ def binary(rng: Rng, options: SearchOptions) -> Instance:
     return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
 
 
-def parties(rng: Rng, options: SearchOptions) -> Instance:
+def parties(rng: Rng, options: BatchReconstruction) -> Instance:
     others, size = int(rng.integers(2, 4)), int(rng.integers(1, 4))
     d = int(rng.integers(1, 5))
     drawn = private_batch(rng, others * size, d)
     x, y = drawn.x, drawn.y
-    rules = training_rules(rng, size, drawn, others=others)
+    rules = training_rules(rng, size, drawn, parties=others + 1)
     thetas, updates = random_rounds(x, y, d + int(rng.integers(0, 8)), rules, rng)
     return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
 
 
-def size(rng: Rng, options: SearchOptions) -> Instance:
+def size(rng: Rng, options: BatchReconstruction) -> Instance:
     m, d = shape(rng, _UNLABELLED)
     drawn = private_batch(rng, m, d)
     x, y = drawn.x, drawn.y
     others = 2 if m % 2 == 0 and rng.random() < 0.3 else 1
-    rules = training_rules(rng, m // others, drawn, others=others, reduction="mean")
+    rules = training_rules(rng, m // others, drawn, parties=others + 1, reduction="mean")
     thetas, updates = random_rounds(x, y, d + int(rng.integers(1, 8)), rules, rng)
-    known = {**vars(options), "knows_batch_size": False}
-    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=SearchOptions(**known))
+    options = replace(options, knows_batch_size=False)
+    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
 
 
-def _with_columns(rng: Rng, options: SearchOptions, more: Callable[[int, int, np.ndarray], np.ndarray]) -> Instance:
+def _with_columns(rng: Rng, options: BatchReconstruction, more: Callable[[int, int, np.ndarray], np.ndarray]) -> Instance:
     """Some columns of another kind, before or after the binary ones, or among them if there is no one-hot group."""
     m, d = shape(rng, _UNLABELLED)
     drawn = private_batch(rng, m, d)
@@ -242,7 +248,7 @@ def _with_columns(rng: Rng, options: SearchOptions, more: Callable[[int, int, np
     return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
 
 
-def mixed(rng: Rng, options: SearchOptions) -> Instance:
+def mixed(rng: Rng, options: BatchReconstruction) -> Instance:
     def real(m: int, k: int, _: np.ndarray) -> np.ndarray:
         kind = rng.integers(5)
         if kind == 0:
@@ -258,7 +264,7 @@ def mixed(rng: Rng, options: SearchOptions) -> Instance:
     return _with_columns(rng, options, real)
 
 
-def signs(rng: Rng, options: SearchOptions) -> Instance:
+def signs(rng: Rng, options: BatchReconstruction) -> Instance:
     def plus_minus(m: int, k: int, x: np.ndarray) -> np.ndarray:
         values = rng.choice([-1, 1], (m, k), p=[0.3, 0.7])
         if rng.random() < 0.3:  # -1 only in rows that few other columns notice
@@ -268,16 +274,16 @@ def signs(rng: Rng, options: SearchOptions) -> Instance:
     return _with_columns(rng, options, plus_minus)
 
 
-def counts(rng: Rng, options: SearchOptions) -> Instance:
+def counts(rng: Rng, options: BatchReconstruction) -> Instance:
     return _with_columns(rng, options, lambda m, k, _: rng.choice(4, (m, k), p=rng.dirichlet(np.ones(4))))
 
 
-def selective(rng: Rng, options: SearchOptions) -> Instance:
+def selective(rng: Rng, options: BatchReconstruction) -> Instance:
     m, d = shape(rng, _LABELLED, largest=(8, 10))
     drawn = private_batch(rng, m, d)
     x, y = drawn.x, drawn.y
     others = 2 if m % 2 == 0 and rng.random() < 0.15 else 1
-    rules = training_rules(rng, m // others, drawn, others=others, whole=False)
+    rules = training_rules(rng, m // others, drawn, parties=others + 1, whole=False)
     n = int(rng.integers(d + 1, 6 * d + 10))
     thetas = rng.normal(size=(n, d)) * rng.choice([0.03, 1.0, 10.0])
     kept, largest = int(rng.integers(1, d + 1)), bool(rng.random() < 0.4)
@@ -311,7 +317,7 @@ def disturbed(updates: np.ndarray, rng: Rng) -> np.ndarray:
     return updates + spread * rng.normal(size=updates.shape)
 
 
-def noisy(rng: Rng, options: SearchOptions) -> Instance:
+def noisy(rng: Rng, options: BatchReconstruction) -> Instance:
     m, d = shape(rng, _UNLABELLED)
     drawn = private_batch(rng, m, d)
     x, y = drawn.x, drawn.y
@@ -344,7 +350,7 @@ def attackers_rows(rng: Rng, drawn: Drawn) -> Callable[[], tuple[np.ndarray, np.
     return draw
 
 
-def zero(rng: Rng, options: SearchOptions) -> Instance:
+def zero(rng: Rng, options: BatchReconstruction) -> Instance:
     m, d = shape(rng, _LABELLED, largest=(8, 10))
     drawn = private_batch(rng, m, d)
     x, y = drawn.x, drawn.y
@@ -358,7 +364,7 @@ def zero(rng: Rng, options: SearchOptions) -> Instance:
     return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
 
 
-def asynchronous(rng: Rng, options: SearchOptions) -> Instance:
+def asynchronous(rng: Rng, options: BatchReconstruction) -> Instance:
     steps = 3 if rng.random() < 0.1 else 2
     m, d = shape(rng, _STEPS, largest=(5, 10), small=0.85)
     drawn = private_batch(rng, steps * m, d)
@@ -380,7 +386,7 @@ def asynchronous(rng: Rng, options: SearchOptions) -> Instance:
     return Instance(**vars(drawn), **seen, noise=noise)
 
 
-def programme(rng: Rng, options: SearchOptions) -> Instance:
+def programme(rng: Rng, options: BatchReconstruction) -> Instance:
     m, d = _UNLABELLED[rng.integers(len(_UNLABELLED))]
     drawn = private_batch(rng, m, d)
     x, y = drawn.x, drawn.y
@@ -388,11 +394,11 @@ def programme(rng: Rng, options: SearchOptions) -> Instance:
     thetas, updates = random_rounds(x, y, d + 3, rules, rng)
     solver = rng.choice(["highs", "cbc"])
     formulation = rng.choice(["tight", "published"])
-    chosen = SearchOptions(**{**vars(options), "solver": str(solver), "formulation": str(formulation)})
+    chosen = replace(options, solver=str(solver), formulation=str(formulation))
     return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=chosen)
 
 
-PATHS: dict[str, tuple[Callable[[Rng, SearchOptions], Instance] | None, float]] = {
+PATHS: dict[str, tuple[Callable[[Rng, BatchReconstruction], Instance] | None, float]] = {
     "binary": (binary, 0.1),
     "parties": (parties, 0.05),
     "size": (size, 0.05),
@@ -610,7 +616,7 @@ def _judge_real(verdict: Verdict, says: dict[str, bool], instance: Instance, res
         verdict.wrong.append(f"real columns: {off:.2g} off")
 
 
-def judge_enumeration(rng: Rng, options: SearchOptions) -> tuple[Verdict, dict[str, Any]]:
+def judge_enumeration(rng: Rng, options: BatchReconstruction) -> tuple[Verdict, dict[str, Any]]:
     """The exact search alone, from the sums of a batch, or from sums next to these, of which there may be no batch."""
     if rng.random() < 0.02:  # where distances in floating point are no longer exact
         m, d = int(rng.integers(30, 50)), int(rng.integers(30, 70))
@@ -629,8 +635,8 @@ def judge_enumeration(rng: Rng, options: SearchOptions) -> tuple[Verdict, dict[s
     limit = options.time_limit if m * d < 60 else min(options.time_limit, 2.0)
     solutions = enumerate_batches(gram, time_limit=limit, max_batches=options.max_batches)
     verdict = Verdict()
-    claims = {"proved": solutions.complete and solutions.count > 0, "unique": solutions.unique}
-    claims["matches"] = solutions.count > 0
+    claims = {"proved": solutions.complete and len(solutions.batches) > 0, "unique": solutions.unique}
+    claims["matches"] = len(solutions.batches) > 0
     claims["infeasible"] = solutions.status == "infeasible"
     verdict.claims.update(name for name, said in claims.items() if said)
     found = oracle.with_sums(alpha, beta, m)
@@ -645,8 +651,8 @@ def judge_enumeration(rng: Rng, options: SearchOptions) -> tuple[Verdict, dict[s
             if beta is not None and m <= 8 and not verdict.wrong and "more labellings" not in solutions.note:
                 verdict.claims["labels"] += 1
                 number = sum(len(oracle.labellings(batch, beta)) for batch in found)
-                if solutions.labellings != number:
-                    verdict.wrong.append(f"{solutions.labellings} labellings, and there are {number}")
+                if (listed_labels := sum(map(len, solutions.labels))) != number:
+                    verdict.wrong.append(f"{listed_labels} labellings, and there are {number}")
     return verdict, {"x": x, "y": y, "alpha": alpha, "beta": beta, "structure": structure}
 
 
@@ -659,16 +665,16 @@ def try_one(path: str, seed: int, limit: float = 5.0) -> tuple[Verdict, dict[str
     limit: seconds of one search; what it cuts off claims nothing.
     """
     rng = np.random.default_rng([seed, list(PATHS).index(path)])
-    options = SearchOptions(time_limit=limit, max_batches=2000)
+    options = BatchReconstruction(time_limit=limit, max_batches=2000)
     draw = PATHS[path][0]
     if draw is None:
         return judge_enumeration(rng, options)
     instance = draw(rng, options)
     fewer = int(rng.integers(0, len(instance.thetas) + 1)) if rng.random() < 0.2 else 0
-    result = None
+    solved: Solved = {}
     for n in (fewer, len(instance.thetas)):
         if n:
-            result = search(instance.thetas[:n], instance.updates[:n], instance.rules, instance.options, result)
+            result = search(instance.thetas[:n], instance.updates[:n], instance.rules, instance.options, solved=solved)
     verdict = judge(instance, result)
     if not verdict.claims:
         verdict.claims["refused"] = 1

@@ -61,8 +61,8 @@ def verify(gram: Gram, x: np.ndarray, solutions: Solutions) -> None:
 
 def note(results: list[Solutions], costs: list[Cost]) -> str:
     """What the results say of the batches."""
-    counts = [solutions.count for solutions in results]
-    known = [solutions.count > 1 for solutions in results if solutions.complete or solutions.count > 1]
+    counts = [len(solutions.batches) for solutions in results]
+    known = [len(solutions.batches) > 1 for solutions in results if solutions.complete or len(solutions.batches) > 1]
     ambiguous = f"{sum(known) / len(known):.1%}" if known else "-"
     most = f"{'' if all(solutions.complete for solutions in results) else '>='}{max(counts)}"
     proved = f"{sum(solutions.status == 'proved' for solutions in results)}/{len(results)}"

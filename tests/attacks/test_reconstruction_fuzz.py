@@ -26,7 +26,7 @@ def test_no_claim_is_wrong(path):
     """`pytest -m slow --hypothesis-profile=long` tries thirteen times as many."""
     claims: Counter[str] = Counter()
 
-    @settings(max_examples=max(FEW, round(1500 * SHARES[path] * settings.default.max_examples / 100)))
+    @settings(max_examples=max(FEW, round(5000 * SHARES[path] * settings.default.max_examples / 100)))
     @given(st.integers(0, 2**32 - 1))
     def hold(seed: int) -> None:
         verdict, instance = fuzz.try_one(path, seed)
@@ -44,9 +44,13 @@ def test_sums_of_no_batch_that_overflow_the_elimination_are_searched():
 
 
 def test_updates_that_a_grid_swallowed_are_no_proof_of_a_batch_of_zeros():
-    verdict, instance = fuzz.try_one("noisy", 770072376)  # d + 1 rounds, all of them rounded to 0
-    assert not verdict.wrong, instance
-    assert not verdict.claims["unique"]
+    for seed in (
+        770072376,
+        7245,
+    ):  # d + 1 rounds, all of them rounded to 0; 203 of which only an undetermined column is not 0
+        verdict, instance = fuzz.try_one("noisy", seed)
+        assert not verdict.wrong, instance
+        assert not verdict.claims["unique"]
 
 
 @pytest.fixture
@@ -54,7 +58,7 @@ def lying(monkeypatch):
     """(a function of the search's result) -> the search's results are changed by it."""
 
     def change(lie: Callable[[batch_search.SearchResult], batch_search.SearchResult]) -> None:
-        monkeypatch.setattr(fuzz, "search", lambda *arguments: lie(batch_search.search(*arguments)))
+        monkeypatch.setattr(fuzz, "search", lambda *arguments, **named: lie(batch_search.search(*arguments, **named)))
 
     return change
 

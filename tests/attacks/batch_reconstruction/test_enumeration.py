@@ -14,12 +14,12 @@ from reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction import enumeration
 from vflbench.attacks.batch_reconstruction.enumeration import (
-    ColumnSearch,
     TimeLimit,
     bounded_counts,
+    column_search,
     is_alone,
     order_columns,
-    row_candidates,
+    row_prefixes,
     unique_batch,
 )
 from vflbench.attacks.batch_reconstruction.gram import Gram, rank
@@ -67,7 +67,7 @@ def check_against_exhaustive_search(rows: int, most: int) -> None:
         gram = Gram(np.frombuffer(key, dtype=np.int64).reshape(4, 4), None, rows)
         solutions = enumerate_batches(gram)
         assert (solutions.status, solutions.complete) == ("proved", True), (rows, gram.alpha)
-        assert solutions.count == len(solutions.batches) == len(known[key]), (rows, gram.alpha)
+        assert len(solutions.batches) == len(known[key]), (rows, gram.alpha)
         assert as_set(solutions) == {x.tobytes() for x in known[key]}, (rows, gram.alpha)
 
 
@@ -92,7 +92,7 @@ def check_labels(every_rows, seeds) -> None:
         solutions = enumerate_batches(gram)
         assert solutions.complete
         assert as_set(solutions) == set(expected), (rows, seed)
-        assert solutions.labellings == sum(map(len, expected.values())), (rows, seed)
+        assert sum(map(len, solutions.labels)) == sum(map(len, expected.values())), (rows, seed)
         for other, labels in zip(solutions.batches, solutions.labels, strict=True):
             positives = set()
             for share in labels:
@@ -202,7 +202,7 @@ def test_rows_that_generate_a_part_of_the_lattice_alone_prove_nothing():
     gram = Gram.of(even).with_intercept
     assert not is_alone(even)
     assert unique_batch(gram, [level.column for level in order_columns(gram)], TimeLimit(None)) is None
-    assert enumerate_batches(Gram.of(even)).count == 2
+    assert len(enumerate_batches(Gram.of(even)).batches) == 2
     assert not is_alone(np.array([[1, 0], [0, 1], [1, 1], [0, 0]]))  # fewer columns than rows
 
 
@@ -212,15 +212,15 @@ def test_what_is_found_before_the_time_is_up_is_unique_where_its_columns_generat
         x, _ = draw(seed, 6, 12)
         x = x if alone else np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
 
-        class Stopped(ColumnSearch):
-            def batches(self):
-                yield next(super().batches())
-                raise enumeration.TimeLimitReached
+        def stopped(*arguments):
+            yield next(column_search(*arguments))
+            raise TimeoutError("the time limit was reached")
 
         with monkeypatch.context() as patched:
-            patched.setattr(enumeration, "ColumnSearch", Stopped)
+            patched.setattr(enumeration, "unique_batch", lambda *_: None)
+            patched.setattr(enumeration, "column_search", stopped)
             solutions = enumeration.enumerate_batches(Gram.of(x), time_limit=1e6)
-        assert (solutions.count, solutions.unique, solutions.complete) == (1, alone, alone)
+        assert (len(solutions.batches), solutions.unique, solutions.complete) == (1, alone, alone)
         assert "time limit" in solutions.note
 
 
@@ -238,7 +238,7 @@ def test_four_rows_that_xor_to_zero_can_be_switched():
     base, cells = rng.integers(0, 2, 12), rng.integers(0, 3, 12)
     flips = [(cells == k).astype(int) for k in range(3)]
     rows = [base ^ flips[0], base ^ flips[1], base ^ flips[2], base ^ flips[0] ^ flips[1] ^ flips[2]]
-    assert enumerate_batches(Gram.of(np.array(rows))).count == 2
+    assert len(enumerate_batches(Gram.of(np.array(rows))).batches) == 2
 
 
 def test_the_smallest_batches_are_known_exactly():
@@ -246,7 +246,7 @@ def test_the_smallest_batches_are_known_exactly():
         x, y = draw(7, *shape)
         solutions = enumerate_batches(Gram.of(x, y))
         assert solutions.status == "proved", shape
-        assert solutions.count == 1, shape
+        assert len(solutions.batches) == 1, shape
         assert np.array_equal(solutions.batches[0], sort_rows(x)), shape
         assert solutions.batches[0].shape == shape
 
@@ -266,7 +266,7 @@ def test_zero_equal_and_constant_columns_and_equal_rows():
 
 def test_sums_that_no_batch_has_are_infeasible_with_a_reason():
     broken = enumerate_batches(Gram(np.array([[2, 1], [0, 2]]), None, 3))
-    assert (broken.status, broken.count, broken.complete) == ("infeasible", 0, True)
+    assert (broken.status, len(broken.batches), broken.complete) == ("infeasible", 0, True)
     assert "symmetric" in broken.note
     # Of all matrices of two ones in each column, m = 4, d = 4, those are infeasible that no batch has.
     known = by_gram(4)
@@ -279,7 +279,7 @@ def test_sums_that_no_batch_has_are_infeasible_with_a_reason():
     x, y = draw(0, 4, 4)
     wrong = Gram.of(x, y)
     wrong.beta[0] += 2 if wrong.beta[0] < wrong.alpha[0, 0] else -2
-    count = enumerate_batches(wrong).count
+    count = len(enumerate_batches(wrong).batches)
     assert count == sum(bool(every_labelling(wrong, other)) for other in known[wrong.alpha.tobytes()])
 
 
@@ -290,7 +290,7 @@ def test_sums_that_pass_every_test_of_consistency_can_be_infeasible():
     assert gram.inconsistency() is None
     assert by_cp_sat(gram) == set()
     solutions = enumerate_batches(gram)
-    assert (solutions.status, solutions.count, solutions.complete) == ("infeasible", 0, True)
+    assert (solutions.status, len(solutions.batches), solutions.complete) == ("infeasible", 0, True)
 
 
 def test_a_nearly_dependent_column_loses_no_row():
@@ -354,19 +354,19 @@ def test_a_maximum_gives_a_lower_bound_only_if_it_is_exceeded():
     gram = Gram.of(x)
     whole = enumerate_batches(gram, max_batches=10**6)
     assert whole.complete
-    assert whole.count > 3
+    assert len(whole.batches) > 3
     capped = enumerate_batches(gram, max_batches=3)
-    assert (capped.status, capped.count, capped.complete) == ("partial", 3, False)
+    assert (capped.status, len(capped.batches), capped.complete) == ("partial", 3, False)
     assert "more than 3" in capped.note
     assert as_set(capped) <= as_set(whole)
-    exactly = enumerate_batches(gram, max_batches=whole.count)
-    assert (exactly.status, exactly.count, exactly.complete) == ("proved", whole.count, True)
+    exactly = enumerate_batches(gram, max_batches=len(whole.batches))
+    assert (exactly.status, len(exactly.batches), exactly.complete) == ("proved", len(whole.batches), True)
 
 
 def test_the_time_limit_is_reported():
     x, _ = draw(0, 40, 12)
     solutions = enumeration.enumerate_batches(Gram.of(x), time_limit=0)
-    assert (solutions.status, solutions.count, solutions.complete) == ("limit", 0, False)
+    assert (solutions.status, len(solutions.batches), solutions.complete) == ("limit", 0, False)
     assert "time limit" in solutions.note
 
 
@@ -379,7 +379,7 @@ def test_sparse_one_hot_rows_are_enumerated_without_repeats():
         gram = Gram.of(x)
         solutions = enumerate_batches(gram, max_batches=10**5)
         assert solutions.complete, seed
-        assert len(as_set(solutions)) == solutions.count, seed
+        assert len(as_set(solutions)) == len(solutions.batches), seed
         assert sort_rows(x).tobytes() in as_set(solutions), seed
         assert all(gram.matches(other) for other in solutions.batches), seed
 
@@ -394,13 +394,13 @@ def test_leverages_of_the_true_rows_sum_to_the_rank():
         hat = whole @ np.linalg.pinv(gram.with_intercept.astype(float)) @ whole.T
         assert np.trace(hat) == pytest.approx(len(levels)), seed
         # Every true row is among the candidates, by a walk through the tree.
-        tree = row_candidates(levels, 9, 10**6, TimeLimit(None))
+        tree = row_prefixes(gram.with_intercept, levels, TimeLimit(None))
         bits = whole[:, [level.column for level in levels]]
         nodes = np.zeros(9, dtype=int)
         for t in range(1, len(levels)):
             nodes = tree.child[t - 1][nodes, bits[:, t]]
             assert (nodes >= 0).all(), seed
-        assert gram.matches(next(ColumnSearch(gram.with_intercept, levels, tree, TimeLimit(None)).batches()))
+        assert gram.matches(next(column_search(gram.with_intercept, levels, tree, TimeLimit(None))))
 
 
 def systems(groups: int, equations: int):

@@ -1,13 +1,11 @@
 """The Gram matrix of a batch: its consistency tests, and the rank that they need."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from reconstruction_rounds import batch
 
-from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Gram, rank
 
 SHAPES = st.tuples(st.integers(0, 12), st.integers(0, 8))
@@ -26,11 +24,6 @@ def test_the_gram_matrix_of_a_batch_is_consistent_and_independent_of_the_order_o
 
 def test_each_inconsistency_is_named():
     cases = (
-        (np.ones((2, 3), dtype=int), None, 3, "not square"),
-        (np.eye(2), None, 3, "not integers"),
-        (np.eye(2, dtype=int), None, -1, "-1 rows"),
-        (np.eye(2, dtype=int), np.ones(3, dtype=int), 3, "beta has shape"),
-        (np.eye(2, dtype=int), np.ones(2), 3, "beta contains"),
         (np.array([[2, 1], [0, 2]]), None, 3, "not symmetric"),
         (np.array([[1, -1], [-1, 1]]), None, 3, "negative"),
         (np.array([[4]]), None, 3, "more than the 3 rows"),
@@ -58,14 +51,6 @@ def test_another_batch_does_not_match():
     assert not gram.matches(2 * x)
 
 
-def test_only_binary_matrices_are_batches_and_only_signs_are_labels():
-    for wrong in (np.full((2, 2), 2), np.zeros(3), np.full((2, 2), 0.5)):
-        with pytest.raises(ValueError, match="matrix of 0 and 1"):
-            Gram.of(wrong)
-    with pytest.raises(ValueError, match=r"-1 or \+1"):
-        Gram.of(np.eye(2), np.array([0, 1]))
-
-
 def test_the_rank_modulo_a_prime_is_the_rank():
     for seed in range(10):
         x, _ = batch(9, 12, np.random.default_rng(seed))
@@ -76,10 +61,3 @@ def test_the_rank_modulo_a_prime_is_the_rank():
 def test_the_rank_of_a_nearly_dependent_integer_matrix_is_full():
     big = 10**8
     assert rank(np.array([[big + 1, big], [big, big - 1]])) == 2
-
-
-def test_small_integers_do_not_wrap_around():
-    gram = Gram.of(np.ones((100, 1)), np.ones(100))
-    for kind in (np.int8, np.uint8, np.int16):
-        small = Gram(gram.alpha.astype(kind), gram.beta.astype(kind), 100)
-        assert enumerate_batches(small, time_limit=None).unique, kind

@@ -11,7 +11,7 @@ from reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction import integer_programme
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.integer_programme import Programme, prefixes, shares_of_positives, tight, verified
+from vflbench.attacks.batch_reconstruction.integer_programme import Programme, prefixes, tight, verified
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
 from vflbench.errors import UserError
 
@@ -52,7 +52,7 @@ def check_planted_batch(formulation, solver) -> None:
     solutions = solve(Gram.of(x, y), formulation=formulation, solver=solver)
     truth, labels = sorted_with(x, y)
     case = (formulation, solver, solutions.note)
-    assert (solutions.status, solutions.count, solutions.complete, solutions.labellings) == ("found", 1, False, 1), case
+    assert (solutions.status, len(solutions.batches), solutions.complete) == ("found", 1, False), case
     assert np.array_equal(solutions.batches[0], truth), case
     assert np.array_equal(solutions.labels[0][0], labels == 1), case
     assert not solutions.unique  # a programme does not prove it
@@ -62,7 +62,7 @@ def check_infeasible(formulation, solver) -> None:
     assert NO_SUCH_BATCH.inconsistency() is None
     solutions = solve(NO_SUCH_BATCH, formulation=formulation, solver=solver)
     case = (formulation, solver, solutions.note)
-    assert (solutions.status, solutions.batches, solutions.count, solutions.complete) == ("infeasible", (), 0, True), case
+    assert (solutions.status, solutions.batches, solutions.complete) == ("infeasible", (), True), case
     assert "the search ended" in solutions.note
 
 
@@ -115,7 +115,7 @@ def test_without_beta_there_are_no_labels():
     x, _ = draw(5, 8, seed=2)
     for solver in ("highs", "cbc"):
         solutions = solve(Gram.of(x), solver=solver)
-        assert (solutions.status, solutions.labels, solutions.labellings) == ("found", None, None), solver
+        assert (solutions.status, solutions.labels) == ("found", None), solver
         assert np.array_equal(solutions.batches[0], sort_rows(x)), solver
 
 
@@ -140,7 +140,6 @@ def test_labels_of_equal_rows_are_their_share_and_of_rows_of_zeros_unknown():
     solutions = solve(Gram.of(x, np.array([1, 1, -1, -1])))
     assert np.array_equal(solutions.batches[0], x)
     assert np.array_equal(solutions.labels[0][0], [np.nan, 0.5, 0.5, 0.0], equal_nan=True)
-    assert np.array_equal(shares_of_positives(x, np.array([1, 1, 0, 0])), [np.nan, 0.5, 0.5, 0.0], equal_nan=True)
 
 
 def test_labels_that_no_batch_has_are_infeasible():
@@ -155,7 +154,6 @@ def test_an_inconsistent_alpha_is_infeasible_with_its_reason():
         ([[2, 1], [0, 2]], 4, "not symmetric"),
         ([[2, 3], [3, 2]], 4, "more than"),
         ([[3, 0], [0, 3]], 5, "less than"),
-        ([[2.0, 1.0], [1.0, 2.0]], 4, "not integers"),
     ):
         solutions = solve(Gram(np.array(alpha), None, rows))
         assert (solutions.status, solutions.complete) == ("infeasible", True), reason
@@ -184,14 +182,14 @@ def test_the_tight_programme_has_each_batch_once():
         np.array_equal(Gram.of(np.array(other)).alpha, gram.alpha) for other in combinations_with_replacement(rows, 4)
     )
     model = Programme(float("inf"))
-    entries = tight(model, gram).all
+    entries = [entry for column in tight(model, gram) for entry in column]
     solutions = set()
     while model.problem.solve(pulp.HiGHS(msg=False, threads=1)) == pulp.LpStatusOptimal:
         bits = [round(entry.varValue) for entry in entries]
         solutions.add(tuple(bits))
         model.add(pulp.lpSum(1 - entry if bit else entry for entry, bit in zip(entries, bits, strict=True)) >= 1)
     assert len(solutions) == batches > 1
-    assert len({sort_rows(np.array(bits).reshape(4, 4)).tobytes() for bits in solutions}) == batches
+    assert len({sort_rows(np.array(bits).reshape(4, 4).T).tobytes() for bits in solutions}) == batches
 
 
 def test_nothing_is_printed_or_left_behind(capfd, tmp_path, monkeypatch):

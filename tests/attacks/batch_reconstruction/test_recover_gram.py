@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from reconstruction_rounds import batch, batches, compose, gradient, rounds
 
+from vflbench.attacks.batch_reconstruction import BatchReconstruction
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.search import SearchOptions, TrainingRules, recover_gram, search
-from vflbench.messages.facts import Schema
+from vflbench.attacks.batch_reconstruction.search import recover_gram, search
+from vflbench.messages.facts import Rules, Schema
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def draw():
 
 
 def rules(**changes):
-    return TrainingRules(**{"others": 1, "rate": 0.1, "reduction": "sum", "batches": 1, "batch_size": 6} | changes)
+    return Rules(**{"parties": 2, "whole": True, "rate": 0.1, "reduction": "sum", "batches": 1, "batch_size": 6} | changes)
 
 
 def recover(thetas, updates, *, knows=True, **changes):
@@ -41,7 +42,7 @@ def test_means_of_several_participants_are_means_of_each_batch(draw):
     second = -0.1 * (thetas @ (x.T @ x) / 4 - x.T @ y / 2) / 3
     whole = Gram.of(np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]))
     for knows in (True, False):
-        recovered = recover(thetas, first + second, knows=knows, others=2, reduction="mean", batch_size=3)
+        recovered = recover(thetas, first + second, knows=knows, parties=3, reduction="mean", batch_size=3)
         assert np.array_equal(recovered.gram.alpha, whole.alpha)
         assert recovered.gram.rows == 6
 
@@ -75,7 +76,7 @@ def test_a_batch_that_is_symmetric_in_columns_that_the_attacker_lacks_is_not_mis
         assert recovered.gram.alpha.tolist() == [[2]]
         assert np.allclose(recovered.real_alpha[0], [2, 1, 1])
         assert np.isnan(recovered.real_alpha[1:, 1:]).all()
-        result = search(thetas, updates, rules(batch_size=4, schema=Schema((0, 1, 2))), SearchOptions(time_limit=1e6))
+        result = search(thetas, updates, rules(batch_size=4, schema=Schema((0, 1, 2))), BatchReconstruction(time_limit=1e6))
         assert not np.isfinite(result.rows[:, 1:]).any()
 
 
@@ -175,7 +176,7 @@ def test_noisy_selective_updates_are_refused_rather_than_rounded_by_chance():
 
 def test_partly_shared_updates_of_several_participants_are_refused(draw):
     thetas, updates = rounds(*batch(6, 5, draw), 40, draw)
-    assert "do not show who sent" in recover(thetas, updates, whole=False, others=2, batch_size=3).note
+    assert "do not show who sent" in recover(thetas, updates, whole=False, parties=3, batch_size=3).note
 
 
 def test_coordinates_that_are_shared_often_enough_are_recovered(draw):
@@ -199,7 +200,7 @@ def test_a_batch_size_that_sums_do_not_determine_is_reported(draw):
 
 def test_several_batches_of_several_others_are_no_single_map(draw):
     x, y = batch(6, 4, draw)
-    assert "no single map" in recover(*rounds(x, y, 10, draw), others=2, batches=2).note
+    assert "no single map" in recover(*rounds(x, y, 10, draw), parties=3, batches=2).note
 
 
 def test_sums_over_several_local_batches_follow_from_their_map_unless_the_rate_hides_them(draw):

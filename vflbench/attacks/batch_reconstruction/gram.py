@@ -1,35 +1,22 @@
 """The Gram matrix of a private batch, alpha = X^T X, and beta = X^T Y: what its updates determine."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from flint import fmpz, nmod_mat
+from flint import nmod_mat
 
 PRIME = 2**31 - 1
+"""Products of two residues fit into int64."""
 
 
-def primes() -> Iterator[int]:
-    """The primes from 2^31 - 1 downwards. Products of two residues fit into int64."""
-    return (number for number in range(PRIME, 2, -2) if fmpz(number).is_prime())
-
-
-def residues(a: np.ndarray, prime: int = PRIME) -> nmod_mat:
-    """An integer matrix (n, k) modulo a prime."""
-    a = np.asarray(a)
-    return nmod_mat(*a.shape, [int(value) for value in (a % prime).ravel()], prime)
+def residues(a: np.ndarray) -> nmod_mat:
+    """An integer matrix (n, k) modulo the prime."""
+    return nmod_mat(*a.shape, (a % PRIME).ravel().tolist(), PRIME)
 
 
 def array_of(matrix: nmod_mat) -> np.ndarray:
     """(n, k) int64, from 0 to the prime."""
     return np.array([int(value) for value in matrix.entries()], dtype=np.int64).reshape(matrix.nrows(), matrix.ncols())
-
-
-def reduced(a: np.ndarray, prime: int = PRIME) -> tuple[np.ndarray, list[int]]:
-    """The reduced echelon form of (n, k) integers modulo a prime, and its pivot columns."""
-    form, rank_ = residues(a, prime).rref()
-    echelon = array_of(form)
-    return echelon, [int(np.flatnonzero(row)[0]) for row in echelon[:rank_]]
 
 
 def rank(a: np.ndarray) -> int:
@@ -61,26 +48,11 @@ class Gram:
     beta: np.ndarray | None
     rows: int
 
-    def __post_init__(self) -> None:
-        """Integers of fewer bits as int64: sums of theirs would wrap around."""
-        for name in ("alpha", "beta"):
-            part = getattr(self, name)
-            if part is not None and np.issubdtype(part.dtype, np.integer) and part.dtype != np.uint64:
-                object.__setattr__(self, name, part.astype(np.int64, copy=False))
-
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray | None = None) -> "Gram":
-        """The Gram matrix of a batch. x: (m, d) of 0 and 1, y: (m,) of -1 and +1. Raises ValueError for anything else."""
-        x = np.asarray(x)
-        if x.ndim != 2 or not np.isin(x, (0, 1)).all():
-            raise ValueError("a batch must be a matrix of 0 and 1")
-        x = x.astype(np.int64)
-        if y is None:
-            return cls(x.T @ x, None, len(x))
-        y = np.asarray(y)
-        if y.shape != (len(x),) or not np.isin(y, (-1, 1)).all():
-            raise ValueError("labels must be one -1 or +1 for each row")
-        return cls(x.T @ x, x.T @ y.astype(np.int64), len(x))
+        """The Gram matrix of a batch. x: (m, d) of 0 and 1, y: (m,) of -1 and +1."""
+        x = np.asarray(x).astype(np.int64)
+        return cls(x.T @ x, None if y is None else x.T @ np.asarray(y).astype(np.int64), len(x))
 
     @property
     def with_intercept(self) -> np.ndarray:
@@ -89,72 +61,40 @@ class Gram:
         return np.block([[np.full((1, 1), self.rows), ones[None]], [ones[:, None], self.alpha]]).astype(np.int64)
 
     def matches(self, x: np.ndarray, y: np.ndarray | None = None) -> bool:
-        """Whether the batch has exactly this alpha, in integers (and this beta, if y is given and beta is known)."""
-        try:
-            other = Gram.of(x, y)
-        except ValueError:
+        """Whether this is a binary batch with exactly this alpha, in integers (and this beta, if both are given)."""
+        if not np.isin(x, (0, 1)).all() or len(x) != self.rows:
             return False
-        if other.rows != self.rows or not np.array_equal(other.alpha, self.alpha):
-            return False
-        return y is None or self.beta is None or np.array_equal(other.beta, self.beta)
+        other = Gram.of(x, y)
+        fits = np.array_equal(other.alpha, self.alpha)
+        return fits and (y is None or self.beta is None or np.array_equal(other.beta, self.beta))
 
     def inconsistency(self) -> str | None:
         """The reason why no binary batch of m rows can have these sums, or None if every test passes.
 
-        The tests are necessary conditions only: shape, integers, symmetry, the bounds of each alpha_ij, the rank and
-        definiteness of the Gram matrix of [1, X], and parity and size of beta. A search may still find no batch.
+        The tests are necessary conditions only: symmetry, the bounds of each alpha_ij, parity and size of beta, the rank
+        and definiteness of the Gram matrix of [1, X]. A search may still find no batch.
         """
-        return self._shape() or self._pairs() or self._labels() or self._spectrum()
-
-    def _shape(self) -> str | None:
-        alpha = self.alpha
-        if alpha.ndim != 2 or alpha.shape[0] != alpha.shape[1]:
-            return f"alpha is not square: its shape is {alpha.shape}"
-        if not np.issubdtype(alpha.dtype, np.integer):
-            return f"alpha contains {alpha.dtype}, not integers"
-        if self.rows < 0:
-            return f"a batch of {self.rows} rows"
-        if self.beta is None:
-            return None
-        if self.beta.shape != alpha.shape[:1]:
-            return f"beta has shape {self.beta.shape}, alpha {alpha.shape}"
-        if not np.issubdtype(self.beta.dtype, np.integer):
-            return f"beta contains {self.beta.dtype}, not integers"
-        return None
-
-    def _pairs(self) -> str | None:
-        alpha = self.alpha.astype(np.int64)
-        ones = np.diagonal(alpha)
-        least = np.add.outer(ones, ones) - self.rows
-        tests = (
+        alpha, rows, ones = self.alpha, self.rows, np.diagonal(self.alpha)
+        least = np.add.outer(ones, ones) - rows
+        pairs = [
             ("alpha is not symmetric: alpha_ij = {a}, alpha_ji = {b}", alpha != alpha.T),
             ("alpha_ij = {a} is negative", alpha < 0),
-            (f"alpha_ij = {{a}} is more than the {self.rows} rows", alpha > self.rows),
+            (f"alpha_ij = {{a}} is more than the {rows} rows", alpha > rows),
             ("alpha_ij = {a} is more than alpha_ii or alpha_jj", alpha > np.minimum.outer(ones, ones)),
-            (f"alpha_ij = {{a}} is less than alpha_ii + alpha_jj - {self.rows}", alpha < least),
-        )
-        for text, violated in tests:
+            (f"alpha_ij = {{a}} is less than alpha_ii + alpha_jj - {rows}", alpha < least),
+        ]
+        for text, violated in pairs:
             if violated.any():
                 i, j = (int(k) for k in np.argwhere(violated)[0])
                 return f"{text.format(a=alpha[i, j], b=alpha[j, i])} (i = {i}, j = {j})"
-        return None
-
-    def _labels(self) -> str | None:
-        if self.beta is None:
-            return None
-        ones = np.diagonal(self.alpha).astype(np.int64)
-        for i in range(len(ones)):
-            if (self.beta[i] - ones[i]) % 2:
-                return f"beta_i = {self.beta[i]} and alpha_ii = {ones[i]} are not both odd or both even (i = {i})"
-            if abs(self.beta[i]) > ones[i]:
-                return f"|beta_i| = {abs(self.beta[i])} is more than alpha_ii = {ones[i]} (i = {i})"
-        return None
-
-    def _spectrum(self) -> str | None:
-        alpha = self.with_intercept
-        if (alpha_rank := rank(alpha)) > self.rows:
-            return f"the rank of alpha (with the intercept) is {alpha_rank}, more than the {self.rows} rows"
-        least = float(np.linalg.eigvalsh(alpha.astype(float))[0])
-        if least < -1e-9 * max(1.0, float(np.trace(alpha))):
-            return f"alpha (with the intercept) is not positive semidefinite: an eigenvalue is {least:.3g}"
+        if self.beta is not None and (odd := (self.beta - ones) % 2 != 0).any():
+            return f"beta_i and alpha_ii are not both odd or both even (i = {int(odd.argmax())})"
+        if self.beta is not None and (large := np.abs(self.beta) > ones).any():
+            return f"|beta_i| is more than alpha_ii (i = {int(large.argmax())})"
+        whole = self.with_intercept
+        if (whole_rank := rank(whole)) > rows:
+            return f"the rank of alpha (with the intercept) is {whole_rank}, more than the {rows} rows"
+        smallest = float(np.linalg.eigvalsh(whole.astype(float))[0])
+        if smallest < -1e-9 * max(1.0, float(np.trace(whole))):
+            return f"alpha (with the intercept) is not positive semidefinite: an eigenvalue is {smallest:.3g}"
         return None

@@ -1,7 +1,7 @@
 """A batch from its Gram matrix by an integer programme, as in the paper: one matching batch, verified in integers."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, pairwise, permutations
 from typing import Any, Literal
 
@@ -16,26 +16,20 @@ from vflbench.errors import UserError
 Formulation = Literal["tight", "published"]
 Solver = Literal["highs", "cbc"]
 
-_SHORTEST = 0.01  # seconds: for solvers 0 means no limit
-
 
 def solve(
-    gram: Gram,
-    *,
-    formulation: Formulation = "tight",
-    solver: Solver = "highs",
-    time_limit: float = 60.0,
+    gram: Gram, *, formulation: Formulation = "tight", solver: Solver = "highs", time_limit: float = 60.0
 ) -> Solutions:
     """One batch X (and labels, if beta is known) with X^T X = alpha and X^T Y = beta.
 
     formulation: `tight` or the paper's own, `published`; see `tight` and `published`. time_limit: seconds, for writing the
     programme and solving it.
 
-    Returns Solutions with count 1 and complete False, since a programme does not go on to the next batch: `found` if the
-    solver ended with a batch, `partial` if it was stopped with one, `limit` if there is none, `infeasible` if alpha or beta
-    are inconsistent or the solver reports that no batch exists, and only if a search in integers confirms it: solvers
-    compute in floats. The solver's values are always rounded and verified in integers; a batch that fails is discarded.
-    `seconds` are those of the solver, without this confirmation. Raises UserError for a solver that is not there.
+    Returns Solutions with one batch, since a programme does not go on to the next one: `found` if the solver ended with a
+    batch, `partial` if it was stopped with one, `limit` if there is none, `infeasible` if alpha or beta are inconsistent or
+    the solver reports that no batch exists, and only if a search in integers confirms it: solvers compute in floats. The
+    solver's values are always rounded and verified in integers; a batch that fails is discarded. `seconds` are those of the
+    solver, without this confirmation. Raises UserError for a solver that is not there.
 
     Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", section 4.
     """
@@ -45,52 +39,47 @@ def solve(
     if solutions.status != "infeasible" or gram.inconsistency():
         return solutions
     searched = enumerate_batches(gram, time_limit=time_limit, max_batches=0)
-    confirmed = searched.status == "infeasible"
-    note = f"{solutions.note}; a search in integers: {searched.note}"
-    return replace(solutions, status="infeasible" if confirmed else "limit", complete=confirmed, note=note)
+    status: Status = "infeasible" if searched.status == "infeasible" else "limit"
+    return replace(solutions, status=status, note=f"{solutions.note}; a search in integers: {searched.note}")
 
 
 def _solve(gram: Gram, formulation: Formulation, solver: Solver, deadline: float) -> Solutions:
     if (reason := gram.inconsistency()) is not None:
-        return Solutions("infeasible", complete=True, note=reason)
+        return Solutions("infeasible", note=reason)
     if gram.rows == 0 or len(gram.alpha) == 0:  # no unknowns: the empty batch fits
-        values, ended, note = [0.0] * gram.rows, True, "nothing to solve"
+        values, status, infeasible, note = [0.0] * gram.rows, pulp.LpSolutionOptimal, False, "nothing to solve"
     else:
         programme = Programme(deadline)
         try:
-            unknowns = (tight if formulation == "tight" else published)(programme, gram).all
-        except TimeoutError as timeout:
-            return Solutions("limit", note=str(timeout))
-        problem = programme.problem
-        problem.solve(_solver(solver, max(deadline - time.monotonic(), _SHORTEST)))
-        ended = {pulp.LpStatusOptimal: True, pulp.LpStatusInfeasible: False}.get(problem.status)
-        if problem.sol_status == pulp.LpSolutionIntegerFeasible:  # stopped with a batch, which PuLP calls optimal
-            ended = None
-        note = f"{solver}: {pulp.LpSolution[problem.sol_status]}"
-        values = [unknown.varValue for unknown in unknowns]
-    known = None not in values
-    if known and (right := verified(values, gram)) is not None:
+            columns = (tight if formulation == "tight" else published)(programme, gram)
+        except TimeoutError as limit:
+            return Solutions("limit", note=str(limit))
+        programme.problem.solve(_solver(solver, max(deadline - time.monotonic(), 0.01)))  # 0 is no limit
+        status, infeasible = programme.problem.sol_status, programme.problem.status == pulp.LpStatusInfeasible
+        values, note = [unknown.varValue for column in columns for unknown in column], f"{solver}: {pulp.LpSolution[status]}"
+    right = None if None in values else verified(values, gram)
+    if right is not None:
         x, labelling = right
-        labels = None if labelling is None else ((labelling,),)
-        status: Status = "found" if ended else "partial"
-        return Solutions(status, (x,), labels, count=1, note=note, labellings=None if labelling is None else 1)
-    if ended is False and time.monotonic() < deadline:  # later, a solver's "infeasible" may mean "stopped"
-        return Solutions("infeasible", complete=True, note=note)
-    return Solutions("limit", note=f"{note}; its values fail the verification in integers" if known and ended else note)
+        ended: Status = "found" if status == pulp.LpSolutionOptimal else "partial"
+        return Solutions(ended, (x,), None if labelling is None else ((labelling,),), note=note)
+    if infeasible and time.monotonic() < deadline:  # later, it may mean "stopped"
+        return Solutions("infeasible", note=note)
+    failed = status == pulp.LpSolutionOptimal
+    return Solutions("limit", note=f"{note}; its values fail the verification in integers" if failed else note)
 
 
 def _solver(name: Solver, seconds: float) -> Any:
     if name == "cbc":
-        bundled, options = pulp.PULP_CBC_CMD.pulp_cbc_path, ["randomSeed 0", "randomCbcSeed 0"]
-        cbc = pulp.COIN_CMD(path=bundled, msg=False, timeLimit=seconds, options=options)
-        if not cbc.available():
-            problem = "PuLP includes no CBC that runs here: use solver highs"
-            raise UserError(problem, key="attack.batch_reconstruction.solver", value=name)
-        return cbc
-    if not pulp.HiGHS().available():
+        options = ["randomSeed 0", "randomCbcSeed 0"]
+        path = pulp.PULP_CBC_CMD.pulp_cbc_path
+        chosen = pulp.COIN_CMD(path=path, msg=False, timeLimit=seconds, options=options)
+        problem = "PuLP includes no CBC that runs here: use solver highs"
+    else:
+        chosen = pulp.HiGHS(msg=False, threads=1, timeLimit=seconds, random_seed=0)
         problem = "HiGHS can't be loaded: install highspy (not beside OR-Tools in one process), or use solver exact"
+    if not chosen.available():
         raise UserError(problem, key="attack.batch_reconstruction.solver", value=name)
-    return pulp.HiGHS(msg=False, threads=1, timeLimit=seconds, random_seed=0)
+    return chosen
 
 
 class Programme:
@@ -100,13 +89,14 @@ class Programme:
         self.problem, self._deadline, self._count = pulp.LpProblem("batch"), deadline, 0
         self.problem += 0
 
-    def binary(self, low: int = 0, high: int = 1) -> pulp.LpVariable:
+    def binary(self, low: int = 0, high: int = 1, kind: str = pulp.LpInteger) -> pulp.LpVariable:
         """An unknown that is 0 or 1, between low and high."""
-        return self._variable(low, high, pulp.LpInteger)
+        self._count += 1
+        return self.problem.add_variable(f"v{self._count}", low, high, kind)
 
     def fraction(self) -> pulp.LpVariable:
         """An unknown in [0, 1] that need not be declared integer: the constraints make it 0 or 1 where this matters."""
-        return self._variable(0, 1, pulp.LpContinuous)
+        return self.binary(kind=pulp.LpContinuous)
 
     def add(self, constraint: pulp.LpConstraint) -> None:
         """Raises TimeoutError after the deadline: large programmes take long to write."""
@@ -114,25 +104,12 @@ class Programme:
             raise TimeoutError("the time limit was reached before the programme was written")
         self.problem += constraint
 
-    def _variable(self, low: int, high: int, kind: str) -> pulp.LpVariable:
-        self._count += 1
-        return self.problem.add_variable(f"v{self._count}", low, high, kind)
+
+Columns = list[list[Any]]
+"""The unknowns of each column of X (m, d), and of the labels y in {0, 1} last if beta is known."""
 
 
-@dataclass(frozen=True)
-class Unknowns:
-    """entries: the unknowns of X, m rows of d in the columns' given order. labels: those of y in {0, 1}, or None."""
-
-    entries: list[list[Any]]
-    labels: list[Any] | None
-
-    @property
-    def all(self) -> list[Any]:
-        """Those of X row by row, then those of y."""
-        return [entry for row in self.entries for entry in row] + (self.labels or [])
-
-
-def published(programme: Programme, gram: Gram) -> Unknowns:
+def published(programme: Programme, gram: Gram) -> Columns:
     """The paper's programme: a product for every ordered pair of columns, and no order of the rows.
 
         sum_r x_ri = alpha_ii,   sum_r delta_rij = alpha_ij,   2 delta_rij <= x_ri + x_rj,   x_ri + x_rj - 1 <= delta_rij
@@ -144,21 +121,18 @@ def published(programme: Programme, gram: Gram) -> Unknowns:
 
     Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", section 4.
     """
-    m, d = gram.rows, len(gram.alpha)
-    entries = [[programme.binary() for _ in range(d)] for _ in range(m)]
-    for i in range(d):
-        programme.add(pulp.lpSum(row[i] for row in entries) == int(gram.alpha[i, i]))
-    labels, columns, common = _with_labels(programme, entries, gram.alpha, gram.beta)
+    entries = [[programme.binary() for _ in gram.alpha] for _ in range(gram.rows)]
+    columns, common = _with_labels(programme, entries, gram.alpha, gram.beta)
     for i, j in permutations(range(len(columns)), 2):
-        products = [programme.binary() for _ in range(m)]
+        products = [programme.binary() for _ in entries]
         for one, other, both in zip(columns[i], columns[j], products, strict=True):
             programme.add(2 * both <= one + other)
             programme.add(one + other - 1 <= both)
         programme.add(pulp.lpSum(products) == int(common[i, j]))
-    return Unknowns(entries, labels)
+    return columns
 
 
-def tight(programme: Programme, gram: Gram) -> Unknowns:
+def tight(programme: Programme, gram: Gram) -> Columns:
     """The same batches, each once: the convex hull of each product, one product for each pair of columns, and rows in order.
 
         delta_rij <= x_ri,   delta_rij <= x_rj,   delta_rij >= x_ri + x_rj - 1          for i < j
@@ -173,7 +147,7 @@ def tight(programme: Programme, gram: Gram) -> Unknowns:
     If x is integer, the first column with x_rj < x_sj needs an earlier one with x_rk > x_sk, which is the lexicographic
     order. All coefficients are 0 and 1; weights 2^j over many columns would exceed the solver's tolerances.
     """
-    order = _half_full_first(gram)
+    order = np.argsort(np.abs(2 * np.diagonal(gram.alpha) - gram.rows), kind="stable")
     alpha = gram.alpha[np.ix_(order, order)]
     beta = None if gram.beta is None else gram.beta[order]
     groups = prefixes(alpha, gram.rows)
@@ -182,9 +156,7 @@ def tight(programme: Programme, gram: Gram) -> Unknowns:
         for prefix, count in groups
         for _ in range(count)
     ]
-    for i in range(len(alpha)):
-        programme.add(pulp.lpSum(row[i] for row in entries) == int(alpha[i, i]))
-    labels, columns, common = _with_labels(programme, entries, alpha, beta)
+    columns, common = _with_labels(programme, entries, alpha, beta)
     for i, j in combinations(range(len(columns)), 2):
         products = [programme.fraction() for _ in range(gram.rows)]
         for one, other, both in zip(columns[i], columns[j], products, strict=True):
@@ -197,13 +169,7 @@ def tight(programme: Programme, gram: Gram) -> Unknowns:
         for row, following in pairwise(entries[start : start + count]):
             _in_falling_order(programme, row[len(prefix) :], following[len(prefix) :])
         start += count
-    place = np.argsort(order)  # back to the given order of the columns
-    return Unknowns([[row[k] for k in place] for row in entries], labels)
-
-
-def _half_full_first(gram: Gram) -> np.ndarray:
-    """(d,) columns, those with the number of ones nearest to m / 2 first: they split the rows most evenly."""
-    return np.argsort(np.abs(2 * np.diagonal(gram.alpha) - gram.rows), kind="stable")
+    return [columns[k] for k in np.argsort(order)] + columns[len(order) :]  # in the given order
 
 
 def prefixes(alpha: np.ndarray, rows: int) -> list[tuple[tuple[int, ...], int]]:
@@ -217,18 +183,16 @@ def prefixes(alpha: np.ndarray, rows: int) -> list[tuple[tuple[int, ...], int]]:
 
 def _with_labels(
     programme: Programme, entries: list[list[Any]], alpha: np.ndarray, beta: np.ndarray | None
-) -> tuple[list[Any] | None, list[list[Any]], np.ndarray]:
-    """The unknowns of the labels (or None), the columns of X and y, and the number of ones that each two of them share.
-
-    The number of positives is not known: the last diagonal entry of the third result is 0 and unused.
-    """
+) -> tuple[Columns, np.ndarray]:
+    """The columns of X and y, and the number of ones that each two of them share; of y and itself it is not known, and 0."""
     columns = [list(column) for column in zip(*entries, strict=True)]
+    for column, ones in zip(columns, np.diagonal(alpha), strict=True):
+        programme.add(pulp.lpSum(column) == int(ones))
     if beta is None:
-        return None, columns, alpha
-    labels = [programme.binary() for _ in entries]
-    with_positives = (np.diagonal(alpha) + beta) // 2
-    common = np.block([[alpha, with_positives[:, None]], [with_positives[None], np.zeros((1, 1), dtype=alpha.dtype)]])
-    return labels, [*columns, labels], common
+        return columns, alpha
+    positives = (np.diagonal(alpha) + beta) // 2
+    common = np.block([[alpha, positives[:, None]], [positives[None], np.zeros((1, 1), dtype=alpha.dtype)]])
+    return [*columns, [programme.binary() for _ in entries]], common
 
 
 def _in_falling_order(programme: Programme, row: list[Any], following: list[Any]) -> None:
@@ -243,24 +207,17 @@ def _in_falling_order(programme: Programme, row: list[Any], following: list[Any]
 
 
 def verified(values: list[float], gram: Gram) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """The batch and its labelling in a solver's values (X row by row, then y), or None if they do not fit the Gram matrix.
+    """The batch and its labelling in a solver's values (column by column, y last), or None if it has another Gram matrix.
 
     Returns X (m, d) uint8 with rows in lexicographic order, and the labelling as in `Solutions`: the share of positives
-    among the equal rows, nan for rows of zeros; None if beta is unknown.
+    among the equal rows, nan for rows of zeros, which enter no sum; None if beta is unknown.
     """
-    m, d = gram.rows, len(gram.alpha)
     bits = np.rint(np.asarray(values)).astype(np.int64)
-    x, y = bits[: m * d].reshape(m, d), bits[m * d :]
+    x, y = bits[: gram.rows * len(gram.alpha)].reshape(len(gram.alpha), gram.rows).T, bits[gram.rows * len(gram.alpha) :]
     if gram.beta is None:
         return (sort_rows(x), None) if gram.matches(x) else None
-    if not gram.matches(x, 2 * y - 1):
+    if not (gram.matches(x, 2 * y - 1) and np.isin(y, (0, 1)).all()):
         return None
-    return sort_rows(x), shares_of_positives(sort_rows(x), y[np.lexsort(x.T[::-1])] if x.size else y)
-
-
-def shares_of_positives(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(m,): the share of positives among the rows equal to each; nan for rows of zeros, which enter no sum. y: 0 and 1."""
-    equal = (x[:, None, :] == x[None, :, :]).all(axis=2)
-    shares = (equal @ y) / np.maximum(equal.sum(axis=1), 1)
-    shares[~x.any(axis=1)] = np.nan
-    return shares
+    equal = (x[:, None] == x[None]).all(axis=2)
+    shares = np.where(x.any(axis=1), equal @ y / equal.sum(axis=1), np.nan)
+    return sort_rows(x), shares[np.lexsort(x.T[::-1])] if x.size else shares

@@ -20,8 +20,8 @@ class AffineFit:
 
     linear: (d, k) and its standard errors linear_error (d, k); constant: (k,) and constant_error (k,); nan where they are
     not determined. determined: (d,) bool, the rows of linear that are known. The errors combine the spread of the residual
-    and the `floor`. They are scaled by Student's quantile, so that 6 of them mean the same for
-    any number of pairs.
+    and the `floor`. They are scaled by Student's quantile for the spare values, so that 6 of them are exceeded with
+    probability 2e-9 for any number of pairs.
     residual: root mean square, in units of the values. condition: of the centred points with columns of equal length.
     spare: pairs beyond the d + 1 that determine a map; without any the residual is 0 whatever the noise.
     floor_dominates: whether the errors come from rounding of the values and the condition, not from the residual.
@@ -36,7 +36,6 @@ class AffineFit:
     linear_error: np.ndarray | None = None
     constant_error: np.ndarray | None = None
     residual: float | None = None
-    spread: float = 0.0
     condition: float | None = None
     floor_dominates: bool = True
     refusal: str | None = None
@@ -64,10 +63,15 @@ def checked_pairs(points: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, n
     return points, values
 
 
-def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> AffineFit:
+Noise = tuple[float, int]
+"""A root mean square of residuals, and from how many spare values."""
+
+
+def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float, noise: Noise | None = None) -> AffineFit:
     """Least squares through the singular values of the centred points, columns scaled to equal length.
 
-    points: (n, d) float64, exact. values: (n, k) float64, each with an absolute rounding error of about `floor`. The fit
+    points: (n, d) float64, exact. values: (n, k) float64, each with an absolute rounding error of about `floor`. noise: of
+    other fits too, where one alone can't tell it; left out, of all columns of the values. The fit
     needs d + 1 affinely independent points: d of them leave a rank-one freedom, L + n w^T and c - (n.p) w^T, with n the
     normal of their hyperplane. `directions.fit_directions` finds what points in a subspace determine.
     """
@@ -94,12 +98,12 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
     residual = float(np.sqrt(np.mean(residuals**2)))
     # The points are exact, but the fit rounds its products, as if each point were off by half a unit in the last place.
     floor = floor + FLOAT64 * float(np.abs(points).max() * np.abs(linear).sum(0).max() + np.abs(constant).max())
-    freedom = spare * values.shape[1]
     spread = np.zeros(values.shape[1])
-    if freedom:
-        each = np.sqrt((residuals**2).sum(0) / spare)
-        pooled = float(np.sqrt((residuals**2).sum() / freedom))
-        spread = np.maximum(each, pooled) * student_quantile(freedom)
+    squares, freedom = (residuals**2).sum(0), spare * values.shape[1]
+    if noise or freedom:
+        pooled, freedom = noise or (float(np.sqrt(squares.sum() / freedom)), freedom)
+        each = np.sqrt(squares / spare) if spare else np.zeros(len(squares))
+        spread = np.maximum(each, pooled) * float(student.isf(1e-9, freedom)) / _DEVIATIONS
     error = np.hypot(spread, floor)
     slope = np.linalg.norm(inverse, axis=1)
     offset = np.sqrt(1 / n + np.linalg.norm(centre @ inverse) ** 2)
@@ -111,18 +115,12 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float) -> Affin
         np.outer(slope, error),
         offset * error,
         residual,
-        float(spread.max(initial=0.0)),
         condition,
-        bool(floor >= spread.max(initial=0.0)),
+        floor_dominates=bool(floor >= spread.max(initial=0.0)),
         inverse=inverse,
         value_error=error,
         determined=np.ones(d, dtype=bool),
     )
-
-
-def student_quantile(freedom: int) -> float:
-    """By what to multiply a spread from `freedom` spare values, so that 6 of it are exceeded with probability 2e-9."""
-    return float(student.isf(1e-9, freedom)) / _DEVIATIONS
 
 
 def chance_limit(entries: int, tries: int = 1) -> float:
@@ -158,7 +156,13 @@ class KnownColumns:
 
 
 def fit_directions(
-    points: np.ndarray, values: np.ndarray, *, floor: float, known: KnownColumns, nothing_beyond: bool = False
+    points: np.ndarray,
+    values: np.ndarray,
+    *,
+    floor: float,
+    known: KnownColumns,
+    noise: Noise | None = None,
+    nothing_beyond: bool = False,
 ) -> AffineFit:
     """values = points @ linear + constant, linear = alpha^T, as far as the points determine it. inverse: of the directions.
 
@@ -183,7 +187,7 @@ def fit_directions(
     null = _orthonormal(known.null)
     taken = _directions(points, null)
     if taken.shape[1] == d:
-        return fit_affine(points, values, floor=floor)
+        return fit_affine(points, values, floor=floor, noise=noise)
     if not taken.shape[1]:
         return AffineFit(n, n - 1, refusal=f"the models of all {n} rounds are the same")
     fit = fit_affine(points @ taken, values, floor=floor)
@@ -192,7 +196,7 @@ def fit_directions(
     rest = np.eye(d) - taken @ taken.T - null @ null.T
     # Movements that were too small for a direction are errors of the values.
     small = np.abs((points - points.mean(axis=0)) @ rest).max() * np.abs(fit.linear).max() * np.sqrt(d)
-    fit = fit_affine(points @ taken, values, floor=floor + small)
+    fit = fit_affine(points @ taken, values, floor=floor + small, noise=noise)
     if nothing_beyond:
         whole = np.ones(d, dtype=bool)
         return replace(fit, linear=taken @ fit.linear, linear_error=_error(taken, fit), determined=whole)
@@ -558,55 +562,35 @@ def selective_sums(
     probability 1e-6: few entries must be nearer than many. The columns are chosen before any entry is compared.
     """
     n, d = thetas.shape
-    known = known_columns(schema, d)
-    linear, linear_error = np.full((d, d), np.nan), np.full((d, d), np.inf)
-    constant, constant_error = np.full(d, np.nan), np.full(d, np.inf)
-    fits: dict[int, AffineFit] = {}
-    for i in range(d):
-        sent = shared[:, i]
-        if not sent.any():
-            continue
-        floor = rounding_floor(thetas[sent], updates[sent], rate, rows=rows)
-        fit = fit_directions(thetas[sent], -4 / rate * updates[sent][:, [i]], floor=floor, known=known)
-        if not fit.refusal and fit.determined[i]:
-            fits[i] = fit
-    errors = _pooled_errors(list(fits.values()))
-    for (i, fit), ratio in zip(fits.items(), errors, strict=True):
-        linear[:, i], linear_error[:, i] = fit.linear[:, 0], fit.linear_error[:, 0] * ratio
-        constant[i], constant_error[i] = fit.constant[0], fit.constant_error[0] * ratio
-    known_rows = np.maximum(np.diagonal(linear_error), constant_error / 2) <= SAFE_ERROR
-    kept = np.flatnonzero(known_rows & np.isfinite(np.diagonal(linear)) & np.isfinite(constant))
-    kept = _all_pairs(linear_error, kept)
+    known, noise = known_columns(schema, d), None
+    for _ in range(2):  # the second time with the noise that all coordinates show together
+        fits: dict[int, AffineFit] = {}
+        for i in np.flatnonzero(shared.any(axis=0)).tolist():
+            points, values = thetas[shared[:, i]], updates[shared[:, i]]
+            floor = rounding_floor(points, values, rate, rows=rows)
+            fit = fit_directions(points, -4 / rate * values[:, [i]], floor=floor, known=known, noise=noise)
+            if not fit.refusal and fit.determined[i]:
+                fits[i] = fit
+        freedom = sum(fit.spare for fit in fits.values())
+        noise = (np.sqrt(sum(fit.residual**2 * fit.rounds for fit in fits.values()) / freedom), freedom) if freedom else None
+    sums: dict[str, Any] = {
+        name: np.full((d, d), np.inf if "error" in name else np.nan) for name in ("linear", "linear_error")
+    }
+    sums |= {name: np.full(d, np.inf if "error" in name else np.nan) for name in ("constant", "constant_error")}
+    for i, fit in fits.items():
+        for name, columns in sums.items():
+            columns[..., i] = getattr(fit, name)[..., 0]
+    known_rows = np.maximum(np.diagonal(sums["linear_error"]), sums["constant_error"] / 2) <= SAFE_ERROR
+    kept = np.flatnonzero(known_rows & np.isfinite(np.diagonal(sums["linear"])) & np.isfinite(sums["constant"]))
+    kept = _all_pairs(sums["linear_error"], kept)
     if not len(kept):
         why = f"no coordinate was shared often enough: its row of alpha needs {d + 1} rounds with it"
         return RecoveredSums(n, rows=rows, refusal=why)
     determined = np.isin(np.arange(d), kept)
-    linear[:, ~determined], linear_error[:, ~determined] = np.nan, np.nan
+    sums["linear"][:, ~determined] = sums["linear_error"][:, ~determined] = np.nan
     worst = max((fits[i] for i in kept.tolist()), key=lambda fit: fit.condition)
-    sums: dict[str, Any] = {"linear": linear, "constant": constant, "determined": determined}
-    whole = replace(worst, rounds=n, **sums, linear_error=linear_error, constant_error=constant_error)
+    whole = replace(worst, rounds=n, determined=determined, **sums)
     return round_sums(unrounded_sums(whole, rows, schema), whole, updates, schema)
-
-
-def _pooled_errors(fits: list[AffineFit]) -> list[float]:
-    """By what to multiply the standard errors of each fit, of one coordinate, for the noise that all of them show together.
-
-    A fit with few spare pairs cannot tell its noise alone. As in `fit_affine`, the noise of a coordinate is the larger one
-    of its own and the pooled one.
-    """
-    freedom = sum(fit.spare for fit in fits)
-    if not freedom:
-        return [1.0] * len(fits)
-    squares = [fit.residual**2 * fit.rounds for fit in fits]
-    pooled = np.sqrt(sum(squares) / freedom)
-    quantile = student_quantile(freedom)
-    ratios = []
-    for fit, square in zip(fits, squares, strict=True):
-        own = np.sqrt(square / fit.spare) if fit.spare else 0.0
-        before = float(fit.value_error[0])
-        floor = np.sqrt(max(before**2 - fit.spread**2, 0.0))
-        ratios.append(float(np.hypot(max(own, pooled) * quantile, floor)) / before if before else 1.0)
-    return ratios
 
 
 def _all_pairs(linear_error: np.ndarray, kept: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The result of a search for the batches with a given Gram matrix, and guesses that need no search."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,34 +21,33 @@ class Solutions:
     - `partial`: these batches match. The search did not end.
     - `limit`: no batch was found, and nothing is claimed. `note` says which limit was reached.
 
-    complete: whether the status is `proved` or `infeasible`.
     batches: matching X (m, d) uint8, rows in lexicographic order, each once up to row order.
     labels: for each batch the labellings that fit beta, each (m,) in [0, 1]. A value is the share of positives among the
     equal rows, since only their number is determined; it is nan for rows of zeros, whose labels enter no sum. None if beta
     is None. A batch without any fitting labelling is no solution.
-    count: the number of matching batches; a lower bound unless `complete`.
-    labellings: the number of (batch, labelling) pairs, None if beta is None.
     seconds: duration of the search. note: why it ended, as a sentence.
     """
 
     status: Status
     batches: tuple[np.ndarray, ...] = ()
     labels: tuple[tuple[np.ndarray, ...], ...] | None = None
-    count: int = 0
-    complete: bool = False
     seconds: float = 0.0
     note: str = ""
-    labellings: int | None = field(default=None, kw_only=True)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the batches are all that match."""
+        return self.status in ("proved", "infeasible")
 
     @property
     def ended(self) -> bool:
         """Whether the search came to its own end, and not to a limit."""
-        return self.status in ("proved", "found", "infeasible")
+        return self.complete or self.status == "found"
 
     @property
     def unique(self) -> bool:
         """Whether there is provably exactly one matching batch, up to row order."""
-        return self.complete and self.count == 1
+        return self.complete and len(self.batches) == 1
 
 
 def sort_rows(x: np.ndarray) -> np.ndarray:
@@ -63,16 +62,13 @@ def align_rows(x: np.ndarray, to: np.ndarray) -> np.ndarray:
     return linear_sum_assignment(distance)[1]
 
 
-def share_of_ones(solutions: Solutions) -> np.ndarray:
+def share_of_ones(batches: tuple[np.ndarray, ...]) -> np.ndarray:
     """For each entry the share of the matching batches in which it is 1. Returns (m, d) in [0, 1].
 
     Rows have no identity, so the rows of each batch are first matched to those of the first batch (`align_rows`). The values
-    0 and 1 are certain if the solutions are complete. Raises ValueError if there is no batch.
+    0 and 1 are certain if the batches are all that match.
     """
-    if not solutions.batches:
-        raise ValueError("there is no matching batch")
-    first = solutions.batches[0]
-    return np.mean([x[align_rows(x, first)] for x in solutions.batches], axis=0, dtype=float)
+    return np.mean([x[align_rows(x, batches[0])] for x in batches], axis=0, dtype=float)
 
 
 def guesses_by_columns(shares: np.ndarray, rows: int, *, draws: int = 20, seed: int = 0) -> np.ndarray:
@@ -85,18 +81,8 @@ def guesses_by_columns(shares: np.ndarray, rows: int, *, draws: int = 20, seed: 
     draw = np.random.default_rng(seed)
     shares = np.clip(np.asarray(shares, dtype=float), 0.0, 1.0)
     truths = draw.random((draws, rows, len(shares))) < shares
-    best: np.ndarray = np.empty(0)
-    most = -1.0
-    for power in (1.0, 2.0, 4.0, np.inf):
-        drawn = draw.random(truths.shape) < _sharpened(shares, power)
-        right = float(np.mean([(g[align_rows(g, x)] == x).mean() for g, x in zip(drawn, truths, strict=True)]))
-        if right > most:
-            best, most = drawn, right
-    return best.astype(np.uint8)
-
-
-def _sharpened(shares: np.ndarray, power: float) -> np.ndarray:
-    if power == np.inf:
-        return np.where(shares > 0.5, 1.0, 0.0)
-    ones, zeros = shares**power, (1 - shares) ** power
-    return ones / (ones + zeros)
+    majority = np.where(shares > 0.5, 1.0, 0.0)
+    sharpened = [*(shares**k / (shares**k + (1 - shares) ** k) for k in (1.0, 2.0, 4.0)), majority]
+    guesses = [draw.random(truths.shape) < p for p in sharpened]
+    right = [np.mean([(g[align_rows(g, x)] == x).mean() for g, x in zip(each, truths, strict=True)]) for each in guesses]
+    return guesses[int(np.argmax(right))].astype(np.uint8)
