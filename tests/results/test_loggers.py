@@ -1,7 +1,7 @@
 import json
 import math
 
-from vflbench.results.loggers import Logger, Loggers, figures, tag
+from vflbench.results.loggers import Logger, figures, tag
 from vflbench.results.recorder import Recorder
 from vflbench.results.schema import MetricRow, Summary
 
@@ -32,7 +32,7 @@ class Memory(Logger):
 
 def recorder_with(folder, **loggers):
     recorder = Recorder(folder, "", {}, quiet=True)
-    recorder.loggers = Loggers(loggers, {})
+    recorder.loggers = loggers
     return recorder
 
 
@@ -47,13 +47,13 @@ def test_a_logger_receives_all_rows_and_after_resuming_first_those_that_were_kep
     recorder.write([loss(0, 0.5)])
     length = recorder.length
     recorder.write([loss(1, 0.75)])
-    recorder.loggers.stop()
-    recorder.loggers.stop()
+    recorder.stop()
+    recorder.stop()
     again = recorder_with(tmp_path, second=second)
     again.go_on(length, "epoch 1")
     again.write(row for row in [loss(1, 0.25)])
     again.finish(Summary(test_auc=1.0))
-    again.loggers.stop()
+    again.stop()
     assert first.calls == [("begin", []), ("write", [0.5]), ("write", [0.75]), ("stop",)]
     assert second.calls == [("begin", [0.5]), ("write", [0.25]), ("finish", {"test_auc": 1.0})]
 

@@ -2,7 +2,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from vflbench.results.loggers import Loggers, Mlflow
+from vflbench.results.loggers import Mlflow
 from vflbench.results.recorder import Recorder
 from vflbench.results.schema import MetricRow, Summary
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is a
 
 def recorder(folder, uri):
     made = Recorder(folder, "", {"vflbench": "1"}, quiet=True)
-    made.loggers = Loggers({"mlflow": Mlflow(uri=uri)}, {"seed": 3, "model": {"_target_": "x.Y", "width": 16}})
+    made.loggers, made.options = {"mlflow": Mlflow(uri=uri)}, {"seed": 3, "model": {"_target_": "x.Y", "width": 16}}
     return made
 
 
@@ -33,12 +33,12 @@ def test_what_was_logged_is_read_back_and_a_resumed_run_logs_no_step_twice(tmp_p
     killed.write(loss(1, 0.875))
     other = recorder(tmp_path / "another", uri)
     other.begin()
-    other.loggers.stop()
+    other.stop()
     again = recorder(tmp_path / "it's a run", uri)
     again.go_on(length, "epoch 1")
     again.write(loss(1, 0.25))
     again.finish(Summary(test_auc=0.75, failed=None))
-    assert not again.loggers.failed
+    assert "loggers_failed" not in again.manifest.written()
 
     from mlflow.tracking import MlflowClient
 

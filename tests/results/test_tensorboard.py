@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from vflbench.results.loggers import Loggers
 from vflbench.results.recorder import Recorder
 from vflbench.results.schema import MetricRow, Summary
 
@@ -13,7 +12,7 @@ from vflbench.results.loggers import Tensorboard
 
 def recorder(folder):
     made = Recorder(folder, "", {}, quiet=True)
-    made.loggers = Loggers({"tensorboard": Tensorboard()}, {})
+    made.loggers = {"tensorboard": Tensorboard()}
     return made
 
 
@@ -41,7 +40,7 @@ def test_what_was_logged_is_read_back_and_a_resumed_run_logs_no_step_twice(tmp_p
     killed.write(rows(0, 0.5))
     length = killed.length
     killed.write(rows(1, 0.875))
-    killed.loggers.stop()
+    killed.stop()
     again = recorder(tmp_path)
     again.go_on(length, "epoch 1")
     again.write(rows(1, 0.25))

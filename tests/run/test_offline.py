@@ -25,9 +25,19 @@ from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.threat import Seat, Threat
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.results.recorder import write_rows
-from vflbench.run.offline import audit
+from vflbench.run.offline import AuditResult, audit, audit_summary
 from vflbench.run.settings import Audit, Settings
 from vflbench.run.summary import finding_rows
+
+
+def test_a_recorded_figure_of_the_model_replaces_no_other_part_of_the_summary():
+    model = dict.fromkeys(("epochs", "failed", "seconds", "leak_auc", "verdict"), 0.5) | {
+        "test_auc": 0.7,
+        "calibration": 0.9,
+    }
+    empty = {"skipped": {}, "threats": {}, "layers": {}, "cut_layers": {}, "findings": [], "unscored": {}}
+    made = audit_summary(AuditResult(**empty, listed=0, fingerprint="", model=model), 2.0)
+    assert (made.epochs, made.failed, made.seconds, made.test_auc, made.calibration) == (0, None, 2.0, 0.7, 0.9)
 
 
 class Likeness(Attack):

@@ -34,7 +34,7 @@ from vflbench.results.folder import (
     remove_if_empty,
 )
 from vflbench.results.gate import Gate, judge
-from vflbench.results.loggers import Logger, Loggers
+from vflbench.results.loggers import Logger
 from vflbench.results.recorder import Recorder
 from vflbench.results.runs import read_metrics
 from vflbench.results.terminal import path_text, wrapped
@@ -241,7 +241,7 @@ def compute(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult]
     manifest = {**known, "source": state, "kind": KIND}
     text = yaml.safe_dump(made.config, sort_keys=False)
     recorder = Recorder(folder, text, manifest, quiet=True, overwrite=overwrite)
-    recorder.bar, recorder.loggers = False, Loggers(made.loggers, made.config)
+    recorder.bar, recorder.loggers, recorder.options = False, made.loggers, made.config
     start = perf_counter()
     with leaving_errors(recorder):
         recorder.begin()

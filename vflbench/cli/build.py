@@ -25,7 +25,7 @@ from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol
 from vflbench.report.terminal import table_text
-from vflbench.results.loggers import Logger, Loggers
+from vflbench.results.loggers import Logger
 from vflbench.results.recorder import Recorder
 from vflbench.results.runs import Run
 from vflbench.run.checkpoint import Checkpoint
@@ -78,7 +78,7 @@ def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: 
     manifest = provenance(settings.seed, started.overrides, started.choices, started.origin, plugins)
     quiet = in_sweep or not sys.stdout.isatty()
     recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
-    recorder.bar, recorder.loggers = not in_sweep, Loggers(build_loggers(resolved), resolved)
+    recorder.bar, recorder.loggers, recorder.options = not in_sweep, build_loggers(resolved), resolved
     checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
     with leaving_errors(recorder):
         summary = run(experiment, recorder, checkpoint)

@@ -34,7 +34,7 @@ def leaving_errors(recorder: "Recorder") -> Iterator[None]:
             leave_error(recorder.folder, describe(error) or f"{type(error).__name__}: {error}", error)
         raise
     finally:
-        recorder.loggers.stop()
+        recorder.stop()
 
 
 def describe(error: Exception) -> str | None:

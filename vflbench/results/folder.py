@@ -133,7 +133,7 @@ def read_yaml(path: Path) -> tuple[str, Any]:
             aliases += isinstance(event, yaml.AliasEvent)
             if levels > MOST_YAML_LEVELS or aliases > MOST_YAML_ALIASES:
                 raise ValueError("it is nested too deeply, or has too many aliases")
-            if isinstance(event, yaml.ScalarEvent) and event.value == "<<":  # a check of the text would not see what comes
+            if isinstance(event, yaml.ScalarEvent) and event.value == "<<":  # merged keys multiply, unseen by this check
                 raise ValueError("it merges mappings")
         content = yaml.load(text, _LOADER)  # nosec B506  # one of PyYAML's two safe loaders
         json.dumps(content, default=str)  # refuses what contains itself
@@ -323,19 +323,17 @@ def alone_in(folder: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout  # late: it imports more than the rest of this module
 
-    lock = FileLock(folder / LOCK)
     try:
-        lock.acquire(blocking=False)
+        lock = FileLock(folder / LOCK).acquire(blocking=False)
     except Timeout:
         problem = "another process is at work in this folder; wait for it, or stop it"
         raise BusyError(problem, key="hydra.run.dir", value=folder) from None
-    try:
-        yield
-    finally:
-        if [file.name for file in folder.iterdir()] == [LOCK]:
-            with suppress(OSError):
+    with lock:
+        try:
+            yield
+        finally:
+            if [file.name for file in folder.iterdir()] == [LOCK]:
                 (folder / LOCK).unlink()
-        lock.release()
 
 
 def remove_if_empty(folder: Path) -> None:

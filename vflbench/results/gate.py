@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -70,13 +71,10 @@ class Gate:
             near = "" if key in KEYS else nearest(key, KEYS)
             problem = f"it must be KEY=VALUE{near or '; the keys are ' + ', '.join(KEYS)}"
             raise UserError(problem, key=FLAG, value=text, see="vflbench audit --help")
-        try:
-            threshold = float(value)
-        except ValueError:
-            threshold = math.nan
-        if not 0 <= threshold <= 1:
-            raise UserError("the threshold must be a number from 0 to 1", key=f"{FLAG} {key}", value=value)
-        return cls(key, threshold)
+        with suppress(ValueError):
+            if 0 <= float(value) <= 1:
+                return cls(key, float(value))
+        raise UserError("the threshold must be a number from 0 to 1", key=f"{FLAG} {key}", value=value)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,45 +43,6 @@ class Logger:
 
     def stop(self) -> None:
         """The run was stopped or failed before its end. Called only between `begin` and `finish`."""
-
-
-class Loggers:
-    """The chosen loggers, by name. One that raises is left out of the rest of the run, and the run continues."""
-
-    def __init__(self, loggers: Mapping[str, Logger], config: Mapping[str, Any]):
-        self.failed: dict[str, str] = {}
-        self._loggers, self._config = dict(loggers), config
-        self._working: dict[str, Logger] = {}
-
-    def begin(self, folder: Path, manifest: Manifest, say: Callable[[str], None]) -> None:
-        self._say, self._working = say, dict(self._loggers)
-        if self._working:
-            from vflbench.results.runs import read_metrics  # late: it loads pyarrow, and who lists loggers needs none
-
-            rows = read_metrics(folder)
-            self._each(lambda logger: logger.begin(folder, self._config, manifest, rows))
-
-    def write(self, rows: Sequence[MetricRow]) -> None:
-        self._each(lambda logger: logger.write(rows))
-
-    def finish(self, summary: Summary) -> None:
-        self._each(lambda logger: logger.finish(summary))
-        self._working = {}
-
-    def stop(self) -> None:
-        """No more measurements will come. After `finish` this changes nothing."""
-        self._each(lambda logger: logger.stop())
-        self._working = {}
-
-    def _each(self, call: Callable[[Logger], None]) -> None:
-        for name, logger in list(self._working.items()):
-            try:
-                call(logger)
-            except Exception as error:  # a tool of others may raise anything
-                reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-                self.failed[name] = reason
-                del self._working[name]
-                self._say(f"logger={name} failed, and is left out of the rest of this run, which goes on: {reason}")
 
 
 def tag(row: MetricRow) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import InitVar, astuple, dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import IO, Any
@@ -20,7 +19,7 @@ from tqdm import tqdm
 from vflbench.errors import UserError
 from vflbench.plain_files import in_a_line, open_to_write, remove_temporaries, written_whole
 from vflbench.results import folder as files
-from vflbench.results.loggers import Loggers
+from vflbench.results.loggers import Logger
 from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Summary
 from vflbench.results.terminal import wrapped
 
@@ -88,7 +87,8 @@ class Recorder:
     quiet: print only the lines that a user must not miss. overwrite: delete the log of an earlier run together with its
     results. begun: whether something was written. bar: whether training shows how far it has come; a sweep does so for all
     runs. whose: stands before what is printed of a run that belongs to another.
-    loggers: called after everything is on disk. meter: how far it has come.
+    loggers: by name, called after everything is on disk; one that raises is left out of the rest of the run, which goes on.
+    options: resolved, for loggers. meter: how far it has come.
     """
 
     folder: Path
@@ -99,13 +99,15 @@ class Recorder:
     bar: bool = True
     whose: str = ""
     begun: bool = field(default=False, init=False)
-    loggers: Loggers = field(default_factory=lambda: Loggers({}, {}))
+    loggers: Mapping[str, Logger] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self, given: Mapping[str, Any] | Manifest) -> None:
         self._given = Manifest.model_validate(given)
         start = datetime.now(UTC).isoformat(timespec="seconds")
         self.manifest = self._given.model_copy(update={"format": FORMAT, "start": start, "end": None})
+        self._logging: dict[str, Logger] = {}
 
     def beside(self, name: str, **options: Any) -> "Recorder":
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
@@ -132,11 +134,8 @@ class Recorder:
 
     def ends_a_line(self, length: Any) -> bool:
         """Whether metrics.csv has so many bytes, or more, and a line ends there."""
-        if type(length) is not int or not 0 < length <= self.length:
-            return False
-        with (self.folder / files.METRICS).open("rb") as file:
-            file.seek(length - 1)
-            return file.read(1) == b"\n"
+        written = (self.folder / files.METRICS).read_bytes() if files.is_begun(self.folder) else b""
+        return type(length) is int and length > 0 and written[length - 1 : length] == b"\n"
 
     def begin(self, **facts: Any) -> None:
         """Delete an earlier run's results and error.txt, and write what is known before training.
@@ -153,7 +152,7 @@ class Recorder:
             self._write(files.CONFIG, self.config)
             self.note(**facts)
             self._write(files.METRICS, HEADER)
-            self.loggers.begin(self.folder, self.manifest, partial(self.say, always=True))
+            self._begin_logging()
         if again:
             self.say("this run was begun before, but left nothing to go on from; it starts from the beginning", always=True)
 
@@ -172,7 +171,7 @@ class Recorder:
         again = {"time": self.manifest.start or "", "place": place} | ({"changed": changed} if changed else {})
         self._write(files.CONFIG, self.config)
         self.note(**facts, start=earlier.start or self.manifest.start, resumed=[*earlier.resumed, again])
-        self.loggers.begin(self.folder, self.manifest, partial(self.say, always=True))
+        self._begin_logging()
         self.say(f"going on before {place}", always=True)
         if changed:
             self.say(f"not what this run was begun with, so its numbers may differ: {'; '.join(changed)}", always=True)
@@ -201,7 +200,7 @@ class Recorder:
             write_rows(file, rows)
             file.flush()
             os.fsync(file.fileno())
-        self.loggers.write(rows)
+        self._log("write", rows)
 
     def write_losses(self, lines: Iterable[str]) -> None:
         """Write loss.log, of all epochs so far; nothing if there are no lines."""
@@ -216,9 +215,9 @@ class Recorder:
 
     def finish(self, summary: Summary, table: Callable[[Summary, Manifest], str] | None = None) -> None:
         """Close the manifest, write table.txt, then summary.json: the run is complete. table: makes its text."""
-        self.loggers.finish(summary)
-        failed = {"loggers_failed": self.loggers.failed} if self.loggers.failed else {}
-        self.note(end=datetime.now(UTC).isoformat(timespec="seconds"), **failed)
+        self._log("finish", summary)
+        self._logging = {}
+        self.note(end=datetime.now(UTC).isoformat(timespec="seconds"))
         try:
             if table is not None:
                 self._write(files.TABLE, table(summary.as_read(), self.manifest.as_read()))
@@ -226,6 +225,30 @@ class Recorder:
             reason = f"{type(error).__name__}: {in_a_line(error, 300)}"
             self.say(f"{files.TABLE} could not be written ({reason}); the results are complete", always=True)
         self._write(files.SUMMARY, summary.to_json())
+
+    def stop(self) -> None:
+        """Tell the loggers that no more will come. After `finish` this changes nothing."""
+        self._log("stop")
+        self._logging = {}
+
+    def _begin_logging(self) -> None:
+        self._logging = dict(self.loggers)
+        if self._logging:
+            from vflbench.results.runs import read_metrics  # late: it loads pyarrow
+
+            self._log("begin", self.folder, self.options, self.manifest, read_metrics(self.folder))
+
+    def _log(self, method: str, *what: Any) -> None:
+        for name, logger in list(self._logging.items()):
+            try:
+                getattr(logger, method)(*what)
+            except Exception as error:  # a tool of others may raise anything
+                del self._logging[name]
+                reason = in_a_line(f"{type(error).__name__}: {error}", 300)
+                self.note(loggers_failed={**(self.manifest.model_extra or {}).get("loggers_failed", {}), name: reason})
+                self.say(
+                    f"logger={name} failed, and is left out of the rest of this run, which goes on: {reason}", always=True
+                )
 
     def _write(self, name: str, text: str) -> None:
         """Write the whole file or nothing, even if the machine crashes."""

@@ -19,24 +19,8 @@ from pyarrow import compute, csv, parquet
 
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
-from vflbench.results.folder import (
-    HONEST,
-    METRICS,
-    PARTS,
-    SUMMARY,
-    Unreadable,
-    digest,
-    essential,
-    flat,
-    is_recording,
-    read_bytes,
-    read_config,
-    read_error,
-    read_manifest,
-    read_summary,
-    run_folders,
-    shown,
-)
+from vflbench.results import folder as files
+from vflbench.results.folder import Unreadable, read_manifest, shown
 from vflbench.results.schema import COLUMNS as MEASURED
 from vflbench.results.schema import Manifest, MetricRow, Summary, level_of
 from vflbench.results.terminal import path_text
@@ -125,8 +109,8 @@ class Run:
     @cached_property
     def origin(self) -> dict[str, Any]:
         """What decides its numbers beside its options; of an audit, `data` has the state of its recording."""
-        state = {"recording": (self.manifest.source or {}).get("state")} if self.is_audit else {}
-        data = {**self.manifest.identity.get("data", {}), **state}
+        data = self.manifest.identity.get("data", {})
+        data = [data, (self.manifest.source or {}).get("state")] if self.is_audit else data
         return {**self.manifest.identity, "data": data, "device": self.manifest.device}
 
     @cached_property
@@ -149,27 +133,27 @@ class Oddity:
 
 def entries(folders: Sequence[Path]) -> Iterator[Run | Oddity]:
     """All runs in or under these folders, each once, in the order of their names."""
-    places = (place for folder in dict.fromkeys(path.resolve() for path in folders) for place in run_folders(folder))
+    places = (place for folder in dict.fromkeys(path.resolve() for path in folders) for place in files.run_folders(folder))
     yield from map(read_run, dict.fromkeys(places))
 
 
 def read_run(folder: Path) -> Run | Oddity:
     """The finished run in that folder, or why there is none."""
     try:
-        if not os.path.lexists(folder / SUMMARY):
-            reason = read_error(folder)
+        if not os.path.lexists(folder / files.SUMMARY):
+            reason = files.read_error(folder)
             if reason is not None:
                 return Oddity("failed", folder, reason)
-            if is_recording(folder):
+            if files.is_recording(folder):
                 return Oddity("recording", folder, "recorded messages, which vflbench audit reads")
-            problem = f"no {SUMMARY}: the run has not finished, or was stopped; the same command continues it"
+            problem = f"no {files.SUMMARY}: the run has not finished, or was stopped; the same command continues it"
             return Oddity("unfinished", folder, problem)
-        manifest, summary, config = read_manifest(folder), read_summary(folder), read_config(folder)
+        manifest, summary, config = read_manifest(folder), files.read_summary(folder), files.read_config(folder)
     except FileNotFoundError as error:
         return Oddity("unfinished", folder, f"no {Path(str(error.filename)).name}")
     except Unreadable as error:
         return Oddity("unreadable", folder, error.problem)
-    honest = None if not manifest.adversary or (folder / HONEST).is_symlink() else read_run(folder / HONEST)
+    honest = None if not manifest.adversary or (folder / files.HONEST).is_symlink() else read_run(folder / files.HONEST)
     return Run(folder, config, summary, manifest, honest if isinstance(honest, Run) else None)
 
 
@@ -215,7 +199,7 @@ def read_tree(folders: Sequence[Path]) -> Tree:
         if isinstance(entry, Oddity):
             tree.odd.append(entry)
             continue
-        key = (digest(entry.config), entry.made_by, entry.experiment)
+        key = (files.digest(entry.config), entry.made_by, entry.experiment)
         earlier = first.setdefault(key, entry.folder)
         if earlier != entry.folder:
             reason = f"the same configuration, seed and code as {earlier}, counted once"
@@ -244,15 +228,15 @@ def may_be_compared(one: Run, other: Run) -> bool:
 
 def names_of(runs: Sequence[Run]) -> list[str]:
     """For each of some runs, what of its origin it has for itself, in words; '' for a single run."""
-    parts = [part for part in PARTS if any(run.origin.get(part) != runs[0].origin.get(part) for run in runs)]
+    parts = [part for part in files.PARTS if any(run.origin.get(part) != runs[0].origin.get(part) for run in runs)]
     return [", ".join(_part_name(part, run.origin.get(part)) for part in parts) for run in runs]
 
 
 def _part_name(part: str, value: Any) -> str:
     """`plug-ins 1a2b3c4d`, `device cuda:0`, `no plug-ins`."""
     if not value:
-        return f"no {PARTS[part]}"
-    return f"{PARTS[part]} {value if part == 'device' else _short(value)}"
+        return f"no {files.PARTS[part]}"
+    return f"{files.PARTS[part]} {value if part == 'device' else _short(value)}"
 
 
 def _short(value: Any) -> str:
@@ -283,11 +267,11 @@ _ORDER = ("epoch", "split", "party", "layer", "message", "attack", "metric")
 
 def read_table(folder: Path) -> pyarrow.Table:
     """metrics.csv in the order in which it was written, with the types of `MetricRow`; null in place of an empty cell."""
-    path = folder / METRICS
+    path = folder / files.METRICS
     how = {"column_types": _SCHEMA, "include_columns": MEASURED, "null_values": [""], "strings_can_be_null": True}
     convert, parse = csv.ConvertOptions(**how), csv.ParseOptions(newlines_in_values=True)
     try:
-        table = csv.read_csv(io.BytesIO(read_bytes(path)), csv.ReadOptions(use_threads=False), parse, convert)
+        table = csv.read_csv(io.BytesIO(files.read_bytes(path)), csv.ReadOptions(use_threads=False), parse, convert)
     except (ValueError, KeyError, pyarrow.ArrowException) as error:
         raise error if isinstance(error, Unreadable) else Unreadable(path, error) from error
     if any(table[name].null_count for name in ("epoch", "split", "metric")):
@@ -332,38 +316,35 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> pyarrow
     for one in (*there, *unreadable):
         if isinstance(one, Oddity) and one.kind == "unreadable":
             warnings.warn(f"{shown(one.path)} is left out: {one.reason}", stacklevel=2)
-    if table is None:
+    if not len(table):
         raise UserError("there is no finished run in or under it", key="folder", value=folder)
     return table
 
 
 def long_table(
     runs: Sequence[Run], folders: Sequence[Path], options: Sequence[str] = ()
-) -> tuple[pyarrow.Table | None, list[Oddity]]:
+) -> tuple[pyarrow.Table, list[Oddity]]:
     """The table of these runs, sorted by run and place, and those whose metrics.csv can't be read. folders: where they lie.
 
-    The same runs make the same table, wherever they lie. None if no run is left.
+    The same runs make the same table, wherever they lie.
     """
     import pandas  # late: it takes half a second to import, and a run's own words do without
 
     names, columns = run_names(runs, folders), {key: _option([run.option(key) for run in runs]) for key in options}
     schema = pyarrow.schema([*_SCHEMA, *((key, column.type) for key, column in columns.items())])
-    tables, odd = [], []
+    tables, odd = [schema.empty_table()], []
     for number in sorted(range(len(runs)), key=names.__getitem__):
         run, threats = runs[number], runs[number].manifest.threats
         try:
             measured = read_table(run.folder).to_pandas()
         except (FileNotFoundError, Unreadable) as error:
-            reason = error.problem if isinstance(error, Unreadable) else f"no {METRICS}"
-            odd.append(Oddity("unreadable", run.folder, reason))
+            odd.append(Oddity("unreadable", run.folder, getattr(error, "problem", f"no {files.METRICS}")))
             continue
         levels = {attack: level_of(attack, threats) for attack in measured["attack"].dropna().unique()}
         parts = [measured.assign(level=measured["attack"].map(levels)), pandas.DataFrame(_of_summary(run))]
         facts = facts_of(run, names[number]) | {key: column[number].as_py() for key, column in columns.items()}
         rows = pandas.concat(parts).sort_values([*_ORDER]).assign(**facts, infinite=None)
         tables.append(pyarrow.Table.from_pandas(rows, schema, preserve_index=False))
-    if not tables:
-        return None, odd
     table = pyarrow.concat_tables(tables).replace_schema_metadata()
     signs = compute.if_else(compute.is_inf(table["value"]), compute.sign(table["value"]), None)
     return table.set_column(COLUMNS.index("infinite"), "infinite", signs.cast(pyarrow.int64())), odd
@@ -389,7 +370,7 @@ def facts_of(run: Run, name: str) -> dict[str, Any]:
     """
     data, source = run.manifest.data, run.manifest.source or {}
     content = data.fingerprint or (data.model_extra or {}).get("file_sha256") or source.get("state")
-    leaves = {key: value for key, value in flat(essential(run.config)) if key != "seed"}
+    leaves = {key: value for key, value in files.flat(files.essential(run.config)) if key != "seed"}
     infinite = {key: str(value) for key, value in leaves.items() if isinstance(value, float) and math.isinf(value)}
     options = json.dumps(leaves | infinite, sort_keys=True, default=str)
     values = {
@@ -416,11 +397,10 @@ def _of_summary(run: Run) -> Iterator[dict[str, Any]]:
     for defense, promise in run.summary.guarantees.items():
         for name in ("leak_auc_one_message", "leak_auc_all_messages") if promise else ():
             yield whole | {"attack": defense, "metric": f"promised_{name}", "value": getattr(promise, name)}
-    for one in run.summary.verdict.levels.values():
-        place = whole | {key: getattr(one, key) or None for key in ("party", "layer", "message", "attack")}
-        figure = f"worst_{one.figure.replace(' ', '_').lower()}"
-        level = {"level": level_of(one.attack, run.manifest.threats), "visible": True}
-        yield place | level | {"metric": figure, "value": one.value, "ci_low": one.low, "ci_high": one.high}
+    for level, one in run.summary.verdict.levels.items():
+        place = {key: getattr(one, key) or None for key in ("party", "layer", "message", "attack")} | {"visible": True}
+        figure = {"metric": f"worst_{one.figure.replace(' ', '_').lower()}", "value": one.value}
+        yield whole | place | figure | {"level": level, "ci_low": one.low, "ci_high": one.high}
 
 
 def export(runs: Sequence[Run], folders: Sequence[Path], file: Path) -> tuple[int, list[Oddity]]:
@@ -431,7 +411,7 @@ def export(runs: Sequence[Run], folders: Sequence[Path], file: Path) -> tuple[in
     if file.suffix not in ENDINGS:
         raise UserError("the file's name must end in .jsonl, .csv or .parquet", key="--export", value=file)
     table, odd = long_table(runs, folders)
-    if table is None:
+    if not len(table):
         problem = "there is no finished run in or under it whose measurements can be read"
         raise UserError(problem, key="report", value=", ".join(map(str, folders)))
     try:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from typing_extensions import TypedDict
 
 from vflbench.errors import shown
 
@@ -190,19 +189,13 @@ class Link(Record):
     bytes: int = 0
 
 
-class Honest(Record):
-    """Figures of the same run without its adversary."""
-
-    test_auc: float | None = None
-    leak_auc_two_sided: Tree = {}
-
-
 class Summary(Record):
     """The content of summary.json: the last epoch (never the best one), the guarantees, and the costs of the run.
 
     test_auc_low, test_auc_high: the 95 % interval of the test AUC (`vflbench.numerics.interval.auc_interval`).
     test_positives, test_negatives: rows to test on of either class; None for more than two classes.
     failed: why the run counts as failed although it came to its end. Of an audit, what the messages don't say is None.
+    honest: test AUC and leaks of the same run without its adversary.
     """
 
     epochs: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -233,7 +226,7 @@ class Summary(Record):
     links: list[Link] = []
     seconds: float | None = None
     facts: dict[str, Any] = {}
-    honest: Honest | None = None
+    honest: "Summary | None" = None
 
     @property
     def learned(self) -> bool | None:
@@ -290,19 +283,11 @@ class Plugins(Record):
     files: dict[str, str] = {}
 
 
-class Identity(TypedDict, total=False):
-    """What decides the numbers of a run beside its options, as `run.provenance.origin_of` makes it."""
-
-    vflbench: Text
-    code: Text
-    plugins: list[dict[Text, Text]]
-    data: dict[Text, Any]
-
-
 class Manifest(Record):
     """The content of manifest.json: what a run is, and what it came from. kind: `audit` of an audit, else None.
 
-    format: version of this record. identity: what else decides the numbers.
+    format: version of this record. identity: what decides the numbers beside the options, as `run.provenance.origin_of`
+    makes it.
     """
 
     format: int = FORMAT
@@ -316,7 +301,7 @@ class Manifest(Record):
     overrides: list[Text] = []
     choices: dict[Text, Any] = {}
     source: dict[str, Any] | None = None
-    identity: Identity = {}
+    identity: Plain = {}
     plugins: list[Plugins] = []
     start: str | None = None
     resumed: list[Plain] = []

@@ -219,12 +219,10 @@ class Auditor:
         """
         given = attacker.hinted_rows(hints)
         if given is None:
-            needed, there = attacker.threat.hints, len(hints.positives)
-            attacker.unasked[attacker.name] = (
-                f"it needs {needed} known positives of each batch or group of rows, and the last one had {there}"
-                if needed
-                else "it needs a known row of each class in each batch, and no batch had one"
-            )
+            why, there = "it needs a known row of each class in each batch, and no batch had one", len(hints.positives)
+            if needed := attacker.threat.hints:
+                why = f"it needs {needed} known positives of each batch or group of rows, and the last one had {there}"
+            attacker.unasked[attacker.name] = why
             return None
         view = attacker.view(query.epoch, query.step, query.names.clone(), self._facts_of(attacker, facts), hints)
         answers = attacker.ask(view, "epoch" if query.step is None else "batch")

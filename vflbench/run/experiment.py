@@ -18,7 +18,7 @@ from vflbench.plain_files import in_a_line
 from vflbench.protocols.base import Rounds, Session
 from vflbench.results.folder import HONEST
 from vflbench.results.recorder import Recorder
-from vflbench.results.schema import Honest, Summary
+from vflbench.results.schema import Summary
 from vflbench.run.attackers import remembered
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.grade_scores import Findings
@@ -60,7 +60,7 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> S
     return summary
 
 
-def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Honest:
+def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:
     """Figures of the run beside this one in which no party cheats."""
     beside = recorder.beside(HONEST, adversary={})
     summary = beside.earlier_summary()
@@ -69,7 +69,7 @@ def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoin
         summary = run(experiment.honest, beside, saved)
         beside.finish(summary)
         saved.finish()
-    return Honest(test_auc=summary.test_auc, leak_auc_two_sided=summary.leak_auc_two_sided)
+    return Summary(test_auc=summary.test_auc, leak_auc_two_sided=summary.leak_auc_two_sided)
 
 
 def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:

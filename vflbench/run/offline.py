@@ -283,20 +283,28 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
 
 
 def audit_summary(result: AuditResult, seconds: float) -> Summary:
-    """With the keys of a run's summary; what messages don't say of the model is None. seconds: that the audit took."""
+    """With the keys of a run's summary; what messages don't say of the model is None. seconds: that the audit took.
+
+    Figures of the model that have the name of another part of a summary are left out.
+    """
     last = result.last
     levels = {leak.attack: schema.level_of(leak.attack, result.threats) for leak in last.leaks}
-    test_auc = result.model.get("test_auc", math.nan)
+    read, no_numbers = (
+        what_attacks_read(last),
+        {k for k, of in Summary.model_fields.items() if of.annotation != float | None},
+    )
+    model = {key: value for key, value in result.model.items() if key not in {*read, *no_numbers, "seconds"}}
+    test_auc = model.get("test_auc", math.nan)
     interval = {} if math.isnan(test_auc) else tested(test_auc, result.test_rows)
     return Summary(
         epochs=len(result.findings),
-        **what_attacks_read(last),
+        **read,
         verdict=verdict(last.leaks, levels, {}, test_auc, (), result.cut_layers),
         skipped=result.skipped,
         unscored=result.unscored,
         observed_privacy=result.observed,
         seconds=round(seconds, 3),
-        **{**result.model, **interval},
+        **{**model, **interval},
     )
 
 

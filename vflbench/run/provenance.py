@@ -239,8 +239,7 @@ def rounding_notices(folder: Path, device: str | None = None) -> list[str]:
 
 def git_commit() -> str | None:
     """Commit of the checkout that this package runs from, with `+changes` if it was edited; None outside a checkout."""
-    described = ("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes")
-    command = ["git", "-C", os.fspath(PACKAGE), *described]
+    command = ["git", "-C", os.fspath(PACKAGE), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"]
     with suppress(OSError, subprocess.SubprocessError):
         if (PACKAGE.parent / ".git").exists():
             return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()  # nosec B603

@@ -248,13 +248,10 @@ def seat(
 
 def _skipped_where_remote(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
     """Attack -> why it can't run beside these parties, which live elsewhere."""
-    skipped, apart = {}, f"it sits at {remote}, and they live elsewhere"
-    for name, attack in attacks.items():
-        command = f"vflbench audit RECORDING --scores-only SCORES attack={name}"
-        skipped[name] = f"{apart}; with record=audited, each can attack its own: {command}"
-        if attack.threat.seat is Seat.LABEL:
-            skipped[name] = f"it needs, or is compared with, columns of {remote}, and they live elsewhere"
-    return skipped
+    apart, command = f"{remote}, and they live elsewhere", "vflbench audit RECORDING --scores-only SCORES attack="
+    of_label_party = f"it needs, or is compared with, columns of {apart}"
+    others = f"it sits at {apart}; with record=audited, each can attack its own: {command}"
+    return {name: of_label_party if one.threat.seat is Seat.LABEL else f"{others}{name}" for name, one in attacks.items()}
 
 
 def joined(
