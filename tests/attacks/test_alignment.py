@@ -1,14 +1,12 @@
 import pytest
 import torch
 from attacks.epochs import along, read
-from attacks.views import gradients, shares, view_of
 from defenses.contexts import drawing
 from scipy import stats
 
 from vflbench.attacks.alignment import Alignment, sum_of_signed_cubes
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.numerics.auc import auc
-from vflbench.options import restore_state, state_of
 
 
 def protected(rng, positive, n=20_000):
@@ -49,21 +47,3 @@ def test_classes_that_are_alike_leave_a_coin(rng):
     sign = torch.where(torch.rand(n, generator=rng) < 0.5, -1.0, 1.0)
     g = MaxNorm().gradient(along(rng, sign * torch.rand(n, generator=rng), other=0.0), y.long(), drawing(rng))
     assert auc(read(Alignment(), g.split(1000), 0.25), y) == pytest.approx(0.5, abs=0.02)
-
-
-def test_degenerate_layers_have_finite_scores(rng):
-    g = torch.randn(40, 3, generator=rng)
-    for layer in (torch.zeros(40, 3), torch.ones(40, 3), g[:, :1], g[:2], g[:1], 1e-30 * g):
-        for prior in (0.25, 0.5, 0.0, 1.0):
-            assert read(Alignment(), [layer], prior).isfinite().all()
-
-
-def test_a_resumed_attack_answers_as_one_that_was_not_stopped(rng):
-    g, _, _ = protected(rng, 0.25, n=400)
-    resumed, whole = Alignment(), Alignment()
-    asked = view_of(whole.threat, shares(0.25), ids=torch.arange(200), step=None)
-    for half in g.split(200):
-        whole.observe(view_of(whole.threat, gradients(half), shares(0.25)))
-        restore_state(resumed, state_of(whole))
-        answer = whole.epoch(asked).layers["f1"]
-        assert torch.equal(resumed.epoch(asked).layers["f1"], answer)

@@ -4,7 +4,6 @@ from attacks.views import gradients, positives, view_of
 from vflbench.attacks.averaging import Averaging
 from vflbench.messages.facts import Gradients
 from vflbench.numerics.auc import auc
-from vflbench.options import restore_state, state_of
 
 
 def show(attack, message, ids=None):
@@ -45,18 +44,3 @@ def test_fresh_noise_averages_out(rng):
         leaks.append(auc(answer(attack, torch.arange(600), y.nonzero()[:5, 0].tolist())["f1"], y))
     assert leaks[0] < 0.68
     assert leaks[-1] > 0.9
-
-
-def test_it_follows_as_many_rows_as_it_says():
-    assert Averaging(rows=100).follows == 100
-
-
-def test_state_puts_the_sums_back(rng):
-    first, second = Averaging(base="norm"), Averaging(base="norm")
-    message, ids = gradients(torch.randn(6, 3, generator=rng)), torch.arange(6)
-    show(first, message)
-    state = state_of(first)
-    restore_state(second, state)
-    show(second, message)
-    assert torch.allclose(answer(second, ids)["f1"], answer(first, ids)["f1"])
-    assert torch.equal(state["_counts"]["f1"], torch.ones(6, 1))  # copies, not the file's tensors

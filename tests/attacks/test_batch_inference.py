@@ -10,7 +10,6 @@ from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGradients
 from vflbench.models.layers import ReluStack
 from vflbench.numerics.auc import auc
-from vflbench.options import restore_state, state_of
 
 WIDTH = 64
 
@@ -92,15 +91,6 @@ def test_planted_factors_are_found(rng):
     assert abs(float(torch.corrcoef(torch.stack([direction, v]))[0, 1])) > 0.999
 
 
-def test_gradients_that_have_no_class_are_a_coin(rng):
-    leaks = []
-    for n in (48, 512, 512, 512):
-        round_ = Round(rng, n=n, noise=0.0)
-        other = torch.rand(n, generator=rng) < 0.25
-        leaks.append(auc(scores(BatchInference(), round_), other))
-    assert abs(sum(leaks) / 4 - 0.5) < 0.06
-
-
 def test_noise_lowers_what_is_read(rng):
     clean, noisy = (oriented(scores(BatchInference(), r), r.y) for r in (Round(rng, 256), Round(rng, 256, noise=20.0)))
     assert clean > 0.97
@@ -122,21 +112,3 @@ def test_without_a_weight_matrix_nothing_is_scored(rng):
     round_ = Round(rng, n=20)
     round_.parameters = {}  # the gradient was withheld, or the layers are convolutions
     assert BatchInference().batch(view_of(BatchInference.threat, *round_.facts())).layers == {}
-
-
-def test_nothing_to_read_raises_nothing():
-    for n, d in ((1, 3), (2, 1), (40, 4)):
-        for h in (torch.zeros(n, d), torch.ones(n, d), torch.randn(n, d)):
-            for g in (torch.zeros(d, d), torch.ones(d, d) * 1e-30):
-                columns = OwnColumns(torch.zeros(n, 0), torch.zeros(n, 1, dtype=torch.int64))
-                facts = SummedGradients({"f2.weight": g}), Embeddings({"f1": h, "f2": h}), columns, shares(0.25)
-                answer = BatchInference().batch(view_of(BatchInference.threat, *facts))
-                assert all(s.isfinite().all() for s in answer.layers.values()), (h, g)
-
-
-def test_state_puts_the_reading_back(rng):
-    first, second, round_ = BatchInference(), BatchInference(), Round(rng, n=40)
-    scores(first, round_)
-    restore_state(second, state_of(first))
-    assert torch.equal(scores(second, round_), scores(first, round_))
-    assert second._signs._evidence == first._signs._evidence

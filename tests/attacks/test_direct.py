@@ -6,7 +6,6 @@ from torch.nn import functional as F
 from vflbench.attacks.direct import Direct, evidence_of_side, shared_directions
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.numerics.auc import auc
-from vflbench.options import restore_state, state_of
 
 
 def labels(rng, n=400, positive=0.25):
@@ -97,12 +96,6 @@ def test_evidence_is_the_log_likelihood_ratio_of_the_two_readings():
     assert evidence_of_side(s, 0.0) > 0 > evidence_of_side(s, 1.0)
 
 
-def test_gradients_that_have_no_class_are_a_coin(rng):
-    y = labels(rng, n=4000)
-    g = torch.randn(4000, 1, generator=rng) * torch.randn(16, generator=rng) + 0.1 * torch.randn(4000, 16, generator=rng)
-    assert abs(auc(scores_of(Direct(), Gradients({"f1": g}), shares(0.25)), y) - 0.5) < 0.04
-
-
 def test_projection_is_that_of_the_uncentred_singular_value_decomposition(rng):
     x = torch.randn(200, 12, generator=rng, dtype=torch.float64) + 1
     reference = x @ torch.linalg.svd(x, full_matrices=False).Vh[0]
@@ -110,20 +103,3 @@ def test_projection_is_that_of_the_uncentred_singular_value_decomposition(rng):
         s, v = shared_directions({"f1": x * scale})["f1"]
         assert torch.allclose(s.abs() * x.abs().max(), reference.abs(), atol=1e-9)
         assert float(v.norm()) == pytest.approx(1)
-
-
-def test_nothing_to_read_raises_nothing():
-    for g in (torch.zeros(5, 3), torch.zeros(1, 3), torch.ones(2, 1), torch.full((4, 2), 0.1)):
-        assert scores_of(Direct(), Gradients({"f1": g}), shares(0.25)).isfinite().all()
-    assert Direct().batch(view_of(Direct.threat, Gradients({}), shares(0.25), ids=torch.arange(3))).layers == {}
-
-
-def test_state_puts_the_reading_back(rng):
-    y, w = labels(rng, n=61, positive=0.4), torch.randn(8, generator=rng)
-    (g,) = without_top(rng, y, [w])
-    first, second = Direct(), Direct()
-    for _ in range(3):
-        scores_of(first, Gradients({"f1": g}), shares(0.4))
-    restore_state(second, state_of(first))
-    against = Gradients({"f1": -g})
-    assert torch.equal(scores_of(second, against, shares(0.4)), scores_of(first, against, shares(0.4)))

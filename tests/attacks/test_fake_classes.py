@@ -8,7 +8,6 @@ from vflbench.attacks.norm import Norm
 from vflbench.defenses.sec_dt import SecDt
 from vflbench.messages.facts import Gradients
 from vflbench.numerics.auc import auc
-from vflbench.options import restore_state, state_of
 
 BATCHES, ROWS, D = 12, 256, 24
 
@@ -67,16 +66,3 @@ def test_the_rarer_side_is_positive_whatever_the_sign():
         for positive in (0.25, 0.75):
             told = by_class(cluster, sign * means, centres, positive)
             assert (told[-1] > told[0]) == (positive < 0.5), (sign, positive)
-
-
-def test_a_resumed_run_answers_the_same(rng):
-    batches = epoch_of(rng, 0.3)
-    straight, before, after = (FakeClasses(count=8) for _ in range(3))
-    seen(straight, batches, 0.3, last=4)
-    seen(before, batches, 0.3, last=2)
-    restore_state(after, state_of(before))
-    seen(after, batches, 0.3, first=2, last=4)
-    ids = torch.arange(4 * ROWS)
-    expected = answered(straight, 0.3, ids).layers["f1"]
-    assert torch.equal(answered(after, 0.3, ids).layers["f1"], expected)
-    assert answered(straight, 0.3, ids) is None  # nothing is kept for the next epoch

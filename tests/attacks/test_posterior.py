@@ -7,7 +7,6 @@ from attacks.views import gradients, shares, view_of
 from vflbench.attacks.posterior import Posterior
 from vflbench.messages.facts import OwnModel
 from vflbench.numerics.auc import auc
-from vflbench.options import restore_state, state_of
 
 ROWS, WIDTH, PRIOR = 4096, 16, 0.25
 AXIS = torch.zeros(WIDTH).index_fill_(0, torch.tensor([0]), 1.0)
@@ -86,13 +85,6 @@ def test_an_undefended_gradient_is_the_label(rng):
     assert auc(ordered(run(Posterior(), x, [(p - released.float())[:, None] * AXIS])), y) > 0.999
 
 
-def test_gradients_of_other_labels_and_embeddings_without_any_are_a_coin(rng):
-    x, _, released, _, p = planted(rng, gap=0.0)
-    other = torch.rand(ROWS, generator=rng) < PRIOR
-    scores = ordered(run(Posterior(), x, [along(p - released.float(), rng)]))
-    assert auc(scores, other) == pytest.approx(0.5, abs=0.03)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 5])
 def test_degenerate_gradients_give_numbers_or_nothing(rng, width):
@@ -112,15 +104,3 @@ def test_in_any_units(rng):
     g = (p - released.float())[:, None] * AXIS + 0.5 * torch.randn(ROWS, WIDTH, generator=rng)
     here, there = (ordered(run(Posterior(), unit * x, [unit * g])) for unit in (1.0, 1e-9))
     assert auc(there, here > here.median()) > 0.9999
-
-
-@pytest.mark.slow
-def test_resumed_in_an_epoch_it_answers_the_same(rng):
-    x, _, released, _, p = planted(rng, gap=1.0)
-    epochs = [along(p - released.float(), rng) for _ in range(2)]
-    whole, first, second = Posterior(), Posterior(), Posterior()
-    expected = run(whole, x, epochs)
-    for ids in torch.arange(ROWS).split(64):
-        first.observe(view_of(first.threat, shares(PRIOR), gradients(epochs[0][ids]), ids=ids))
-    restore_state(second, state_of(first))
-    assert torch.equal(ordered(run(second, x, epochs[1:], first=1)), ordered(expected))

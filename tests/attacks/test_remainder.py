@@ -47,12 +47,6 @@ def test_a_given_rank_reaches_the_bayes_optimal_detector(rng):
     assert auc(scores(g, rank=rank), y) == pytest.approx(optimum, abs=0.01)
 
 
-def test_noise_on_both_classes_leaves_a_coin(rng):
-    g, y = low_rank(rng, n=20_000, noise=0)
-    g += 0.3 * torch.randn(g.shape, generator=rng)
-    assert auc(scores(g), y) == pytest.approx(0.5, abs=0.02)
-
-
 def test_balanced_classes_read_as_if_the_negatives_had_the_noise(rng):
     g, y = low_rank(rng, positive=0.5)
     assert auc(scores(g, prior=0.5), y) > 0.98
@@ -94,11 +88,7 @@ def test_ranks_leave_room_for_noise():
     assert ranks_to_try(128, 128)[-1] == 64
 
 
-def test_degenerate_batches_have_finite_scores_or_none(rng):
-    g = torch.randn(40, 8, generator=rng)
-    some_zero = torch.where(torch.arange(40)[:, None] < 15, torch.zeros(()), g)
-    for layer in (some_zero, g[:, :1] @ g[:1], g[:2], torch.ones(40, 8), 1e-30 * g, g.repeat(1, 20)):
-        assert scores(layer).isfinite().all()
-    attack = Remainder()
+def test_layers_without_room_for_noise_are_not_scored(rng):
+    g, attack = torch.randn(40, 8, generator=rng), Remainder()
     unscored = {"zero": torch.zeros(40, 8), "narrow": g[:, :1], "dead": torch.cat([g[:, :1], torch.zeros(40, 3)], dim=1)}
     assert not attack.batch(view_of(attack.threat, Gradients(unscored), shares(0.25))).layers

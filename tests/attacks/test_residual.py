@@ -7,7 +7,6 @@ from attacks.views import gradients, shares, view_of
 from vflbench.attacks.residual import Residual
 from vflbench.messages.facts import OwnModel
 from vflbench.numerics.auc import auc
-from vflbench.options import restore_state, state_of
 
 ROWS, WIDTH, PRIOR = 8192, 16, 0.25
 
@@ -50,11 +49,6 @@ def test_an_undefended_gradient_is_the_label(rng):
     assert auc(run(Residual(), x, g).layers["f1"], y) > 0.99
 
 
-def test_where_neither_features_nor_labels_tell_it_is_a_coin(rng):
-    x, g, y, _ = randomized(rng, gap=0.0, flipped=0.499)
-    assert auc(run(Residual(), x, g).layers["f1"], y) == pytest.approx(0.5, abs=0.02)
-
-
 def test_it_answers_about_audited_rows_in_any_order(rng):
     x, g, _, _ = randomized(rng, gap=1.5, flipped=0.2)
     everyone = run(Residual(), x, g, audited=2048)
@@ -64,28 +58,5 @@ def test_it_answers_about_audited_rows_in_any_order(rng):
     assert torch.equal(mixed.ids, order[order < 2048])
     assert torch.allclose(mixed.layers["f1"], everyone.layers["f1"][mixed.ids], atol=1e-6)
     assert run(Residual(), x, g, audited=0) is None
-
-
-def test_what_it_collected_is_saved_restored_and_then_forgotten(rng):
-    x, g, _, _ = randomized(rng, gap=1.5, flipped=0.2)
-    first, second = Residual(), Residual()
-    ids = torch.arange(4096, 4608)
-    first.observe(view_of(first.threat, shares(PRIOR), gradients(g[ids]), ids=ids))
-    restore_state(second, state_of(first))
-    one, other = (run(attack, x, g, audited=1024) for attack in (first, second))
-    assert len(one.ids) == 1536
-    assert torch.equal(one.layers["f1"], other.layers["f1"])
-    assert len(run(first, x, g, audited=1024).ids) == 1024
-
-
-def test_degenerate_layers_have_finite_scores(rng):
-    for x in (
-        torch.full((9, 4), 0.1),
-        torch.zeros(9, 4),
-        torch.randn(2, 4, generator=rng),
-        torch.randn(9, 1, generator=rng),
-    ):
-        for g in (torch.zeros_like(x), torch.randn(x.shape, generator=rng)):
-            assert run(Residual(), x, g, audited=len(x)).layers["f1"].isfinite().all()
-    constant = run(Residual(), torch.full((9, 4), 0.1), torch.zeros(9, 4), audited=9).layers["f1"]
-    assert len(constant.unique()) == 1
+    again = Residual()
+    assert [len(run(again, x, g, audited=rows).ids) for rows in (2048, 1024)] == [2048, 1024]  # each epoch begins anew

@@ -11,7 +11,6 @@ from vflbench.messages.facts import Embeddings, Gradients, OwnModel
 from vflbench.messages.threat import View
 from vflbench.numerics.auc import auc
 from vflbench.numerics.hashing import normals
-from vflbench.options import restore_state, state_of
 
 ROWS, D, MU = 20_000, 6, 0.661
 
@@ -24,7 +23,7 @@ def planted(rng):
     return y, logits, logits[:, None].float() * along + 0.05 * torch.randn(ROWS, D, generator=rng), along
 
 
-def attacked(rng, logits, h, along, y, *, target, epochs=4, resumed=False, attack=None):
+def attacked(rng, logits, h, along, y, *, target, epochs=4, attack=None):
     """Scores, and the log odds of a reader who knows all: of logits and noise alike. The gradient of the logit has a length
     that grows with it.
     """
@@ -41,9 +40,6 @@ def attacked(rng, logits, h, along, y, *, target, epochs=4, resumed=False, attac
         for ids in torch.randperm(ROWS, generator=rng).split(1000):
             facts = (Gradients({"f1": g[ids]}), Embeddings({"f1": h[ids]}), OwnModel(lambda ids: {"f1": h[ids]}))
             attack.observe(view_of(attack.threat, *facts, shares(0.25), ids=ids, epoch=epoch))
-        if resumed:
-            attack, before = type(attack)(), state_of(attack)
-            restore_state(attack, before)
     asked = torch.arange(ROWS)
     known = {OwnModel: OwnModel(lambda ids: {"f1": h[ids]}), type(shares(0.25)): shares(0.25)}
     answer = attack.epoch(View("a", epochs, None, asked, rng, attack.threat, known))
@@ -74,12 +70,3 @@ def test_units_are_those_of_similar_rows(rng):
     noise = torch.randn(10_000, generator=rng, dtype=torch.float64)
     assert torch.allclose(in_usual_units(noise * (2 * t).exp(), t), noise, atol=0.3)
     assert torch.allclose(in_usual_units(noise[:3], t[:3]).square().mean(), torch.ones((), dtype=torch.float64))
-
-
-def test_it_goes_on_from_what_it_saved():
-    scores = []
-    for resumed in (False, True):
-        rng = torch.Generator().manual_seed(3)
-        y, logits, h, along = planted(rng)
-        scores.append(attacked(rng, logits, h, along, y, target="posterior", epochs=2, resumed=resumed)[0])
-    assert torch.equal(*scores)

@@ -9,7 +9,6 @@ from vflbench.defenses.batch_average import BatchAverage
 from vflbench.messages.facts import Gradients, OwnModel
 from vflbench.messages.threat import View
 from vflbench.numerics.auc import auc
-from vflbench.options import restore_state, state_of
 
 ROWS, D = 2048, 12
 
@@ -21,15 +20,12 @@ def planted(rng, positive=0.25):
     return y, (positive - y)[:, None] * j, torch.randn(ROWS, D, generator=rng)
 
 
-def attacked(attack, g, h, rng, group, epochs, resumed=False, positive=0.25):
+def attacked(attack, g, h, rng, group, epochs, positive=0.25):
     """Scores after so many epochs of batches of 256."""
     for epoch in range(epochs):
         for ids in torch.randperm(ROWS, generator=rng).split(256):
             sent = BatchAverage(group=group).gradient(g[ids], None, drawing(rng, ids, epoch)).values
             attack.observe(view_of(attack.threat, Gradients({"f1": sent}), own(h), shares(positive), ids=ids, epoch=epoch))
-        if resumed:
-            attack, before = type(attack)(), state_of(attack)
-            restore_state(attack, before)
     asked = torch.arange(ROWS)
     facts = {OwnModel: own(h), type(shares(positive)): shares(positive)}
     answer = attack.epoch(View("a", epochs, None, asked, rng, attack.threat, facts))
@@ -50,15 +46,6 @@ def test_it_reads_groups_that_are_met_often_enough(rng, group, epochs, low, high
 def test_the_rarer_class_says_which_side_is_positive(rng):
     y, g, h = planted(rng, positive=0.75)
     assert auc(attacked(Ungroup(), g, h, rng, 2, 3, positive=0.75), y) > 0.99
-
-
-def test_it_goes_on_from_what_it_saved():
-    scores = []
-    for resumed in (False, True):
-        rng = torch.Generator().manual_seed(3)
-        _, g, h = planted(rng)
-        scores.append(attacked(Ungroup(), g, h, rng, 8, 3, resumed=resumed))
-    assert torch.equal(*scores)
 
 
 @pytest.mark.slow
