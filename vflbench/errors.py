@@ -3,7 +3,6 @@
 import os
 import reprlib
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 _MOST = 999  # characters of a message
 _MOST_OF_A_VALUE = 240
@@ -78,19 +77,12 @@ def _text(value: object) -> str:
 
 
 class _Bounded(reprlib.Repr):
-    """`repr` that stops early, and leaves dictionaries in their order."""
+    """`repr` that stops early."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maxlevel, self.maxstring, self.maxother, self.maxlong = 4, 100, 100, 100
         self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 16
-
-    def repr_dict(self, x: dict[object, object], level: int) -> str:
-        if level <= 0:
-            return "{...}"
-        some = islice(x.items(), self.maxdict)
-        pairs = [f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}" for key, value in some]
-        return f"{{{', '.join([*pairs, *(['...'] if len(x) > self.maxdict else [])])}}}"
 
 
 def _cut(text: str, most: int) -> str:

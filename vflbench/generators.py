@@ -37,12 +37,14 @@ class Generators:
         """The generator of that name, on that device; the same object at each call."""
         key = (str(device), name)
         if key not in self._made:
-            digest = hashlib.sha256(f"{self.seed}/{name}".encode() + self._secret).digest()
-            if self._secret and device.type == "cpu":
-                self._made[key] = unguessable(f"{self.seed}/{name}".encode() + self._secret)
-            else:
-                self._made[key] = torch.Generator(device).manual_seed(int.from_bytes(digest[:8]) >> 1)
+            self._made[key] = self._new(device, name)
         return self._made[key]
+
+    def _new(self, device: torch.device, name: str, history: bytes = b"") -> torch.Generator:
+        entropy = f"{self.seed}/{name}".encode() + self._secret + history
+        if self._secret and device.type == "cpu":
+            return unguessable(entropy)
+        return torch.Generator(device).manual_seed(int.from_bytes(hashlib.sha256(entropy).digest()[:8]) >> 1)
 
     @property
     def has_secret(self) -> bool:
@@ -55,12 +57,7 @@ class Generators:
         """
         for (device, name), generator in self._made.items():
             if name.startswith("defense/") or name.endswith("/training"):
-                entropy = hashlib.sha512(f"{self.seed}/{name}".encode() + self._secret + history).digest()
-                if torch.device(device).type == "cpu":
-                    generator.set_state(unguessable(entropy).get_state())
-                else:
-                    anew = torch.Generator(device).manual_seed(int.from_bytes(entropy[:8]) >> 1)
-                    generator.set_state(anew.get_state())
+                generator.set_state(self._new(torch.device(device), name, history).get_state())
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """Device -> name -> where that generator stands, of every one that was asked for."""

@@ -69,22 +69,14 @@ def _written(number: float) -> str:
 Count = Annotated[int, Range(1, 10**9)]
 """How many of something that has no name below."""
 NonNegativeInt = Annotated[int, Range(0, 10**9)]
+Number = Annotated[int, Range(1, 10**6)]
+"""A smaller count, such as epochs or known rows of a batch, or the place of one of them."""
 Rows = Annotated[int, Range(1, 10**10)]
 """Rows of a table, of a batch, or that an attack follows; twice the largest click log that was published has fewer."""
-KnownRows = Annotated[int, Range(1, 10**6)]
-"""Known rows of each batch."""
-Canaries = Annotated[int, Range(0, 10**9)]
-"""Training rows whose label is a coin."""
 Units = Annotated[int, Range(0, 10**4)]
-"""Hidden units of an attacker's network; 0 makes it linear."""
-Columns = Annotated[int, Range(0, 10**4)]
-"""Columns of a made table."""
+"""Hidden units of an attacker's network, columns of a made table; 0 is none."""
 Ids = Annotated[int, Range(1, 2**31 - 1)]
 """Ids of categorical columns, which are 32 bits wide."""
-Neighbours = Annotated[int, Range(1, 10**6)]
-Rank = Annotated[int, Range(1, 10**6)]
-"""The number or the place of a singular vector."""
-Epochs = Annotated[int, Range(1, 10**6)]
 Steps = Annotated[int, Range(1, 10**9)]
 """Steps of training or of a search; batches."""
 Layers = Annotated[int, Range(1, 1000)]
@@ -106,10 +98,7 @@ RootTerm = Annotated[float, Range(1e-20, 100.0)]
 WeightDecay = Annotated[float, Range(1e-12, 1e4, zero=True)]
 """The weight of an L2 penalty on weights."""
 Weight = Annotated[float, Range(1e-9, 1e6, zero=True)]
-"""The weight of a penalty, a prior or a rule; 0 leaves it out."""
-RidgeOrZero = Annotated[float, Range(1e-9, 1e6, zero=True)]
-Ridge = Annotated[float, Range(1e-9, 1e6)]
-"""What is added to a variance, in units of the mean one."""
+"""The weight of a penalty, a prior, a rule or a ridge; 0 leaves it out."""
 Eps = Annotated[float, Range(1e-6, 1e6)]
 """eps of differential privacy, in nats."""
 EpsOrZero = Annotated[float, Range(1e-6, 1e6, zero=True)]
@@ -120,7 +109,7 @@ Delta = Annotated[float, Range(1e-15, 1 - 1e-9)]
 Sigma = Annotated[float, Range(1e-12, 1e6, zero=True)]
 """A standard deviation, in units of what is disturbed; 0 is no noise."""
 Ratio = Annotated[float, Range(1e-9, 1e6)]
-"""A length or a step beside another."""
+"""A length, a step or a ridge, beside another."""
 RatioOrZero = Annotated[float, Range(1e-9, 1e6, zero=True)]
 Length = Annotated[float, Range(1e-6, 1e6)]
 """A norm of an embedding."""

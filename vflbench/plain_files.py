@@ -40,7 +40,7 @@ def open_to_write(path: Path, mode: str, *, private: bool = False, **how: Any) -
 
     private: a file that is made is for its owner alone.
     """
-    return open(path, mode, opener=_for_owner if private else _for_all, **how)
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | _NO_LINKS, 0o600 if private else 0o666), **how)
 
 
 @contextmanager
@@ -50,34 +50,25 @@ def written_whole(path: Path, mode: str = "wb", *, private: bool = False, **how:
     Until then its name is one that nobody can guess, and no link is followed. It is on disk before it is renamed, and its
     folder is when this returns; a link at `path` is itself replaced. private: only its owner may read it.
     """
-    temporary = temporary_beside(path, private=private)
-    try:
-        with open_to_write(temporary, mode, **how) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replaced(path, private=private) as temporary, open_to_write(temporary, mode, **how) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """The same for a writer that takes a path, and without waiting for the disk: yields the path to write to."""
-    temporary = temporary_beside(path)
+def replaced(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """The same for a writer that takes a path, and without waiting for the disk: yields the path to write to, a new empty
+    file `.NAME.RANDOM.tmp` in the same folder.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    open_to_write(temporary, "xb", private=private).close()
     try:
         yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def temporary_beside(path: Path, *, private: bool = False) -> Path:
-    """A new empty file in the same folder: `.NAME.RANDOM.tmp`."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600 if private else 0o666))
-    return temporary
 
 
 def remove_temporaries(folder: Path, names: Iterable[str]) -> None:
@@ -105,11 +96,3 @@ def in_a_line(reason: object, most: int = 500) -> str:
     text = f"there is no {reason}" if isinstance(reason, KeyError) else " ".join(str(reason).split())
     text = text[:most] or type(reason).__name__
     return printable(text)
-
-
-def _for_all(path: str, flags: int) -> int:
-    return os.open(path, flags | _NO_LINKS, 0o666)
-
-
-def _for_owner(path: str, flags: int) -> int:
-    return os.open(path, flags | _NO_LINKS, 0o600)

@@ -7,7 +7,6 @@ from vflbench.defenses.base import (
     NonLabelDefense,
     ParticipantDefense,
     changes,
-    seats_of,
 )
 from vflbench.defenses.chain import Chain, claims_of
 from vflbench.defenses.embedding_noise import EmbeddingNoise
@@ -38,11 +37,11 @@ def test_a_defense_that_overrides_nothing_changes_nothing(rng):
 
 
 def test_a_defense_stands_where_its_base_classes_say():
-    assert seats_of(Marvell()) == {Seat.LABEL}
-    assert seats_of(Gaussian()) == {Seat.LABEL, Seat.PARTICIPANT}
-    assert seats_of(EmbeddingNoise()) == {Seat.NON_LABEL}
-    assert seats_of(Shuffle()) == {Seat.PARTICIPANT}
-    assert seats_of(Defense()) == set()
+    assert Marvell().seats == {Seat.LABEL}
+    assert Gaussian().seats == {Seat.LABEL, Seat.PARTICIPANT}
+    assert EmbeddingNoise().seats == {Seat.NON_LABEL}
+    assert Shuffle().seats == {Seat.PARTICIPANT}
+    assert Defense().seats == set()
 
 
 def test_only_label_dp_promises_an_eps_about_labels():
@@ -74,7 +73,7 @@ def test_options_may_say_at_which_seat_a_defense_stands(rng):
     x, y = torch.randn(6, 8, generator=rng), torch.zeros(6, dtype=torch.long)
     for cls in (TopK, Quantize):
         of_embeddings, of_gradients = cls(), cls(message="gradients")
-        assert (seats_of(of_embeddings), seats_of(of_gradients)) == ({Seat.NON_LABEL}, {Seat.LABEL})
+        assert (of_embeddings.seats, of_gradients.seats) == ({Seat.NON_LABEL}, {Seat.LABEL})
         assert changes(of_embeddings, NonLabelDefense.embedding)
         assert not changes(of_embeddings, LabelDefense.gradient)
         assert changes(of_gradients, LabelDefense.gradient)

@@ -11,7 +11,7 @@ from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import Gradients
 from vflbench.messages.threat import Threat, View
-from vflbench.options import KnownRows, Rows, options
+from vflbench.options import Number, Rows, options
 
 _HINTED = {"cosine": Cosine, "hints": Hints}
 
@@ -37,7 +37,7 @@ class Averaging(Attack):
 
     rows: Rows = 4096
     base: Literal["norm", "cosine", "hints"] = "cosine"
-    k: KnownRows = 5
+    k: Number = 5
 
     def __post_init__(self) -> None:
         self.follows = self.rows

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, Gradients
 from vflbench.messages.threat import Threat, View
-from vflbench.options import KnownRows, options
+from vflbench.options import Number, options
 
 
 @options
@@ -25,7 +25,7 @@ class Cosine(Attack):
     Source: Li et al., "Label Leakage and Protection in Two-party Split Learning", ICLR 2022, section 3.1.
     """
 
-    k: KnownRows = 1
+    k: Number = 1
 
     @property
     def threat(self) -> Threat:

@@ -12,7 +12,7 @@ from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import gradient_moments, leading_components, logit_direction, without_loudness
-from vflbench.options import Rank, options
+from vflbench.options import Number, options
 
 
 @options
@@ -44,9 +44,9 @@ class Directions(Attack):
     Learning", 2022, Algorithm 1, there of one batch and the first only. The choice by gradients is ours.
     """
 
-    component: Rank | Literal["auto"] = "auto"
+    component: Number | Literal["auto"] = "auto"
     whiten: bool = True
-    components: Rank = 8
+    components: Number = 8
 
     def __post_init__(self) -> None:
         self._moments: dict[str, tuple[Tensor, Tensor]] = {}

@@ -7,7 +7,7 @@ import torch
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, Gradients
 from vflbench.messages.threat import Threat, View
-from vflbench.options import KnownRows, options
+from vflbench.options import Number, options
 
 
 @options
@@ -23,7 +23,7 @@ class Hints(Attack):
     Source: ByteDance, "Technical Report of Label Leakage and Protection in Federated Learning", hint attacks.
     """
 
-    k: KnownRows = 3
+    k: Number = 3
     score: Literal["distance", "inner_product"] = "distance"
 
     @property

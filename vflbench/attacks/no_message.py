@@ -6,7 +6,7 @@ from torch import Tensor
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import BatchHints, OwnColumns
 from vflbench.messages.threat import Threat, View
-from vflbench.options import KnownRows, options
+from vflbench.options import Number, options
 
 _STEPS = 2
 
@@ -31,7 +31,7 @@ class NoMessage(Attack):
     unlabeled data with label propagation", 2002.
     """
 
-    k: KnownRows = 5
+    k: Number = 5
 
     @property
     def threat(self) -> Threat:

@@ -10,7 +10,7 @@ from vflbench.attacks.mixture import fit_two_normals
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import eigenvectors, top_eigenvector
-from vflbench.options import Rank, options
+from vflbench.options import Number, options
 
 _RANKS = (4, 8, 12, 16, 24, 32)
 _NEAREST = 4  # rows that count for a score
@@ -43,7 +43,7 @@ class Recurrence(Attack):
     Source: ours.
     """
 
-    rank: Literal["auto"] | Rank = "auto"
+    rank: Literal["auto"] | Number = "auto"
     threat = Threat(knows={Gradients, ClassShares})
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from vflbench.attacks.mixture import fit_two_normals
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import eigenvectors
-from vflbench.options import Rank, options
+from vflbench.options import Number, options
 
 _ITERATIONS = 5  # of the fits among which the rule chooses
 _ROWS = 512  # of a batch, spread evenly, that the rule for the rank looks at
@@ -55,7 +55,7 @@ class Remainder(Attack):
     Source: ours; the singular directions are those of Sun et al., 2022 (attack=spectral), of which it takes the others.
     """
 
-    rank: Literal["auto"] | Rank = "auto"
+    rank: Literal["auto"] | Number = "auto"
     threat = Threat(knows={Gradients, ClassShares})
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import gradient_moments, leading_components, logit_direction, without_loudness
-from vflbench.options import Rank, options
+from vflbench.options import Number, options
 
 _BALANCED = 0.1  # within this distance of 1/2, chance decides which cluster is smaller
 
@@ -49,7 +49,7 @@ class Spectral(Attack):
     """
 
     message: Literal["embeddings", "gradients"] = "embeddings"
-    component: Rank | Literal["auto"] = 1
+    component: Number | Literal["auto"] = 1
     score: Literal["signed", "abs", "cluster"] = "signed"
     orient: Literal["smaller", "larger_score", "larger_deviation", "auto"] = "smaller"
 

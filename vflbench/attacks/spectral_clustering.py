@@ -11,7 +11,7 @@ from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
 from vflbench.attacks.kmeans import by_hints, by_ratios
 from vflbench.messages.facts import ClassHints, ClassShares
 from vflbench.messages.threat import Threat, View
-from vflbench.options import Neighbours, Rows, options
+from vflbench.options import Number, Rows, options
 
 _STARTS = 4
 _TINY = np.finfo(np.float64).tiny
@@ -45,7 +45,7 @@ class SpectralClustering(Attack):
 
     message: Literal["embeddings", "gradients"] = "embeddings"
     affinity: Literal["neighbours", "rbf"] = "neighbours"
-    neighbours: Neighbours = 10
+    neighbours: Number = 10
     map: Literal["ratios", "hints"] = "ratios"
     rows: Rows = 1000
 

@@ -11,7 +11,7 @@ from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
 from vflbench.numerics.directions import top_eigenvector
-from vflbench.options import RidgeOrZero, Rows, Weight, options
+from vflbench.options import Rows, Weight, options
 
 
 @options
@@ -38,7 +38,7 @@ class Ungroup(Attack):
     """
 
     rows: Rows = 65_536
-    ridge: RidgeOrZero = 0.1
+    ridge: Weight = 0.1
     weight: Weight = 0.3
 
     threat = Threat(knows={OwnModel, Gradients, ClassShares})

@@ -13,7 +13,7 @@ from vflbench.data.binary import binary_table
 from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
 from vflbench.errors import UserError
 from vflbench.numerics.system import refuse_too_large
-from vflbench.options import Columns, Fraction, Ids, NonNegativeInt, Range, Rows, Steps, options
+from vflbench.options import Fraction, Ids, NonNegativeInt, Range, Rows, Steps, Units, options
 
 _CALIBRATION_ROWS = 1 << 20
 _EFFECT_DECAY = 0.8
@@ -36,8 +36,8 @@ class Synthetic(Dataset):
     """
 
     rows: Rows = 200_000
-    numeric: Columns = 13
-    categorical: Columns = 26
+    numeric: Units = 13
+    categorical: Units = 26
     vocabulary: Ids = 20_000
     bayes_auc: Annotated[Fraction, Range(0.5 + 1e-9, 1 - 1e-9)] = 0.8
     positive_ratio: Fraction = 0.25
@@ -143,7 +143,7 @@ class Bernoulli(Dataset):
     """
 
     rows: Rows = 11
-    features: Annotated[Columns, Range(1, 10**4)] = 20
+    features: Annotated[Units, Range(1, 10**4)] = 20
     density: Fraction = 0.5
     batches: Steps = 20
 

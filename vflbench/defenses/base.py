@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from vflbench.messages.facts import OwnColumns
 from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.privacy import Guarantee
-from vflbench.options import attributes, restore_attributes
+from vflbench.options import attributes, options, restore_attributes
 
 
 class WithheldError(Exception):
@@ -209,6 +209,32 @@ class LabelDefense(Defense):
         return g
 
 
+@options
+class Compression(NonLabelDefense, LabelDefense):
+    """What embeddings and gradients have in common for a defense that compresses either. A subclass defines `compressed`.
+
+    message: `embeddings`, which a non-label party sends, or `gradients`, which the label party sends.
+    """
+
+    message: Literal["embeddings", "gradients"] = "embeddings"
+
+    def compressed(self, values: Encoded, rng: torch.Generator) -> Encoded:
+        """What is sent in place of these values, (n, d) or what `top_k` left of them."""
+        raise NotImplementedError
+
+    @property
+    def seats(self) -> frozenset[Seat]:
+        return frozenset({Seat.NON_LABEL if self.message == "embeddings" else Seat.LABEL})
+
+    def embedding(self, h: Tensor | Encoded, context: Context) -> Encoded:
+        """h: (n, d)."""
+        return self.compressed(h if isinstance(h, Encoded) else Encoded(h.shape[1], h), context.rng)
+
+    def gradient(self, g: Tensor | Encoded, y: Tensor, context: Context) -> Encoded:
+        """g: (n, d)."""
+        return self.embedding(g, context)
+
+
 class ParticipantDefense(Defense):
     """A defense of a participant of federated training: the order of its rows, and the update that it sends."""
 
@@ -231,11 +257,6 @@ SEATS: Mapping[type[Defense], Seat] = {
     LabelDefense: Seat.LABEL,
     ParticipantDefense: Seat.PARTICIPANT,
 }
-
-
-def seats_of(defense: Defense) -> frozenset[Seat]:
-    """The seats at which it stands."""
-    return defense.seats
 
 
 def changes(defense: Defense, hook: Callable[..., Any]) -> bool:

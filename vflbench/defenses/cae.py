@@ -83,31 +83,22 @@ def trained(classes: int, entropy: float, rng: torch.Generator) -> list[Tensor]:
     """Weights of encoder and decoder, matrix and bias of two layers each: of the first of five starts that confuses and
     decodes every class, else of the last. All numbers that are drawn are rng's.
     """
-    onehot, own = torch.eye(classes), torch.arange(classes)
+    onehot, own, width = torch.eye(classes), torch.arange(classes), min((6 * classes + 2) ** 2, _WIDEST)
+    shapes = [((width, classes), classes), ((width,), classes), ((classes, width), width), ((classes,), width)]
     for _ in range(_STARTS):
-        weights = _trained_once(classes, entropy, rng)
+        weights = [(2 * torch.rand(shape, generator=rng) - 1) * inputs**-0.5 for shape, inputs in shapes * 2]
+        optimizer = AdamSteps([weight.requires_grad_() for weight in weights], lr=_RATE)
+        for step in range(1, _STEPS + 1):
+            y = (_SHARPNESS * torch.rand(_ROWS, classes, generator=rng)).softmax(dim=1)
+            optimizer.zero_grad()
+            confusion(y, weights, entropy).backward()
+            optimizer.param_groups[0]["lr"] = _RATE * min(1.0, 2 - 2 * step / _STEPS)
+            optimizer.step()
+        weights = [weight.detach() for weight in weights]
         fake = _network(onehot, weights[:4]).softmax(dim=1)
         if (fake.argmax(dim=1) != own).all() and (_network(fake, weights[4:]).argmax(dim=1) == own).all():
             break
     return weights
-
-
-def _trained_once(classes: int, entropy: float, rng: torch.Generator) -> list[Tensor]:
-    width = min((6 * classes + 2) ** 2, _WIDEST)
-    shapes = [(width, classes), (width,), (classes, width), (classes,)] * 2
-    bounds = [classes**-0.5] * 2 + [width**-0.5] * 2
-    weights = [
-        ((2 * torch.rand(shape, generator=rng) - 1) * bound).requires_grad_()
-        for shape, bound in zip(shapes, bounds * 2, strict=True)
-    ]
-    optimizer = AdamSteps(weights, lr=_RATE)
-    for step in range(1, _STEPS + 1):
-        y = (_SHARPNESS * torch.rand(_ROWS, classes, generator=rng)).softmax(dim=1)
-        optimizer.zero_grad()
-        confusion(y, weights, entropy).backward()
-        optimizer.param_groups[0]["lr"] = _RATE * min(1.0, 2 - 2 * step / _STEPS)
-        optimizer.step()
-    return [weight.detach() for weight in weights]
 
 
 def confusion(y: Tensor, weights: Sequence[Tensor], entropy: float) -> Tensor:

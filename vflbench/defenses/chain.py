@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeVar
 
 import torch
@@ -16,10 +17,8 @@ from vflbench.defenses.base import (
     NonLabelDefense,
     ParticipantDefense,
     changes,
-    seats_of,
 )
 from vflbench.errors import UserError
-from vflbench.messages.codec import Encoded
 from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.privacy import Guarantee
@@ -27,7 +26,22 @@ from vflbench.numerics.system import in_full_precision
 
 D = TypeVar("D", bound=Defense)
 
-_BASES = " or ".join(base.__name__ for base in SEATS)
+_ORDERS: Sequence[tuple[Callable[..., Any], str, str]] = (
+    (
+        NonLabelDefense.embedding,
+        "an embedding",
+        "[embedding_noise,top_k,quantize,binomial], any of them left out but quantize before binomial, and "
+        "[embedding_noise,vector_quantize]",
+    ),
+    (
+        LabelDefense.gradient,
+        "a gradient",
+        "those with noise first, then top_k, then one of quantize, sign and batch_average",
+    ),
+)
+"""Hooks that change a kind of message, and the orders of defenses that make sense."""
+
+_NO_SEAT = f"no seat, so it would protect nothing; derive it from {' or '.join(base.__name__ for base in SEATS)}"
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,18 @@ class Figures:
     values: Mapping[str, int | float]
 
 
+def _folded(seat: type[Defense], hook: str) -> Any:
+    """A hook of several defenses, as a method of `Chain`: each gets what the one before it left, and the same context."""
+
+    @in_full_precision()
+    def hooks(chain: "Chain", value: Any, *context: Any) -> Any:
+        for defense in chain.at(seat).values():
+            value = getattr(defense, hook)(value, *context)
+        return value
+
+    return hooks
+
+
 class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
     """Named defenses one after the other: each gets what the one before it left. Penalties add up; empty is no defense.
 
@@ -55,21 +81,20 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
 
     def at(self, seat: type[D]) -> dict[str, D]:
         """Those that stand at a seat, by name."""
-        named = {name: defense for name, defense in self.named.items() if isinstance(defense, seat)}
-        return {name: defense for name, defense in named.items() if SEATS[seat] in defense.seats}
+        return {name: one for name, one in self.named.items() if isinstance(one, seat) and SEATS[seat] in one.seats}
 
-    def _through(self, seat: type[Defense], hook: str, value: Any, *context: Any) -> Any:
-        """What the hook of one defense after the other makes of a value, in full precision."""
-        with in_full_precision():
-            for defense in self.at(seat).values():
-                value = getattr(defense, hook)(value, *context)
-            return value
+    @in_full_precision()
+    def _each(self, seat: type[Defense], hook: str, *arguments: Any) -> list[Any]:
+        """What the hook of each defense at a seat answers."""
+        return [getattr(defense, hook)(*arguments) for defense in self.at(seat).values()]
 
-    def embedding(self, h: Tensor | Encoded, context: Context) -> Any:
-        return self._through(NonLabelDefense, "embedding", h, context)
-
-    def received(self, g: Tensor, h: Tensor, context: Context) -> Any:
-        return self._through(NonLabelDefense, "received", g, h, context)
+    embedding = _folded(NonLabelDefense, "embedding")
+    received = _folded(NonLabelDefense, "received")
+    outputs = _folded(LabelDefense, "outputs")
+    labels = _folded(LabelDefense, "labels")
+    gradient = _folded(LabelDefense, "gradient")
+    order = _folded(ParticipantDefense, "order")
+    update = _folded(ParticipantDefense, "update")
 
     @property
     def guards(self) -> dict[str, NonLabelDefense]:
@@ -77,39 +102,27 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         hooks = (NonLabelDefense.arrange, NonLabelDefense.learns)
         return {name: one for name, one in self.at(NonLabelDefense).items() if any(changes(one, hook) for hook in hooks)}
 
-    @in_full_precision()
     def arrange(self, context: Context) -> Tensor | None:
         """One order after the other."""
-        places: Tensor | None = None
-        for defense in self.guards.values():
-            order = defense.arrange(context)
-            if order is not None:
-                places = order if places is None else places[order]
-        return places
+        orders = [order for order in self._each(NonLabelDefense, "arrange", context) if order is not None]
+        return reduce(Tensor.__getitem__, orders) if orders else None
 
-    @in_full_precision()
     def learns(self, gradient: Tensor, context: Context) -> bool:
         """Whether all of them let it learn; each is asked."""
-        answers = [defense.learns(gradient, context) for defense in self.guards.values()]
-        return all(answers)
+        return all(self._each(NonLabelDefense, "learns", gradient, context))
 
     def notes(self) -> list[str]:
-        return [note for defense in self.guards.values() for note in defense.notes()]
+        return [note for notes in self._each(NonLabelDefense, "notes") for note in notes]
 
     @property
     def stopped(self) -> str:
-        return next((why for defense in self.guards.values() if (why := defense.stopped)), "")
+        return next((one.stopped for one in self.at(NonLabelDefense).values() if one.stopped), "")
 
     def plan(self, epochs: int) -> None:
-        for defense in self.at(LabelDefense).values():
-            defense.plan(epochs)
-
-    def outputs(self, classes: int) -> Any:
-        return self._through(LabelDefense, "outputs", classes)
+        self._each(LabelDefense, "plan", epochs)
 
     def entrance(self, widths: Sequence[int], rng: torch.Generator) -> nn.Module | None:
-        made = (defense.entrance(widths, rng) for defense in self.at(LabelDefense).values())
-        networks = [network for network in made if network is not None]
+        networks = [network for network in self._each(LabelDefense, "entrance", widths, rng) if network is not None]
         return nn.Sequential(*networks) if networks else None
 
     @in_full_precision()
@@ -119,27 +132,12 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
             logits = defense.prediction(logits)
         return logits
 
-    def labels(self, y: Tensor, logits: Tensor, context: Context) -> Any:
-        return self._through(LabelDefense, "labels", y, logits, context)
-
-    @in_full_precision()
     def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
         """Of the one that has a loss of its own."""
-        losses = (defense.loss(logits, y) for defense in self.at(LabelDefense).values())
-        return next((loss for loss in losses if loss is not None), None)
+        return next((loss for loss in self._each(LabelDefense, "loss", logits, y) if loss is not None), None)
 
-    @in_full_precision()
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
-        return sum((defense.penalty(embeddings, y) for defense in self.at(LabelDefense).values()), 0.0)
-
-    def gradient(self, g: Tensor | Encoded, y: Tensor, context: Context) -> Any:
-        return self._through(LabelDefense, "gradient", g, y, context)
-
-    def order(self, order: Tensor, context: Context) -> Any:
-        return self._through(ParticipantDefense, "order", order, context)
-
-    def update(self, u: Tensor, context: Context) -> Any:
-        return self._through(ParticipantDefense, "update", u, context)
+        return sum(self._each(LabelDefense, "penalty", embeddings, y), 0.0)
 
     @property
     def withholds(self) -> bool | None:
@@ -209,30 +207,23 @@ def refuse_disorder(defenses: Mapping[str, Defense]) -> None:
     """Raises UserError for the first that can't take an embedding or a gradient as the one before it leaves it, and for two
     that each train on a loss of their own.
     """
-    embeddings = (
-        "[embedding_noise,top_k,quantize,binomial], any of them left out but quantize before binomial, and "
-        "[embedding_noise,vector_quantize]"
-    )
-    gradients = "those with noise first, then top_k, then one of quantize, sign and batch_average"
-    _refuse_form(NonLabelDefense.embedding, "an embedding", embeddings, defenses)
-    _refuse_form(LabelDefense.gradient, "a gradient", gradients, defenses)
+    for hook, message, orders in _ORDERS:
+        form, before = Form.REAL, "the network"
+        for name, defense in defenses.items():
+            if not changes(defense, hook):
+                continue
+            if form not in defense.takes:
+                problem = f"{name} takes {message} as {' or '.join(sorted(defense.takes))}, and {before} leaves {form}"
+                raise _wrong_together(f"{problem}; orders that make sense are {orders}", defenses)
+            form, before = defense.gives, name
     losses = [name for name, one in defenses.items() if isinstance(one, LabelDefense) and one.own_loss]
     if len(losses) > 1:
         problem = f"{' and '.join(losses)} put losses of their own in place of cross-entropy, and a network trains on one"
-        raise UserError(problem, key="defense", value=f"[{','.join(defenses)}]")
+        raise _wrong_together(problem, defenses)
 
 
-def _refuse_form(hook: Callable[..., Any], message: str, orders: str, defenses: Mapping[str, Defense]) -> None:
-    """hook: that changes this kind of message. orders: that make sense. defenses: all, in their order."""
-    form, before = Form.REAL, "the network"
-    for name, defense in defenses.items():
-        if not changes(defense, hook):
-            continue
-        if form not in defense.takes:
-            allowed = " or ".join(sorted(str(form) for form in defense.takes))
-            problem = f"{name} takes {message} as {allowed}, and {before} leaves {form}; orders that make sense are {orders}"
-            raise UserError(problem, key="defense", value=f"[{','.join(defenses)}]")
-        form, before = defense.gives, name
+def _wrong_together(problem: str, defenses: Mapping[str, Defense]) -> UserError:
+    return UserError(problem, key="defense", value=f"[{','.join(defenses)}]")
 
 
 def refuse_unfit(defenses: Mapping[str, Defense], seats: frozenset[Seat], protocol: str, classes: int) -> None:
@@ -241,16 +232,11 @@ def refuse_unfit(defenses: Mapping[str, Defense], seats: frozenset[Seat], protoc
     seats: of the protocol. protocol: its name.
     """
     for name, defense in defenses.items():
-        stands_at = seats_of(defense)
-        if not stands_at & seats:
-            where = " and ".join(sorted(f"the {seat}" for seat in stands_at))
-            problem = (
-                f"it stands at {where}, which the protocol {protocol} does not have, so it would protect nothing"
-                if stands_at
-                else f"it stands at no seat, so it would protect nothing; derive it from {_BASES}"
-            )
+        if not defense.seats & seats:
+            where = " and ".join(sorted(f"the {seat}" for seat in defense.seats))
+            why = f", which the protocol {protocol} does not have, so it would protect nothing" if where else _NO_SEAT
+            problem = f"it stands at {where}{why}"
             raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
-    for name, defense in defenses.items():
         if defense.max_classes is not None and classes > defense.max_classes:
             problem = f"it protects {defense.max_classes} classes, and the labels have {classes}"
             raise UserError(problem, key="defense", value=name)

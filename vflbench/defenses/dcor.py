@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vflbench.defenses.base import LabelDefense
 from vflbench.numerics.distance_correlation import distance_correlation
-from vflbench.options import NonNegativeInt, Ridge, Weight, options
+from vflbench.options import NonNegativeInt, Ratio, Weight, options
 
 
 class DependencePenalty:
@@ -72,7 +72,7 @@ class Dcor(DependencePenalty, LabelDefense):
     statistic: Literal["squared", "root"] = "squared"
     warmup: NonNegativeInt = 0
     dependence: Literal["published", "whitened", "explained"] = "published"
-    ridge: Ridge = 0.1
+    ridge: Ratio = 0.1
 
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         """embeddings: one (n, d) a non-label party; y: (n,) classes, or numbers."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
+from vflbench.defenses.label_noise import with_room
 from vflbench.metrics.embedding_privacy import Sent, gaussian_release, laplace_release
 from vflbench.metrics.privacy import gaussian_sigma
 from vflbench.numerics.hashing import derived, drawn_key, laplace, mix, normals, uniform
@@ -48,15 +49,9 @@ class EmbeddingNoise(NonLabelDefense):
     delta: Delta = 1e-6
     memoise: Literal["none", "noise", "message"] = "none"
 
-    @property
-    def scale(self) -> float:
-        """The standard deviation s, or b."""
-        if self.mechanism == "laplace":
-            return 2 * self.norm / self.eps
-        return gaussian_sigma(2 * self.norm, self.eps, self.delta)
-
     def __post_init__(self) -> None:
-        self._scale = self.scale
+        gaussian = self.mechanism == "gaussian"
+        self.scale = gaussian_sigma(2 * self.norm, self.eps, self.delta) if gaussian else 2 * self.norm / self.eps  # s or b
         self._key: int | None = None
         self._sent, self._is_sent = torch.empty(0, 0), torch.empty(0, dtype=torch.bool)  # by row id
         self._again = torch.empty(0, dtype=torch.bool)  # rows of the last batch
@@ -66,7 +61,7 @@ class EmbeddingNoise(NonLabelDefense):
         order = 2 if self.mechanism == "gaussian" else 1
         length = torch.linalg.vector_norm(h, order, dim=1, keepdim=True)
         clipped = h * (self.norm / length.clamp_min(self.norm))
-        fresh = torch.add(clipped, self._unit_noise(h, context), alpha=self._scale)
+        fresh = torch.add(clipped, self._unit_noise(h, context), alpha=self.scale)
         return self._replayed(fresh, context.ids) if self.memoise == "message" else fresh
 
     def received(self, g: Tensor, h: Tensor, context: Context) -> Tensor:
@@ -75,19 +70,16 @@ class EmbeddingNoise(NonLabelDefense):
 
     def _unit_noise(self, h: Tensor, context: Context) -> Tensor:
         rng, key = context.rng, self._row_key(context)
+        if key is not None and self.mechanism == "gaussian":
+            return normals(context.ids, key, 0, h.shape[1]).to(h)
         if key is not None:
-            return self._unit_noise_of(context.ids, h.shape[1], key).to(h)
+            rows = mix(context.ids, derived(key, "rows"))[:, None]
+            return laplace(uniform(rows + torch.arange(h.shape[1], device=rows.device), key), 1.0).to(h)
         if self.mechanism == "gaussian":
             return torch.randn(h.shape, generator=rng, device=h.device, dtype=h.dtype)
         u = torch.rand(2, *h.shape, generator=rng, device=h.device, dtype=torch.float64)
         waits = -torch.log1p(-u)  # exponential; the difference of two is Laplace
         return (waits[0] - waits[1]).to(h.dtype)
-
-    def _unit_noise_of(self, ids: Tensor, width: int, key: int) -> Tensor:
-        if self.mechanism == "gaussian":
-            return normals(ids, key, 0, width)
-        rows = mix(ids, derived(key, "rows"))[:, None]
-        return laplace(uniform(rows + torch.arange(width, device=ids.device), key), 1.0)
 
     def _row_key(self, context: Context) -> int | None:
         """The key of noise that belongs to a row; None where it is drawn afresh, as for ids below 0, which are no rows."""
@@ -100,12 +92,9 @@ class EmbeddingNoise(NonLabelDefense):
         """What was sent about each row at first."""
         places = ids.cpu()
         is_row = places >= 0
-        missing = int(places.max()) + 1 - len(self._is_sent) if len(places) else 0
-        if missing > 0:
-            room = max(missing, len(self._is_sent))  # twice as many: the table is seldom copied
-            self._is_sent = torch.cat([self._is_sent, self._is_sent.new_zeros(room)])
-            old = self._sent if self._sent.shape[1] else fresh.new_empty(0, fresh.shape[1], device="cpu")
-            self._sent = torch.cat([old, old.new_zeros(room, fresh.shape[1])])
+        if not len(self._sent):
+            self._sent = fresh.new_empty(0, fresh.shape[1], device="cpu")
+        self._sent, self._is_sent = with_room(self._sent, places), with_room(self._is_sent, places)
         first = _first_of_each(places)
         self._again = is_row & (self._is_sent[places.clamp_min(0)] | (first != torch.arange(len(places))))
         new = is_row & ~self._again
@@ -118,7 +107,7 @@ class EmbeddingNoise(NonLabelDefense):
         if self.mechanism == "laplace":
             release = laplace_release(self.eps)
         else:
-            release = gaussian_release(2 * self.norm, self._scale, self.delta)
+            release = gaussian_release(2 * self.norm, self.scale, self.delta)
         return before.released(name, release.sharing(self.memoise))
 
 

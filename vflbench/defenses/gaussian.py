@@ -41,12 +41,9 @@ class Gaussian(LabelDefense, ParticipantDefense):
         return False
 
     def _perturbed(self, g: Tensor, rng: torch.Generator) -> Tensor:
+        deviation = self.sigma
+        if deviation is None:  # in float64, where no square of a float32 under- or overflows
+            longest = torch.linalg.vector_norm(g, dim=1, dtype=torch.float64).max().item()
+            deviation = self.ratio * longest / math.sqrt(g.shape[1])
         noise = torch.randn(g.shape, generator=rng, device=g.device, dtype=g.dtype)
-        return torch.add(g, noise, alpha=self._deviation(g))
-
-    def _deviation(self, g: Tensor) -> float:
-        """In float64 where float32 squares would under- or overflow."""
-        if self.sigma is not None:
-            return self.sigma
-        longest = torch.linalg.vector_norm(g, dim=1, dtype=torch.float64).max().item()
-        return self.ratio * longest / math.sqrt(g.shape[1])
+        return torch.add(g, noise, alpha=deviation)

@@ -22,6 +22,7 @@ from vflbench.defenses.label_noise import (
     response_estimate,
     response_likelihood,
     response_with_prior,
+    with_room,
     zero_sum,
 )
 from vflbench.errors import UserError
@@ -79,13 +80,14 @@ class LabelDp(NoisyLabels):
     debias: bool = False
 
     def __post_init__(self) -> None:
-        if self.debias and (self.mechanism != "randomized_response" or self.target == "posterior"):
-            problem = "it needs one transition matrix for all rows, which only labels of mechanism=randomized_response have"
+        response = self.mechanism == "randomized_response"
+        if self.debias and not (response and self.target != "posterior" and self.eps):
+            problem = "no estimate of the loss is unbiased at eps = 0, where labels say nothing"
+            if self.eps or not response:
+                problem = (
+                    "it needs one transition matrix for all rows, which only labels of mechanism=randomized_response have"
+                )
             raise UserError(problem, key="debias", value=True)
-        if self.debias and self.eps == 0:
-            raise UserError(
-                "no estimate of the loss is unbiased at eps = 0, where labels say nothing", key="debias", value=True
-            )
         if self.fresh_every_epoch and self.mechanism == "zero_sum":
             problem = "noise that adds up to zero hides one y' of a row, and a fresh one each epoch has nothing to hide"
             raise UserError(problem, key="fresh_every_epoch", value=True)
@@ -138,10 +140,8 @@ class LabelDp(NoisyLabels):
         """`noisy` for rows at their first visit; for others, the label that was drawn then."""
         if self.fresh_every_epoch:
             return noisy
-        if (missing := int(ids.max()) + 1 - len(self._released)) > 0:
-            room = max(missing, len(self._released))  # twice as many: the table is seldom copied
-            self._released = torch.cat([self._released, self._released.new_full((room,), _UNSEEN)])
         places = ids.cpu()
+        self._released = with_room(self._released, places, _UNSEEN)
         known = self._released[places].to(noisy)
         noisy = torch.where(known == _UNSEEN, noisy, known)
         self._released[places] = noisy.to("cpu", torch.int16)
@@ -195,29 +195,24 @@ class LabelDP:
         if not isinstance(labels, np.ndarray | Tensor):
             raise UserError("labels must be a NumPy array or a torch tensor", key="labels", value=type(labels).__name__)
         given = torch.from_numpy(np.array(labels)) if isinstance(labels, np.ndarray) else labels.detach()
-        classes, y = self._recognised(given)
-        rng = self._rng if generator is None else generator
-        u = torch.rand(len(y), generator=rng, device=rng.device, dtype=torch.float64)
-        noisy = randomized_response(y, classes, self.eps, u.to(y.device))
-        noisy = F.one_hot(noisy, classes) if given.dim() == 2 and given.shape[1] > 1 else noisy.reshape(given.shape)
-        noisy = noisy.to(given.dtype)
-        return noisy.numpy().astype(labels.dtype, copy=False) if isinstance(labels, np.ndarray) else noisy
-
-    def _recognised(self, given: Tensor) -> tuple[int, Tensor]:
-        """K, and (n,) int64 classes."""
-        if given.dim() == 2 and given.shape[1] > 1:
-            is_one = given == 1
-            if not bool((is_one | (given == 0)).all()) or not bool((is_one.sum(dim=1) == 1).all()):
-                raise UserError("rows of several columns must be one-hot: a single 1, and 0 elsewhere", key="labels")
-            if self.classes not in (None, given.shape[1]):
-                raise UserError(f"the labels have {given.shape[1]} columns", key="classes", value=self.classes)
-            return given.shape[1], is_one.long().argmax(dim=1)
         if given.dim() not in (1, 2):
             raise UserError("labels must be (n,), (n, 1) or one-hot (n, K)", key="labels", value=tuple(given.shape))
-        y = given.reshape(-1).long()
-        if len(y) and (bool((y.to(torch.float64) != given.reshape(-1).to(torch.float64)).any()) or int(y.min()) < 0):
-            raise UserError("classes must be whole numbers from 0", key="labels")
-        classes = self.classes or max(2, int(y.max()) + 1 if len(y) else 2)
-        if len(y) and int(y.max()) >= classes:
+        rows = given.dim() == 2 and given.shape[1] > 1
+        y = given.double().argmax(dim=1) if rows else given.reshape(-1).long()
+        classes = given.shape[1] if rows else self.classes or max([1, *y.tolist()]) + 1
+
+        def in_kind(y: Tensor) -> Tensor:
+            return (F.one_hot(y, classes) if rows else y.reshape(given.shape)).to(given.dtype)
+
+        if rows and self.classes not in (None, classes):
+            raise UserError(f"the labels have {classes} columns", key="classes", value=self.classes)
+        if bool((y < 0).any()) or not torch.equal(in_kind(y), given):
+            raise UserError(
+                "labels must be whole numbers from 0, or one-hot rows: a single 1, and 0 elsewhere", key="labels"
+            )
+        if bool((y >= classes).any()):
             raise UserError(f"classes must be below {classes}", key="labels", value=int(y.max()))
-        return classes, y
+        rng = self._rng if generator is None else generator
+        u = torch.rand(len(y), generator=rng, device=rng.device, dtype=torch.float64)
+        noisy = in_kind(randomized_response(y, classes, self.eps, u.to(y.device)))
+        return noisy.numpy().astype(labels.dtype, copy=False) if isinstance(labels, np.ndarray) else noisy

@@ -166,6 +166,16 @@ def soft_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return (targets * class_losses(logits)).sum(dim=1).mean()
 
 
+def with_room(table: Tensor, ids: Tensor, fill: float = 0) -> Tensor:
+    """The table by row id (rows, ...), with room for these ids; twice as many rows where there was none, so that it is
+    seldom copied.
+    """
+    missing = int(ids.max()) + 1 - len(table) if len(ids) else 0
+    if missing <= 0:
+        return table
+    return torch.cat([table, table.new_full((max(missing, len(table)), *table.shape[1:]), fill)])
+
+
 class NoisyLabels(LabelDefense):
     """A defense that trains on noisy labels, and hands on to other defenses the classes that these look like.
 

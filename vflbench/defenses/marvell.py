@@ -24,6 +24,8 @@ from vflbench.options import HalfShare, Power, SumKl, options
 
 _TEST_EVERY = 32  # batches of both classes
 _TEST_ROWS = 1024  # of each class; the power of the test needs no more
+_FIGURES = ("sumkl_without_noise", "sumkl", "power_ratio", "anisotropy", "effective_dimension_0", "effective_dimension_1")
+"""What each instance measures. The last three test the assumption of `published`."""
 _SAFE_RANGE = (1e-15, 1e15)  # of float32 numbers whose squares are added up
 
 
@@ -92,10 +94,8 @@ class Marvell(LabelDefense):
                 "it can't be given beside error_bound: either takes the place of sumkl", key="power", value=self.power
             )
         self._last: dict[str, Any] = {}
-        self._seen: dict[str, list[float]] = {"sumkl_without_noise": [], "sumkl": [], "power_ratio": []}
+        self._seen: dict[str, list[float]] = {name: [] for name in _FIGURES}
         self._one_class_batches = self._withheld_batches = self._batches = 0
-        self._deviations: list[float] = []
-        self._dimensions: dict[str, list[float]] = {"0": [], "1": []}
 
     @property
     def target(self) -> float:
@@ -106,12 +106,9 @@ class Marvell(LabelDefense):
         """g: (n, d) gradients; y: (n,) classes 0 and 1."""
         positive = y != 0
         if 0 < int(positive.sum()) < len(y):
-            if self.noise == "published":
-                self._last = self._published(class_moments(g, positive), positive.double().mean().item())
-            else:
-                self._last = self._of_any_rank(g, positive)
-            if self.noise == "published" and self._batches % _TEST_EVERY == 0:
-                self._test(g, positive)
+            if not bool(g.isfinite().all()):
+                raise NonFiniteError("Marvell was given a gradient that is not a finite number")
+            self._last = self._published(g, positive) if self.noise == "published" else self._of_any_rank(g, positive)
             self._batches += 1
         else:
             self._one_class_batches += 1
@@ -121,11 +118,16 @@ class Marvell(LabelDefense):
                 raise WithheldError(f"the batch has rows of one class only, and {what}")
         return self._perturbed(g, positive, context.rng)
 
-    def _published(self, moments: "Moments", share: float) -> dict[str, Any]:
-        """Standard deviations by class, along e and everywhere, and e."""
+    def _published(self, g: Tensor, positive: Tensor) -> dict[str, Any]:
+        """Standard deviations by class, along e and everywhere, and e. On some batches, tests whether the classes are
+        isotropic.
+        """
+        for name, rows in (("0", g[~positive]), ("1", g[positive])) if self._batches % _TEST_EVERY == 0 else ():
+            if (result := sphericity(rows[:_TEST_ROWS])) is not None:
+                self._seen["anisotropy"].append(result.deviation)
+                self._seen[f"effective_dimension_{name}"].append(result.dimension)
+        moments, share = class_moments(g, positive), positive.double().mean().item()
         u, v, gap, d = moments.u, moments.v, moments.gap, len(moments.direction)
-        if not math.isfinite(u + v + gap):
-            raise NonFiniteError("Marvell was given a gradient that is not a finite number")
         solve, goal = (solve_target, self.target) if self.power is None else (solve_power, self.power * gap)
         noise = solve(u, v, d, gap, share, goal)
         self._seen["sumkl_without_noise"].append(sumkl_without_noise(u, v, d, gap))
@@ -136,8 +138,6 @@ class Marvell(LabelDefense):
 
     def _of_any_rank(self, g: Tensor, positive: Tensor) -> dict[str, Any]:
         """Roots (2, d, k) of the classes' covariances of noise."""
-        if not bool(g.isfinite().all()):
-            raise NonFiniteError("Marvell was given a gradient that is not a finite number")
         moments, solve = full_moments(g, positive), equalising_noise if self.noise == "full" else shared_noise
         gap = float(moments.gap.square().sum())
         if self.power is None and math.isinf(self.target):
@@ -146,14 +146,6 @@ class Marvell(LabelDefense):
         self._seen["sumkl"].append(noise.sumkl)
         self._seen["power_ratio"].append(noise.power / gap if gap else 0.0)
         return {"roots": noise.roots}
-
-    def _test(self, g: Tensor, positive: Tensor) -> None:
-        """Are the covariances of both classes isotropic?"""
-        for name, rows in (("0", g[~positive]), ("1", g[positive])):
-            result = sphericity(rows[:_TEST_ROWS])
-            if result is not None:
-                self._deviations.append(result.deviation)
-                self._dimensions[name].append(result.dimension)
 
     def _perturbed(self, g: Tensor, positive: Tensor, rng: torch.Generator) -> Tensor:
         if "roots" in self._last:  # in float64: rounding then has the size of the sum, in either class
@@ -184,7 +176,7 @@ class Marvell(LabelDefense):
             lambda exposure: max(0.0, 0.5 - math.sqrt(exposure.messages * s) / 4),
             message="gradient",
             assumption="the gradients of each class of a batch are isotropic Gaussians" if published else "",
-            tested_by=("anisotropy", "effective_dimension_0", "effective_dimension_1") if published else (),
+            tested_by=_FIGURES[3:] if published else (),
         )
 
     def figures(self) -> dict[str, float]:
@@ -196,14 +188,14 @@ class Marvell(LabelDefense):
         if not self._last and not self._one_class_batches:
             return {}
         counts = {"one_class_batches": self._one_class_batches, "withheld_batches": self._withheld_batches}
-        medians = {name: statistics.median(values) for name, values in self._seen.items() if values}
-        if self._deviations:
-            medians["anisotropy"] = math.fsum(self._deviations) / math.sqrt(len(self._deviations))
-        medians |= {f"effective_dimension_{k}": statistics.median(v) for k, v in self._dimensions.items() if v}
+        figures = {
+            name: math.fsum(values) / math.sqrt(len(values)) if name == "anisotropy" else statistics.median(values)
+            for name, values in self._seen.items()
+            if values
+        }
         self._one_class_batches = self._withheld_batches = 0
-        self._seen = {name: [] for name in self._seen}
-        self._deviations, self._dimensions = [], {name: [] for name in self._dimensions}
-        return counts | medians
+        self._seen = {name: [] for name in _FIGURES}
+        return counts | figures
 
 
 def leak_auc_bound(sumkl: float) -> float:

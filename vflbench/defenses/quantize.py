@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from vflbench.defenses.base import Context, Form, LabelDefense, NonLabelDefense
+from vflbench.defenses.base import Compression, Form
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.codec import Encoded, Grid
-from vflbench.messages.threat import Seat
 from vflbench.metrics.embedding_privacy import Sensitivity, Sent
 from vflbench.options import Count, HalfShare, Length, Range, Steps, options
 
@@ -19,7 +18,7 @@ Levels = Annotated[Count, Range(2, 2**24)]
 
 
 @options
-class Quantize(NonLabelDefense, LabelDefense):
+class Quantize(Compression):
     """Uniform quantization over a range that is known beforehand, with ceil(log2 levels) bits for each number. Falls to
     `model_inversion`, which rebuilds digits at four levels of which 0.97 are recognised. From gradients, `direct` reads AUC
     0.999 at two levels, without a label.
@@ -55,7 +54,6 @@ class Quantize(NonLabelDefense, LabelDefense):
     quantile: HalfShare = 0.001
     norm: Length | None = None
     rounding: Literal["nearest", "stochastic"] = "nearest"
-    message: Literal["embeddings", "gradients"] = "embeddings"
 
     def __post_init__(self) -> None:
         if isinstance(self.range, list) and not _is_interval(self.range):
@@ -67,21 +65,9 @@ class Quantize(NonLabelDefense, LabelDefense):
         self._batches = 0
         self._low = self._high = 0.0
 
-    @property
-    def seats(self) -> frozenset[Seat]:
-        return frozenset({Seat.NON_LABEL if self.message == "embeddings" else Seat.LABEL})
-
-    def embedding(self, h: Tensor | Encoded, context: Context) -> Encoded:
-        """h: (n, d)."""
-        return self._quantized(h, context.rng)
-
-    def gradient(self, g: Tensor | Encoded, y: Tensor, context: Context) -> Encoded:
-        """g: (n, d)."""
-        return self._quantized(g, context.rng)
-
-    def _quantized(self, h: Tensor | Encoded, rng: torch.Generator) -> Encoded:
-        encoded = h if isinstance(h, Encoded) else Encoded(h.shape[1], h)
-        numbers = encoded.numbers
+    def compressed(self, values: Encoded, rng: torch.Generator) -> Encoded:
+        """Codes of the numbers."""
+        numbers = values.numbers
         if not bool(numbers.isfinite().all()):
             raise NonFiniteError("a number that is to be quantized is not finite")
         if self.norm is not None:
@@ -94,11 +80,11 @@ class Quantize(NonLabelDefense, LabelDefense):
             lows, highs = numbers.amin(dim=1, keepdim=True), numbers.amax(dim=1, keepdim=True)
             rows = Grid(lows, (highs - lows) / (self.levels - 1), self.levels, self.levels - 1)
             ends = torch.cat([lows, torch.as_tensor(rows.step)]).reshape(-1)
-            return replace(encoded, numbers=rows.codes(numbers, u), code=rows, announced=ends)
+            return replace(values, numbers=rows.codes(numbers, u), code=rows, announced=ends)
         low, high, is_new = self._range(numbers)
         grid = Grid.over(low, high, self.levels)
         announced = torch.tensor([low, high], device=numbers.device) if is_new else None
-        return replace(encoded, numbers=grid.codes(numbers, u), code=grid, announced=announced)
+        return replace(values, numbers=grid.codes(numbers, u), code=grid, announced=announced)
 
     def _range(self, numbers: Tensor) -> tuple[float, float, bool]:
         """low < high, both float32, and whether the receiver doesn't know them yet."""

@@ -1,7 +1,7 @@
 """SplitGuard: some batches are sent in another order, and the answers tell whether the label party trains the task."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -60,7 +60,7 @@ class SplitGuard(NonLabelDefense):
     def __post_init__(self) -> None:
         self._batches = 0  # that were sent
         self._group: int | None = None  # of the batch in hand; None: it isn't scored
-        self._sums: list[Tensor | None] = [None, None, None]  # of gradients, (p,) each
+        self._sums: list[Any] = [0.0, 0.0, 0.0]  # of gradients, (p,) each
         self._lengths, self._counts = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]  # sums of lengths and of weights
         self._new_fakes = 0
         self._scores: list[float] = []
@@ -81,8 +81,8 @@ class SplitGuard(NonLabelDefense):
     def learns(self, gradient: Tensor, context: Context) -> bool:
         group = self._group
         if group is not None and len(gradient):
-            before, kept = self._sums[group], 1.0 if self.memory is None else 1 - 1 / self.memory
-            self._sums[group] = gradient.clone() if before is None else kept * before + gradient
+            kept = 1.0 if self.memory is None else 1 - 1 / self.memory
+            self._sums[group] = kept * self._sums[group] + gradient
             self._lengths[group] = kept * self._lengths[group] + float(gradient.norm())
             self._counts[group] = kept * self._counts[group] + 1
             if group == _FAKE and all(self._counts):
@@ -91,20 +91,14 @@ class SplitGuard(NonLabelDefense):
         return group != _FAKE
 
     def _judge(self) -> None:
-        sums = [total for total in self._sums if total is not None]
-        score = split_guard_score(sums, self._lengths, self._counts, self.alpha, self.beta)
+        score = split_guard_score(self._sums, self._lengths, self._counts, self.alpha, self.beta)
         self._scores.append(score)
         batch = self._batches - 1
         self._notes.append(f"split_guard score {score:.6f} at batch {batch}")
-        if self._noticed is None and self._is_alarming():
+        if self._noticed is None and alarm(self._scores, self.policy, self.window, self.threshold):
             self._noticed = batch
-            self._notes.append(f"split_guard noticed at batch {batch}: {self._why()}")
-
-    def _is_alarming(self) -> bool:
-        return alarm(self._scores, self.policy, self.window, self.threshold)
-
-    def _why(self) -> str:
-        return f"scores of fake batches are below {self.threshold:g} ({self.policy}), the last {self._scores[-1]:.3f}"
+            why = f"scores of fake batches are below {self.threshold:g} ({self.policy}), the last {score:.3f}"
+            self._notes.append(f"split_guard noticed at batch {batch}: {why}")
 
     def notes(self) -> list[str]:
         notes, self._notes = self._notes, []

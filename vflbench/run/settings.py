@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from vflbench.errors import UserError
-from vflbench.options import Canaries, Epochs, Rows, Seed, Steps, options
+from vflbench.options import NonNegativeInt, Number, Rows, Seed, Steps, options
 
 _MALLOC = ((-3, 32 << 20), (-1, 2**31 - 1), (-2, 64 << 20))  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD of malloc.h
 _LARGEST_ERROR = 1e-5  # of a float32 product of 512 terms, relative to the largest entry; bfloat16 is at 1e-3
@@ -32,7 +32,7 @@ class Audit:
     batches: Steps | Literal["all", "auto"] = "auto"
     epochs: Literal["all", "last"] = "all"
     train_rows: Rows = 100_000
-    canaries: Canaries | Literal["auto"] = "auto"
+    canaries: NonNegativeInt | Literal["auto"] = "auto"
     dcor: bool = False
     probe: bool = True
     auxiliary_path: str | None = None
@@ -65,7 +65,7 @@ class Settings:
     record: keep the messages of all rounds, or of the audited ones, in the run's folder, for `vflbench audit`.
     """
 
-    epochs: Epochs | Literal["auto"] = 2
+    epochs: Number | Literal["auto"] = 2
     batch_size: Rows | Literal["auto"] = "auto"
     seed: Seed = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"

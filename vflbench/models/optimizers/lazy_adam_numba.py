@@ -56,9 +56,9 @@ class NumbaRows(LazyRows):
             self._scratch = np.empty(rows.shape, np.uint32), np.empty(rows.size, np.uint32), sums
         slots, distinct, _ = self._scratch
         here = self._floats, self._ints, rows, values.numpy(), slots, distinct, tables
-        now = self._lanes, self.dim, self.step, self.lr, self.eps, self._reads if training else 0
+        then = self._lanes, self.dim, self.step, self.lr, self.eps, self._reads if training else 0
         shares = self._shares(*rows.shape)
-        counts = self._each(shares, lambda start, stop: read_rows(*here, *now, start, stop))
+        counts = self._each(shares, lambda start, stop: read_rows(here, then, start, stop))
         if training:
             reached = [(start, stop, count) for (start, stop), count in zip(shares, counts, strict=True)]
             self._read = (reached, values.requires_grad_())
@@ -72,12 +72,11 @@ class NumbaRows(LazyRows):
         if values.grad is None:
             values.grad = torch.zeros_like(values)
         gradient = values.grad.contiguous().numpy()
-        here = self._floats, self._ints, gradient, *self._scratch, self._lanes, self.dim, self.step
+        here, then = (self._floats, self._ints, gradient, *self._scratch), (self._lanes, self.dim, self.step)
         b1, b2 = self.idle.beta1, self.idle.beta2
         rate, scale = self.lr / (1 - b1**self.step), 1 / math.sqrt(1 - b2**self.step)
-        factors: Any = [np.float32(factor) for factor in (b1, 1 - b1, b2, 1 - b2, rate, scale, self.eps)]
-        update: Any = update_rows
-        self._each(reached, lambda start, stop, count: update(*here, *factors, start, stop, count))
+        factors = tuple(np.float32(factor) for factor in (b1, 1 - b1, b2, 1 - b2, rate, scale, self.eps))
+        self._each(reached, lambda start, stop, count: update_rows(here, then, factors, start, stop, count))
 
     def _shares(self, n: int, c: int) -> list[tuple[int, int]]:
         """Columns start .. stop - 1 for each thread. A column of many ids costs more: its rows are mostly distinct."""
@@ -120,26 +119,12 @@ def _fetch(_context: Any, array: Any, _place: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def read_rows(
-    floats: np.ndarray,
-    ints: np.ndarray,
-    rows: np.ndarray,
-    values: np.ndarray,
-    slots: np.ndarray,
-    distinct: np.ndarray,
-    tables: np.ndarray,
-    lanes: tuple[int, ...],
-    dim: int,
-    now: int,
-    lr: float,
-    eps: float,
-    stamp: int,
-    start: int,
-    stop: int,
-) -> int:
+def read_rows(here: Any, then: Any, start: int, stop: int) -> int:
     """Values of rows now, occurrence by occurrence, in the columns from start to stop - 1. With a stamp, each distinct row
     is also updated in place, once, and gets a slot. Returns the slot after the last.
     """
+    floats, ints, rows, values, slots, distinct, tables = here
+    lanes, dim, now, lr, eps, stamp = then
     d, n, width = len(lanes) or dim, rows.shape[0], floats.shape[1]
     last_at, stamp_at, slot_at = 3 * d, 3 * d + 1, 3 * d + 2
     flat, ahead, slot = floats.reshape(floats.size), 1 + (_AHEAD - 1) // (stop - start), start * n
@@ -193,31 +178,14 @@ def _catch_up(
 
 
 @njit(nogil=True, cache=True)
-def update_rows(
-    floats: np.ndarray,
-    ints: np.ndarray,
-    gradient: np.ndarray,
-    slots: np.ndarray,
-    distinct: np.ndarray,
-    sums: np.ndarray,
-    lanes: tuple[int, ...],
-    dim: int,
-    now: int,
-    b1: np.float32,
-    rest1: np.float32,
-    b2: np.float32,
-    rest2: np.float32,
-    rate: np.float32,
-    scale: np.float32,
-    eps: np.float32,
-    start: int,
-    stop: int,
-    end: int,
-) -> None:
+def update_rows(here: Any, then: Any, factors: Any, start: int, stop: int, end: int) -> None:
     """Sum gradients over the occurrences of a row, in order, then take an Adam step on each distinct row.
 
-    end: the slot after the last, as `read_rows` returned it for these columns.
+    factors: of Adam, as float32. end: the slot after the last, as `read_rows` returned it for these columns.
     """
+    floats, ints, gradient, slots, distinct, sums = here
+    lanes, dim, now = then
+    b1, rest1, b2, rest2, rate, scale, eps = factors
     d, n, width = len(lanes) or dim, gradient.shape[0], floats.shape[1]
     flat, first = floats.reshape(floats.size), start * n
     new = first
