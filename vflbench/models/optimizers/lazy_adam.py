@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.base import Optimizer, load_state
+from vflbench.models.optimizers.base import Optimizer
 from vflbench.numerics.idle_adam import IdleAdam
 from vflbench.numerics.optim import AdamSteps
 from vflbench.numerics.system import on_large_pages
@@ -51,12 +51,6 @@ class LazyRows:
     def update(self) -> None:
         """The next Adam step, with the gradients of the rows read last; all other gradients are 0."""
         raise NotImplementedError
-
-    def settle(self) -> None:
-        """Apply the idle steps of all rows."""
-        for start in range(0, len(self.packed), 1 << 20):
-            part = self.packed[start : start + (1 << 20)]
-            part.copy_(self.caught_up(part.clone()))
 
     def caught_up(self, rows: Tensor) -> Tensor:
         """Apply the idle steps of packed rows (u, W) in place, and return them."""
@@ -160,12 +154,11 @@ class LazyAdam(Optimizer):
         tables = [module for module in network.modules() if isinstance(module, ColumnEmbedding)]
         lazy = {id(module.table) for module in tables}
         others = [parameter for parameter in network.parameters() if id(parameter) not in lazy]
-        betas = (self.beta1, self.beta2)
-        dense = AdamSteps(others, lr=self.lr, betas=betas, eps=self.eps, fused=True) if others else None
         rows = [self._rows(module.table.device)(module, idle, self.lr, self.eps) for module in tables]
         for module, lazy_rows in zip(tables, rows, strict=True):
             module.lookup = lazy_rows
-        return LazyStepper(dense, rows)
+        betas = (self.beta1, self.beta2)
+        return LazyStepper(rows, [{"params": others}], lr=self.lr, betas=betas, eps=self.eps, fused=True)
 
     def _rows(self, device: torch.device) -> type[LazyRows]:
         if self.kernel == "torch" or (self.kernel == "auto" and device.type != "cpu"):
@@ -181,40 +174,24 @@ class LazyAdam(Optimizer):
             raise UserError(problem, key="optimizer.kernel", value="numba") from error
 
 
-class LazyStepper:
-    """In place of a torch optimiser: plain Adam for most weights, lazy rows for tables."""
+class LazyStepper(AdamSteps):
+    """Plain Adam for most weights, lazy rows for tables."""
 
-    def __init__(self, dense: AdamSteps | None, rows: list[LazyRows]):
-        self.dense, self.rows = dense, rows
+    def __init__(self, rows: list[LazyRows], *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.rows = rows
 
-    @property
-    def state(self) -> Mapping[Any, Any]:
-        return self.dense.state if self.dense is not None else {}
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        if self.dense is not None:
-            self.dense.zero_grad(set_to_none=set_to_none)
-
-    @torch.no_grad()
-    def step(self) -> None:
-        if self.dense is not None:
-            self.dense.step()
-        for rows in self.rows:
-            rows.update()
-
-    @torch.no_grad()
-    def settle(self) -> None:
-        """Apply the idle steps of all rows of all tables."""
-        for rows in self.rows:
-            rows.settle()
+    def step(self) -> None:  # type: ignore[override]
+        super().step()
+        with torch.no_grad():
+            for rows in self.rows:
+                rows.update()
 
     def state_dict(self) -> dict[str, Any]:
         """Packed tables share memory with the network's weights, so a file that keeps sharing stores them once."""
-        dense = None if self.dense is None else self.dense.state_dict()
-        return {"dense": dense, "rows": [rows.state() for rows in self.rows]}
+        return {"dense": super().state_dict(), "rows": [rows.state() for rows in self.rows]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        if self.dense is not None:
-            load_state(self.dense, state_dict["dense"])
+        super().load_state_dict(state_dict["dense"])
         for rows, state in zip(self.rows, state_dict["rows"], strict=True):
             rows.restore(state)
