@@ -3,9 +3,9 @@
 `@options` is a pydantic dataclass, strict (no "3" for 3, no true for 1) and closed (no unknown name), so the same check
 holds for YAML, the command line and Python. `build.py` turns what it refuses into one paragraph.
 
-The range of every number stands here, under the name with which classes annotate their options. A range is wide: it holds
-whatever an experiment could want, and leaves out what no arithmetic of ours survives, such as a step size of 1e30 or 10^13
-known rows. A class with a range of its own narrows one of these, as in Annotated[Width, Range(3, 10**6)].
+The ranges of numbers that several classes have stand here, under the name with which they annotate their options. A range
+is wide: it holds whatever an experiment could want, and leaves out what no arithmetic of ours survives, such as a step size
+of 1e30 or 10^13 known rows. A class with a range of its own narrows one of these, as in Annotated[Width, Range(3, 10**6)].
 """
 
 import copy
@@ -102,8 +102,6 @@ Weight = Annotated[float, Range(1e-9, 1e6, zero=True)]
 Eps = Annotated[float, Range(1e-6, 1e6)]
 """eps of differential privacy, in nats."""
 EpsOrZero = Annotated[float, Range(1e-6, 1e6, zero=True)]
-Mu = Annotated[float, Range(1e-6, 1e4)]
-"""mu of Gaussian differential privacy, in standard deviations."""
 Delta = Annotated[float, Range(1e-15, 1 - 1e-9)]
 """delta of differential privacy."""
 Sigma = Annotated[float, Range(1e-12, 1e6, zero=True)]
@@ -113,10 +111,6 @@ Ratio = Annotated[float, Range(1e-9, 1e6)]
 RatioOrZero = Annotated[float, Range(1e-9, 1e6, zero=True)]
 Length = Annotated[float, Range(1e-6, 1e6)]
 """A norm of an embedding."""
-SumKl = Annotated[float, Range(1e-6, 1e6, infinity=True)]
-"""KL(0 || 1) + KL(1 || 0), in nats."""
-Power = Annotated[float, Range(1e-6, 1e6)]
-"""Of noise, in units of the squared distance of the classes' means."""
 Fraction = Annotated[float, Range(1e-9, 1 - 1e-9)]
 """A share that is neither nothing nor all."""
 Share = Annotated[float, Range(1e-9, 1.0)]
@@ -130,10 +124,6 @@ Concentration = Annotated[float, Range(1e-3, 1e6)]
 HalfShare = Annotated[float, Range(1e-9, 0.5 - 1e-9, zero=True)]
 """A share below one half, or nothing: a rate of errors, a tail."""
 Seconds = Annotated[float, Range(1e-3, 1e7)]
-Patience = Annotated[float, Range(1.0, 1e6)]
-"""Seconds after which another process is given up."""
-Mebibytes = Annotated[int, Range(1, 1 << 14)]
-"""What may be kept in place of being computed again; 0 keeps nothing."""
 
 
 def allowed(hint: Any) -> str:

@@ -46,7 +46,8 @@ class Binomial(NonLabelDefense):
     def embedding(self, h: Encoded, context: Context) -> Encoded:
         """h: of `quantize`."""
         noise = binomial(h.numbers.shape, self.n, self.p, context.rng).to(h.numbers.device)
-        assert isinstance(h.code, Grid) and not isinstance(h.code.low, Tensor)
+        if not isinstance(h.code, Grid) or isinstance(h.code.low, Tensor):
+            raise TypeError("binomial noise is added to whole numbers on a grid")
         grid = replace(h.code, top=h.code.top + self.n, noise_mean=self.n * self.p, corrected=not self.biased)
         return replace(h, numbers=h.numbers + noise, code=grid)
 

@@ -104,10 +104,8 @@ class EmbeddingNoise(NonLabelDefense):
         return torch.where(is_row.to(fresh.device)[:, None], stored, fresh)
 
     def sent(self, name: str, before: Sent) -> Sent:
-        if self.mechanism == "laplace":
-            release = laplace_release(self.eps)
-        else:
-            release = gaussian_release(2 * self.norm, self.scale, self.delta)
+        gaussian = self.mechanism == "gaussian"
+        release = gaussian_release(2 * self.norm, self.scale, self.delta) if gaussian else laplace_release(self.eps)
         return before.released(name, release.sharing(self.memoise))
 
 

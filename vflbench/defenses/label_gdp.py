@@ -1,7 +1,7 @@
 """Gaussian label privacy: noise on the residual of the loss, before it flows back through top and cut."""
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from vflbench.defenses.label_noise import (
 )
 from vflbench.metrics.privacy import GaussianRelease, Guarantee, label_privacy
 from vflbench.numerics.hashing import normals
-from vflbench.options import Mu, options
+from vflbench.options import Range, options
 
 
 @options
@@ -60,7 +60,7 @@ class LabelGdp(NoisyLabels):
     of label differential privacy", NeurIPS 2021 (ALIBI); Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022.
     """
 
-    mu: Mu = 1.0
+    mu: Annotated[float, Range(1e-6, 1e4)] = 1.0
     noise: Literal["fresh", "once"] = "fresh"
     target: Literal["estimate", "posterior"] = "posterior"
 

@@ -3,7 +3,7 @@
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from vflbench.defenses.marvell_noise import (
 )
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.metrics.privacy import Guarantee
-from vflbench.options import HalfShare, Power, SumKl, options
+from vflbench.options import HalfShare, Range, options
 
 _TEST_EVERY = 32  # batches of both classes
 _TEST_ROWS = 1024  # of each class; the power of the test needs no more
@@ -83,9 +83,9 @@ class Marvell(LabelDefense):
     max_classes = 2
 
     noise: Literal["published", "full", "shared"] = "published"
-    sumkl: SumKl = 0.16
+    sumkl: Annotated[float, Range(1e-6, 1e6, infinity=True)] = 0.16
     error_bound: HalfShare | None = None
-    power: Power | None = None
+    power: Annotated[float, Range(1e-6, 1e6)] | None = None
     one_class: Literal["last", "withhold"] = "last"
 
     def __post_init__(self) -> None:

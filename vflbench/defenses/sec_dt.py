@@ -1,6 +1,5 @@
 """SecDT: more classes than there are, gradients of one length, and noise on the labels."""
 
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 import torch
@@ -11,8 +10,6 @@ from vflbench.defenses.base import Context, LabelDefense
 from vflbench.defenses.label_noise import soft_loss
 from vflbench.errors import UserError
 from vflbench.options import Range, ShareOrZero, Width, attributes, options
-
-_STANDARDS: dict[str, Callable[[Tensor], Tensor]] = {"min": torch.min, "mean": torch.mean, "max": torch.max}
 
 
 @options
@@ -82,7 +79,7 @@ class SecDt(LabelDefense):
     def gradient(self, g: Tensor, y: Tensor, context: Context) -> Tensor:
         """g: (n, d)."""
         length = g.norm(dim=1, keepdim=True)
-        return torch.where(length > 0, g * (_STANDARDS[self.standard](length) / length), g)
+        return torch.where(length > 0, g * (getattr(length, self.standard)() / length), g)
 
     def state(self) -> dict[str, object]:
         return {name: value for name, value in attributes(self).items() if name != "_noise"}

@@ -31,8 +31,6 @@ class SelectiveUpdate(ParticipantDefense):
 
     def update(self, u: Tensor, context: Context) -> Tensor:
         """u: (d,)."""
-        if not len(u):
-            return u
         weight = u.abs() if self.choose == "largest" else torch.rand(u.shape, generator=context.rng, device=u.device)
         shared = weight.topk(math.ceil(self.fraction * len(u))).indices
         return torch.zeros_like(u).index_copy_(0, shared, u[shared])

@@ -135,9 +135,8 @@ def split_guard_score(
     regular = (lengths[_FIRST] + lengths[_SECOND]) / (counts[_FIRST] + counts[_SECOND])
     apart = abs(mean_lengths[_FAKE] - regular)
     usual = abs(mean_lengths[_FIRST] - mean_lengths[_SECOND])
-    if apart + usual == 0:
-        return float((1 + math.exp(0.0)) ** -beta)
-    s = (_angle(fake, first + second) * apart - _angle(first, second) * usual) / (apart + usual)
+    apart_from_usual = _angle(fake, first + second) * apart - _angle(first, second) * usual
+    s = apart_from_usual / (apart + usual) if apart + usual else 0.0
     return float((1 + math.exp(-alpha * s)) ** -beta)
 
 

@@ -1,4 +1,21 @@
-"""`vflbench parties write | compose | check | start | run`: parties on hosts of their own, over mutual TLS."""
+"""vflbench parties: each party on a host of its own, over mutual TLS.
+It needs pip install 'vflbench[nvflare]'.
+
+  vflbench parties write PROJECT [parties=[a,b]] [host=NAME] [port=8002]
+                         [days=360]
+      make a project: a folder of its own for the label party and for each other
+  vflbench parties compose FILE KEY=VALUE ...
+      write the experiment of these options to FILE, for all to read and agree
+  vflbench parties check KIT
+      what is in a party's folder; whether its table and the server are there
+  vflbench parties start KIT
+      on each host: stay connected until Ctrl-C; begin with the label party
+  vflbench parties run PROJECT [timeout=60] KEY=VALUE ...
+      on the label party's host: train and attack with those who are connected
+
+KEY=VALUE are options of `vflbench train`. What each party can inspect:
+"Parties on hosts of their own" in the documentation.
+"""
 
 import argparse
 import fcntl
@@ -33,30 +50,11 @@ COMMANDS = {
     "run": "vflbench.hosts.run",
 }
 
-USAGE = """vflbench parties: each party on a host of its own, over mutual TLS.
-It needs pip install 'vflbench[nvflare]'.
-
-  vflbench parties write PROJECT [parties=[a,b]] [host=NAME] [port=8002]
-                         [days=360]
-      make a project: a folder of its own for the label party and for each other
-  vflbench parties compose FILE KEY=VALUE ...
-      write the experiment of these options to FILE, for all to read and agree
-  vflbench parties check KIT
-      what is in a party's folder; whether its table and the server are there
-  vflbench parties start KIT
-      on each host: stay connected until Ctrl-C; begin with the label party
-  vflbench parties run PROJECT [timeout=60] KEY=VALUE ...
-      on the label party's host: train and attack with those who are connected
-
-KEY=VALUE are options of `vflbench train`. What each party can inspect:
-"Parties on hosts of their own" in the documentation.
-"""
-
 
 def parties(arguments: Sequence[str]) -> None:
     """The command."""
     if not arguments or arguments[0] in ("-h", "--help", "help") or {"-h", "--help"} & set(arguments[1:2]):
-        print(USAGE)
+        print(__doc__)
         return
     name, *words = arguments
     if name not in COMMANDS:

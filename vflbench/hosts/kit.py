@@ -115,12 +115,8 @@ def read_kit(folder: Path) -> Kit:
         kit = Kit(**{"folder": folder, **{key: value for key, value in content.items() if value is not None}})
     except ValidationError as error:
         detail = error.errors()[0]
-        name = ".".join(map(str, detail["loc"]))
-        problem = (
-            "there is no such option"
-            if detail["type"] == "extra_forbidden"
-            else detail["msg"].replace("Input should", "it must")
-        )
+        name, unknown = ".".join(map(str, detail["loc"])), detail["type"] == "extra_forbidden"
+        problem = "there is no such option" if unknown else detail["msg"].replace("Input should", "it must")
         raise UserError(problem, key=f"{name} in {folder / FILE}", value=content.get(name)) from error
     agreed: Any = kit.experiment if kit.experiment in (None, ANY) else _mapping(folder / kit.experiment)
     data = {key: _absolute(folder, value) if key == "path" else value for key, value in kit.data.items()}

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from vflbench.engines.base import Engine
 from vflbench.errors import UserError
 from vflbench.messages.serialize import Content, decode, encode
 from vflbench.messages.wire import Channel, PartyError
-from vflbench.options import Mebibytes, Patience, options
+from vflbench.options import Range, options
 from vflbench.places import pip_install
 from vflbench.plain_files import open_to_write
 
@@ -58,9 +58,9 @@ class NvFlare(Engine):
     starts_processes: ClassVar[bool] = True
 
     mode: Literal["simulator", "provisioned"] = "simulator"
-    timeout: Patience = 60.0
-    start_timeout: Patience = 120.0
-    max_message_mib: Mebibytes = 1024
+    timeout: Annotated[float, Range(1.0, 1e6)] = 60.0
+    start_timeout: Annotated[float, Range(1.0, 1e6)] = 120.0
+    max_message_mib: Annotated[int, Range(1, 1 << 14)] = 1024
     workspace: str | None = None
 
     def require_installed(self) -> None:
