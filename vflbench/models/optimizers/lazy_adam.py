@@ -181,8 +181,8 @@ class LazyStepper(AdamSteps):
         super().__init__(*arguments, **options)
         self.rows = rows
 
-    def step(self) -> None:  # type: ignore[override]
-        super().step()
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
         with torch.no_grad():
             for rows in self.rows:
                 rows.update()
