@@ -77,26 +77,19 @@ def assert_same(peace: Path, fire: Path) -> None:
         assert expected == other[name], name
 
 
-@pytest.fixture(scope="module")
-def peace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run left in peace."""
-    folder = tmp_path_factory.mktemp("peace")
-    finish([*RUN, f"hydra.run.dir={folder}"])
-    return folder
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("signals", [["KILL"], ["KILL", "TERM", "INT"]])
-def test_deaths_of_a_run_change_no_byte(signals: list[str], peace: Path, tmp_path: Path) -> None:
-    rng, whole = random.Random(3), logged(peace)
+def test_deaths_of_a_run_change_no_byte(tmp_path: Path) -> None:
+    rng, peace = random.Random(3), tmp_path / "peace"
+    finish([*RUN, f"hydra.run.dir={peace}"])
+    whole, run = logged(peace), tmp_path / "fire"
     for kill in range(KILLS):
-        size = logged(tmp_path) + rng.random() * 2 / KILLS * whole * (kill > 0)  # the first one comes while it starts
-        number = signal.Signals[f"SIG{rng.choice(signals)}"]
-        code, output = strike(begin([*RUN, f"hydra.run.dir={tmp_path}"]), number, tmp_path, size)
+        size = logged(run) + rng.random() * 2 / KILLS * whole * (kill > 0)  # the first one comes while it starts
+        number = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[kill % 3]
+        code, output = strike(begin([*RUN, f"hydra.run.dir={run}"]), number, run, size)
         assert code in (0, -number, 128 + number), output
         assert "Traceback" not in output
-    finish([*RUN, f"hydra.run.dir={tmp_path}"])
-    assert_same(peace, tmp_path)
+    finish([*RUN, f"hydra.run.dir={run}"])
+    assert_same(peace, run)
 
 
 @pytest.mark.slow
