@@ -1,5 +1,4 @@
 import math
-import os
 import subprocess
 import sys
 
@@ -111,7 +110,7 @@ def test_the_accuracy_of_float32_where_norms_lose_the_digits_of_distances(rng, r
 
 @pytest.mark.slow
 def test_agrees_with_the_dcor_package(rng, tmp_path):
-    """In a process of its own, with a cache of its own: it compiles for ten seconds, and has aborted a process before."""
+    """In a process of its own, without numba: it compiles for a minute what method="naive" has no use for."""
     kinds, ours = ("two classes", "seven classes", "numbers", "vectors"), []
     for number, kind in enumerate(kinds):
         y, _ = labels_of(kind, 200, rng)
@@ -122,13 +121,13 @@ def test_agrees_with_the_dcor_package(rng, tmp_path):
             values = torch.nn.functional.one_hot(y - y.min()).double().numpy()
         np.savez(tmp_path / f"{number}.npz", x=x.numpy(), y=values)
         ours.append([distance_correlation(x, y).item(), distance_correlation(x, y, statistic="root").item()])
-    code = "import dcor, numpy, sys; print(*[dcor.distance_correlation_sqr(*numpy.load(f).values()) for f in sys.argv[1:]])"
+    code = (
+        "import sys, unittest.mock; sys.modules['numba'] = sys.modules['numba.types'] = unittest.mock.MagicMock()\n"
+        "import dcor, numpy\n"
+        "for f in sys.argv[1:]: print(dcor.distance_correlation_sqr(*numpy.load(f).values(), method='naive'))"
+    )
     files = [str(tmp_path / f"{number}.npz") for number in range(len(kinds))]
-    for attempt in range(3):  # again only where a signal ended it
-        environment = os.environ | {"NUMBA_NUM_THREADS": "1", "NUMBA_CACHE_DIR": str(tmp_path / f"cache{attempt}")}
-        done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, env=environment)
-        if done.returncode >= 0:
-            break
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for kind, expected, (squared, root) in zip(kinds, map(float, done.stdout.split()), ours, strict=True):
         assert squared == pytest.approx(expected, rel=1e-6), kind
