@@ -92,6 +92,7 @@ def test_classes_can_change_places():
     assert (ours.l10, ours.l20, ours.l11, ours.l21) == pytest.approx((other.l11, other.l21, other.l10, other.l20), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_more_power_leaves_less_and_less_sumkl_takes_more_power():
     powers = np.geomspace(1e-4, 1e4, 200)
     assert (np.diff(each(solve_power, 0.5, 2.0, 32, 1.0, 0.25, powers).sumkl) < 0).all()

@@ -29,6 +29,7 @@ def test_steps_are_those_of_torch_also_after_a_resumption(own, theirs, options, 
     assert same_bits(ours, others)
 
 
+@pytest.mark.slow
 def test_none_of_them_loads_the_compiler_of_torch():
     """Which takes a second and a half; state_dict and load_state_dict among what would."""
     code = """

@@ -70,6 +70,7 @@ def test_the_bits_of_all_widths():
         check(dim)
 
 
+@pytest.mark.slow  # it compiles for seconds
 @pytest.mark.parametrize("threads", [2, 3, 9])
 def test_threads_change_no_bit_and_share_all_columns(threads):
     alone, together = rows(NumbaRows, 4), rows(NumbaRows, 4)
