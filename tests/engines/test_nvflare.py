@@ -84,7 +84,7 @@ class Running:
 
     def __init__(self, cwd, *words):
         self.cwd, self.folder = cwd, cwd / "run"
-        arguments = ["-m", "vflbench", "train", *TINY, *words, "engine=nvflare", "engine.timeout=4", "hydra.run.dir=run"]
+        arguments = ["-m", "vflbench", "train", *TINY, *words, "engine=nvflare", "engine.timeout=15", "hydra.run.dir=run"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         self.mark = ""
         self.process = subprocess.Popen([sys.executable, *arguments], cwd=cwd, env=OPEN, start_new_session=True, **pipes)
@@ -190,7 +190,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path, running):
     if run.process.returncode != 0:  # else it was done by then
         assert run.process.returncode == 130
         assert "the same command goes on from there" in said
-    train(tmp_path, "run", *TINY, *words, "engine=nvflare", "engine.timeout=4")
+    train(tmp_path, "run", *TINY, *words, "engine=nvflare", "engine.timeout=15")
     assert_same_but_for_attacks(tmp_path / "run", tmp_path / "whole")
 
 
@@ -201,7 +201,7 @@ def test_after_a_party_was_killed_the_run_goes_on_to_the_same_bytes(tmp_path, ru
     run = running(*words)
     run.party().kill()
     run.end()
-    train(tmp_path, "run", *TINY, *words, "engine=nvflare", "engine.timeout=4")
+    train(tmp_path, "run", *TINY, *words, "engine=nvflare", "engine.timeout=15")
     assert_same_but_for_attacks(tmp_path / "run", tmp_path / "whole")
 
 
