@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vflbench.attacks.completion import _ridges, _thin_svd, added_logits, averaged_ridge
+from vflbench.attacks.completion import _ridges, added_logits, averaged_ridge
 from vflbench.numerics.auc import auc
 
 WIDE = 12
@@ -31,14 +31,6 @@ def test_the_evidence_is_that_of_a_gaussian_process(rng):
         z = contrasts.T @ y
         expected.append(float(-0.5 * (6 * torch.log(z.T @ torch.linalg.solve(kernel, z)) + torch.logdet(kernel))))
     assert torch.allclose(_ridges(x, torch.ones(3), y)[0], torch.tensor(expected).double(), atol=1e-5)
-
-
-@pytest.mark.parametrize("shape", [(5, 9), (9, 5), (6, 6)])
-def test_a_thin_svd_puts_the_matrix_together_again(rng, shape):
-    x = torch.randn(*shape, generator=rng).double()
-    u, s, v = _thin_svd(x)
-    assert torch.allclose(u @ torch.diag(s) @ v.T, x)
-    assert torch.allclose(u.T @ u, torch.eye(len(s)).double(), atol=1e-10)
 
 
 def test_scores_do_not_change_with_units_rotations_and_shifts(rng):

@@ -30,7 +30,3 @@ def test_more_hints_find_a_class_of_several_clusters(rng):
     few, many = (auc(scores(g, known, "distance"), y) for known in ([0], [0, 1, 2]))
     assert few < 0.9
     assert many > 0.99
-
-
-def test_it_asks_for_as_many_as_it_uses():
-    assert [Hints(k=k).threat.hints for k in (1, 3, 5)] == [1, 3, 5]

@@ -3,8 +3,6 @@ import torch
 from attacks.views import gradients, scores_of, shares, view_of
 
 from vflbench.attacks.norm import Norm
-from vflbench.cli.components import construct
-from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.metrics.leak import class_figures
 from vflbench.numerics.auc import auc
@@ -59,9 +57,3 @@ def test_equal_lengths_give_no_label_away():
     labels = scores_of(Norm(top=0.25), gradients(torch.ones(4000, 3)))
     assert int(labels[:, 1].sum()) == 1000
     assert auc(labels[:, 1], y) == pytest.approx(0.5, abs=0.05)
-
-
-def test_a_share_is_between_0_and_1():
-    for top in (0.0, 1.0, "most"):
-        with pytest.raises(UserError, match="top"):
-            construct(Norm, {"top": top}, "attack.norm")

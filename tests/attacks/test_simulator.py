@@ -9,7 +9,6 @@ from vflbench.attacks.unpaired import matched
 from vflbench.data.pictures import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.quantize import Quantize
-from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Embeddings, Labels, OwnColumns, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Undeclared, View
@@ -210,11 +209,3 @@ def test_partners_are_of_the_same_class_and_equally_used(rng):
     assert same.tolist() == list(range(45))
     unknown = matched(points, classes + 7, others, classes_of_others, rng)
     assert unknown.max() < 45
-
-
-@pytest.mark.parametrize(
-    "options", [{"align": "yes"}, {"width": 0}, {"lr": 0.0}, {"memory": 0}, {"embedding_weight": -1.0}, {"steps": 0}]
-)
-def test_bad_options_are_refused(options):
-    with pytest.raises((UserError, ValueError)):
-        Simulator(**options)

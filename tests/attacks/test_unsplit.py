@@ -5,7 +5,6 @@ from builders import session
 from vflbench.attacks.unsplit import Unsplit
 from vflbench.data.pictures import Digits
 from vflbench.data.table import VerticalTable
-from vflbench.errors import UserError
 from vflbench.messages.facts import Labels, OwnColumns
 from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Undeclared, View
@@ -81,9 +80,3 @@ def test_the_same_generator_gives_the_same_answer():
     rows, attack = pictures(6), Unsplit(rows=6, rounds=2)
     first, second = (attack.batch(view_of(rows, attack, model=Cnn())).features["a"].numeric for _ in range(2))
     assert torch.equal(first, second)
-
-
-@pytest.mark.parametrize("options", [{"rounds": 0}, {"lr": 0.0}, {"smoothness": -1.0}, {"rows": 0}])
-def test_bad_options_are_refused(options):
-    with pytest.raises((UserError, ValueError)):
-        Unsplit(**options)

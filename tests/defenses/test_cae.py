@@ -10,11 +10,9 @@ from torch.nn import functional as F
 
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.norm import Norm
-from vflbench.cli.components import construct
 from vflbench.defenses.cae import Cae, _network, confusion, rounded
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
-from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import View
 from vflbench.numerics.auc import auc
@@ -156,9 +154,3 @@ def test_it_claims_nothing_and_label_dp_keeps_its_promise_on_either_side_of_it(r
         noisy = chain.labels(y, logits, drawing(rng, ids))
         assert 0 < (noisy != y).sum() < n, order
         assert torch.equal(chain.loss(logits, noisy), ready().loss(logits, noisy)), order  # of what label DP let through
-
-
-def test_impossible_options_are_refused():
-    for options in ({"entropy": -1.0}, {"bins": 0}):
-        with pytest.raises(UserError, match=next(iter(options))):
-            construct(Cae, options, "defense.cae")

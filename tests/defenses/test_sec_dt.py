@@ -4,7 +4,6 @@ from defenses.contexts import drawing
 from scipy import stats
 from torch.nn import functional as F
 
-from vflbench.cli.components import construct
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.sec_dt import SecDt
@@ -93,6 +92,3 @@ def test_what_cannot_be_is_refused(rng):
     first = Chain({"label_dp": LabelDp(), "sec_dt": started()})
     with pytest.raises(UserError, match="beyond the 2 classes"):
         first.labels(torch.arange(400) % 2, torch.zeros(400, 8), drawing(rng, torch.arange(400)))
-    for options in ({"width": 2}, {"mu": 1.0}, {"standard": "median"}):
-        with pytest.raises(UserError, match=next(iter(options))):
-            construct(SecDt, options, "defense.sec_dt")
