@@ -71,24 +71,23 @@ CASES = {
     "label_dp, zero_sum": Case(lambda: LabelDp(eps=EPS, mechanism="zero_sum"), response),
     "label_dp, lp_2st": Case(lambda: LabelDp(eps=EPS, mechanism="lp_2st"), targets),
 }
-SIZES = [pytest.param(3, 3000, id="quick"), pytest.param(10, 20_000, id="whole", marks=pytest.mark.slow)]
+SEEDS, ROWS = 10, 20_000
 
 
-def heard_by_seed(case: Case, epochs: int, seeds: int, rows: int) -> dict[int, Heard]:
-    return {s: hear(lambda: planned(case.made(), epochs), epochs, rows, s, batch=rows // 5) for s in range(seeds)}
+def heard_by_seed(case: Case, epochs: int) -> dict[int, Heard]:
+    return {s: hear(lambda: planned(case.made(), epochs), epochs, ROWS, s, batch=ROWS // 5) for s in range(SEEDS)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seeds", "rows"), SIZES)
 @pytest.mark.parametrize("name", CASES)
-def test_the_best_reader_reaches_the_ceiling_and_no_more(name, seeds, rows):
+def test_the_best_reader_reaches_the_ceiling_and_no_more(name):
     """Features say nothing. The reader knows the top and joins what was sent about a row in all epochs."""
     case = CASES[name]
     for epochs in (2, 5):
         promise = planned(case.made(), epochs).guarantee()
         ceiling = promise.leak_auc_after(Exposure(epochs, 2 * epochs))
         assert name == "label_dp, fresh" or ceiling == pytest.approx(CEILING, abs=5e-4)
-        runs = heard_by_seed(case, epochs, seeds, rows)
+        runs = heard_by_seed(case, epochs)
         mean, error = mean_auc({s: (case.read(one), one.y) for s, one in runs.items()}, ceiling)
         assert abs(mean - ceiling) < 3 * error, (epochs, mean, ceiling, error)
         for one in runs.values():  # the cut layer tells the same
@@ -202,10 +201,10 @@ def audits(made: Callable[[int], LabelDefense], count: int, canaries: int, epoch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "canaries"), [(60, 300), (150, 500)])
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("kind", ["label_gdp", "zero_sum"])
-def test_kept_promises_are_suspected_no_more_often_than_the_confidence_says(monkeypatch, kind, epochs, count, canaries):
+def test_kept_promises_are_suspected_no_more_often_than_the_confidence_says(monkeypatch, kind, epochs):
+    count, canaries = 150, 500
     monkeypatch.setattr("vflbench.run.summary.CONFIDENCE", 0.95)
     kept = (lambda _: LabelGdp(mu=MU)) if kind == "label_gdp" else (lambda _: LabelDp(eps=EPS, mechanism="zero_sum"))
     wrong = sum(audits(kept, count, canaries, epochs))
