@@ -124,6 +124,14 @@ def test_half_and_double_precision_keep_their_values_and_are_named(dtype, tmp_pa
     assert RecordedMessages(tmp_path / "r").coverage["a"].types == {str(dtype).removeprefix("torch.")}
 
 
+def test_a_party_without_numeric_columns_reads_back(tmp_path):
+    none = OwnColumns(torch.empty(2, 0), torch.tensor([[1], [2]], dtype=torch.int32))
+    again = written(
+        tmp_path / "r", {"a": PartyLayers({"f1": 2})}, {"a": [Embeddings({"f1": torch.ones(2, 2)}), none]}, torch.arange(2)
+    )
+    assert parts_of(again.facts["a"][OwnColumns]) == parts_of(none)
+
+
 def test_layers_come_in_the_order_of_the_network(tmp_path):
     widths = {"z": 1, "f10": 1, "f2": 1, "a/b": 1}
     layers = {name: torch.full((2, 1), float(i)) for i, name in enumerate(reversed(widths))}

@@ -4,10 +4,11 @@ batch, as tensors `KIND/NAME` in a file and as facts.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -34,6 +35,7 @@ MOST_LAYERS = 1000
 PARTY = re.compile(r"\w[\w.-]{0,63}")
 _CLOSED = ConfigDict(extra="forbid")  # a misspelt key is a mistake
 
+T = TypeVar("T")
 Phase = Literal["train", "end"]
 """Of training, or at the end of an epoch."""
 
@@ -127,17 +129,18 @@ _MANIFEST = TypeAdapter(Manifest)
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest in a folder of recorded messages. Raises UserError where there is none that can be read."""
-    content = read_json(folder, MANIFEST)
-    try:
+
+    def made(content: dict[str, Any]) -> Manifest:
         if (found := content.pop("format", None)) != FORMAT:
             raise ValueError(f"its format is {in_a_line(str(found), 80)!r}, and this version reads {FORMAT}")
-        return checked(_MANIFEST, content)
-    except ValueError as error:
-        raise UserError(f"{MANIFEST} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
+        manifest: Manifest = checked(_MANIFEST, content)
+        return manifest
+
+    return read_json(folder, MANIFEST, made)
 
 
-def read_json(folder: Path, name: str) -> dict[str, Any]:
-    """A JSON object of at most 1 MB. Raises UserError."""
+def read_json(folder: Path, name: str, made: Callable[[dict[str, Any]], T]) -> T:
+    """What is made of a JSON object of at most 1 MB. Raises UserError, also for a ValueError of `made`."""
     try:
         with open_plain(folder / name) as file:
             text = file.read(_MOST_JSON + 1)
@@ -146,11 +149,11 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
         content = from_json(text, allow_inf_nan=False)
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
+        return made(content)
     except FileNotFoundError as error:
         raise UserError(f"there is no {name} in this folder", key="recording", value=folder, see=FORMAT_PAGE) from error
     except (OSError, ValueError) as error:
         raise UserError(f"{name} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
-    return content
 
 
 def checked(kind: TypeAdapter[Any], content: Any) -> Any:
@@ -199,13 +202,7 @@ class RunHead:
     @classmethod
     def read(cls, folder: Path) -> "RunHead | None":
         """None where the recording is of another program. Raises UserError."""
-        if not is_there(folder / RUN):
-            return None
-        content = read_json(folder, RUN)
-        try:
-            return checked(_HEAD, content)
-        except ValueError as error:
-            raise UserError(f"{RUN} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
+        return read_json(folder, RUN, partial(checked, _HEAD)) if is_there(folder / RUN) else None
 
     def check_rounds(self, epochs: Mapping[int, Sequence[int]], folder: Path) -> None:
         """Raises UserError for recorded rounds of which the run doesn't speak: they would not be attacked.

@@ -282,8 +282,9 @@ def _size(shape: Sequence[int], dtype: str) -> int:
 
 def _values(path: Path, start: int, shape: Sequence[int], dtype: str) -> Tensor:
     """A tensor of a file, in memory of torch: elsewhere, some matrix products round otherwise."""
-    read = torch.from_numpy(np.fromfile(path, np.uint8, _size(shape, dtype), offset=start))
-    return read.view(getattr(torch, dtype)).view(shape).clone()
+    values = torch.empty(shape, dtype=getattr(torch, dtype))
+    values.view(-1).view(torch.uint8).numpy()[:] = np.fromfile(path, np.uint8, _size(shape, dtype), offset=start)
+    return values
 
 
 def _check_bytes(parts: Mapping[str, Part], where: str) -> None:

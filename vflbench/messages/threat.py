@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -149,6 +149,7 @@ class Unavailable(UserError):  # noqa: N818
     """An attack read a fact that this round does not have."""
 
 
+@dataclass(eq=False, repr=False)
 class View:
     """What one attack sees of one round, or at the end of an epoch. `view[Gradients]` returns a declared fact.
 
@@ -160,21 +161,18 @@ class View:
     Facts are copies: an attack may change them.
     """
 
-    def __init__(
-        self,
-        party: str,
-        epoch: int,
-        step: int | None,
-        ids: Tensor,
-        rng: torch.Generator,
-        threat: Threat,
-        facts: Mapping[type[Fact], Fact],
-        *,
-        visible: bool = True,
-    ):
-        self.party, self.epoch, self.step, self.ids, self.rng = party, epoch, step, ids, rng
-        self.threat, self.visible = threat, visible
-        self._facts = {kind: fact for kind, fact in facts.items() if kind in threat.knows}
+    party: str
+    epoch: int
+    step: int | None
+    ids: Tensor
+    rng: torch.Generator
+    threat: Threat
+    facts: InitVar[Mapping[type[Fact], Fact]]
+    _: KW_ONLY
+    visible: bool = True
+
+    def __post_init__(self, facts: Mapping[type[Fact], Fact]) -> None:
+        self._facts = {kind: fact for kind, fact in facts.items() if kind in self.threat.knows}
         self._copies: dict[type[Fact], Fact] = {}
 
     def __getitem__(self, kind: type[F]) -> F:
@@ -200,5 +198,4 @@ class View:
         more = threat.knows - self.threat.knows - set(given)
         if more:
             raise Undeclared(f"an attack passes its view on to one that also knows {sorted(f.__name__ for f in more)}")
-        known = {**self._facts, **given}
-        return View(self.party, self.epoch, self.step, self.ids, self.rng, threat, known, visible=self.visible)
+        return replace(self, threat=threat, facts={**self._facts, **given})

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -59,30 +59,30 @@ class Adversary:
 def own_stepper(adversary: Adversary, network: nn.Module, optimizer: Optimizer) -> Stepper:
     """What `attach` returns. Raises UserError if it can't step."""
     stepper = adversary.attach(network, optimizer)
-    if not all(hasattr(stepper, name) for name in ("zero_grad", "step", "state_dict", "load_state_dict")):
-        raise _unusable(adversary, "attach", f"an optimiser, not {type(stepper).__name__}")
+    able = all(hasattr(stepper, name) for name in ("zero_grad", "step", "state_dict", "load_state_dict"))
+    _check(adversary, "attach", able, f"an optimiser, not {type(stepper).__name__}")
     return stepper
 
 
 def usable_tensor(adversary: Adversary, hook: str, values: object, honest: Tensor) -> Tensor:
     """What a hook returned, without a graph. Raises UserError for anything but a tensor of the honest values' shape."""
-    if not isinstance(values, Tensor) or values.shape != honest.shape:
-        shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise _unusable(adversary, hook, f"a tensor of shape {tuple(honest.shape)}, not {shape}")
-    return values.detach()
+    shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+    _check(adversary, hook, shape == tuple(honest.shape), f"a tensor of shape {tuple(honest.shape)}, not {shape}")
+    return cast(Tensor, values).detach()
 
 
 def usable_embedding(adversary: Adversary, values: object, honest: Tensor) -> Tensor | Encoded:
     """The same for an embedding, which may also be an `Encoded` of as many rows and coordinates."""
-    if isinstance(values, Encoded):
-        if (len(values.numbers), values.width) != tuple(honest.shape):
-            raise _unusable(adversary, "embedding", f"an encoding of shape {tuple(honest.shape)}")
-        return values
-    return usable_tensor(adversary, "embedding", values, honest).float()
+    if not isinstance(values, Encoded):
+        return usable_tensor(adversary, "embedding", values, honest).float()
+    shape = tuple(honest.shape)
+    _check(adversary, "embedding", (len(values.numbers), values.width) == shape, f"an encoding of shape {shape}")
+    return values
 
 
-def _unusable(adversary: Adversary, hook: str, wanted: str) -> UserError:
-    return UserError(f"its {hook} must return {wanted}", key="adversary", value=type(adversary).__name__)
+def _check(adversary: Adversary, hook: str, fits: bool, wanted: str) -> None:
+    if not fits:
+        raise UserError(f"its {hook} must return {wanted}", key="adversary", value=type(adversary).__name__)
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,9 @@ class Surroundings:
     """What a label party that cheats has beside the messages.
 
     bottoms: party -> returns a new network of the architecture that the parties agreed on, with weights that the given
-    generator draws. layers: party -> the layers that it sends. auxiliary: returns at most so many rows of its own, which are
-    not trained on. classes: K. rng: a generator for all that the adversary draws, on the device of the values.
+    generator draws. layers: party -> the layers that it sends. auxiliary:
+    returns at most so many rows of its own, which are not trained on. classes: K. rng: a generator for all that the
+    adversary draws, on the device of the values.
     """
 
     bottoms: Mapping[str, Callable[[torch.Generator], Bottom]]
@@ -151,8 +152,8 @@ def usable_gradients(
     adversary: LabelAdversary, answers: Mapping[str, Layers], honest: Mapping[str, Layers]
 ) -> dict[str, dict[str, Tensor]]:
     """What `answer` returned, without a graph. Raises UserError for anything but tensors of the honest shapes."""
-    if set(answers) != set(honest) or any(set(answers[party]) != set(honest[party]) for party in honest):
-        raise UserError("its answer must be about every party and layer", key="adversary", value=type(adversary).__name__)
+    same = {party: set(of) for party, of in answers.items()} == {party: set(of) for party, of in honest.items()}
+    _check(adversary, "answer", same, "gradients of every party and layer")
     return {
         party: {layer: usable_tensor(adversary, "answer", answers[party][layer], g) for layer, g in layers.items()}
         for party, layers in honest.items()

@@ -6,7 +6,7 @@ labels and the top model, and answers embeddings with gradients.
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,17 +52,6 @@ class Noise:
     predicting: torch.Generator
 
 
-@dataclass(frozen=True)
-class Unlearned:
-    """A batch whose embedding was sent before the party learned from the one before it. drawn: state of what the network
-    draws from, as it was.
-    """
-
-    ids: Tensor
-    epoch: int
-    drawn: Tensor | None
-
-
 def context_of(ids: Tensor, columns: Features | None, epoch: int, rng: torch.Generator) -> Context:
     """What a defense of a party with these columns gets beside the values."""
     return Context(ids.clone(), None if columns is None else OwnColumns(columns.numeric, columns.categorical), epoch, rng)
@@ -85,21 +74,7 @@ def learned(network: nn.Module, optimizer: Stepper) -> dict[str, Any]:
 def relearn(network: nn.Module, optimizer: Stepper, state: Mapping[str, Any]) -> None:
     """Restore what `learned` returned. All tensors are copied, also those of the optimiser, which torch would share."""
     network.load_state_dict(state["network"])
-    load_state(optimizer, state["optimizer"])
-    shared = set(_memories(state["optimizer"]))
-    for values in optimizer.state.values():
-        for name, value in values.items():
-            if isinstance(value, Tensor) and shared.intersection(_memories(value)):
-                values[name] = value.clone()
-
-
-def _memories(value: Any) -> Iterator[int]:
-    """Memory addresses of the tensors in nested dicts and lists."""
-    if isinstance(value, Tensor):
-        yield value.untyped_storage().data_ptr()
-    elif isinstance(value, Mapping | list | tuple):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _memories(part)
+    load_state(optimizer, copy.deepcopy(state["optimizer"]))
 
 
 class Sender:
@@ -181,7 +156,7 @@ class NonLabelParty(Sender):
         self.optimizer = attach(optimizer, bottom) if adversary is None else own_stepper(adversary, bottom, optimizer)
         self.activations: dict[str, Tensor] = {}
         self._context: Context | None = None
-        self._ahead: list[Unlearned] = []
+        self._ahead: list[tuple[Tensor, int, Tensor | None]] = []  # batches sent before it learned from those before them
         self._draws: torch.Generator | None = getattr(bottom, "rng", None)  # of a user's own module, while it trains
 
     def embed(self, ids: Tensor, epoch: int = 0, *, watched: bool = False) -> Message:
@@ -207,24 +182,23 @@ class NonLabelParty(Sender):
         """The embedding of a training batch before `learn` is called for those before it: `learn_behind` belongs to each, in
         order. Its gradient goes back through the network as it is then.
         """
-        drawn = None if self._draws is None else self._draws.get_state()
+        self._ahead.append((ids, epoch, None if self._draws is None else self._draws.get_state()))
         columns = self.rows(ids)
         with torch.no_grad():
             activations = self.bottom(columns.numeric, columns.categorical)
-        self._ahead.append(Unlearned(ids, epoch, drawn))
         return self.message(activations, context_of(ids, columns, epoch, self.noise.training), ids)
 
     def catch_up(self, *, watched: bool = False) -> tuple[Tensor, int]:
         """Compute the oldest batch that was embedded ahead again, so that it can be learned from: its ids (n,) and epoch."""
-        oldest, draws = self._ahead.pop(0), self._draws
-        now = None
-        if draws is not None and oldest.drawn is not None:
+        (ids, epoch, drawn), draws = self._ahead.pop(0), self._draws
+        if draws is None or drawn is None:
+            self._forward(ids, epoch, watched=watched)
+        else:
             now = draws.get_state()
-            draws.set_state(oldest.drawn)  # the same dropout
-        self._forward(oldest.ids, oldest.epoch, watched=watched)
-        if draws is not None and now is not None:
+            draws.set_state(drawn)  # the same dropout
+            self._forward(ids, epoch, watched=watched)
             draws.set_state(now)
-        return oldest.ids, oldest.epoch
+        return ids, epoch
 
     def learn_behind(self, gradient: Message | None, *, watched: bool) -> tuple[str, ...]:
         """Learn from the oldest batch that was embedded ahead. gradient: None where it was withheld."""
@@ -290,15 +264,12 @@ class NonLabelParty(Sender):
     def state(self) -> dict[str, Any]:
         """Its weights, its optimiser and its defenses. Generators are saved with all others."""
         cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
-        ahead = [[one.ids, one.epoch, one.drawn] for one in self._ahead]
-        return {**learned(self.bottom, self.optimizer), **super().state(), "ahead": ahead, **cheating}
+        return {**learned(self.bottom, self.optimizer), **super().state(), "ahead": [*map(list, self._ahead)], **cheating}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         relearn(self.bottom, self.optimizer, state)
         super().restore(state)
-        self._ahead = [
-            Unlearned(ids.clone(), epoch, None if drawn is None else drawn.clone()) for ids, epoch, drawn in state["ahead"]
-        ]
+        self._ahead = [(ids, epoch, drawn) for ids, epoch, drawn in copy.deepcopy(state["ahead"])]
         if self.adversary is not None:
             self.adversary.restore(state["adversary"])
 
@@ -432,11 +403,12 @@ class LabelParty:
         y: Tensor,
     ) -> list[Message | None]:
         """What the adversary sends in place of these gradients, as plain numbers, to every party."""
-        held, honest = {}, {}
-        for tensors, embedding, message in zip(received, embeddings, messages, strict=True):
-            held[embedding.sender] = {layer: h.detach().clone() for layer, h in tensors.items()}
-            sent = {} if message is None else message.tensors
-            honest[embedding.sender] = {layer: sent.get(layer, torch.zeros_like(h)).clone() for layer, h in tensors.items()}
+        held = {
+            m.sender: {layer: h.detach().clone() for layer, h in of.items()}
+            for m, of in zip(embeddings, received, strict=True)
+        }
+        honest = {party: {layer: torch.zeros_like(h) for layer, h in layers.items()} for party, layers in held.items()}
+        honest |= {m.receiver: {layer: g.clone() for layer, g in m.tensors.items()} for m in messages if m is not None}
         adversary.meets(embeddings[0].ids.clone(), held)
         answers = usable_gradients(adversary, adversary.answer(held, honest, y.clone()), honest)
         return [Message(LABEL_PARTY, m.sender, Kind.GRADIENT, m.ids, answers[m.sender], {}) for m in embeddings]

@@ -1,17 +1,16 @@
 """Split learning: embeddings up, gradients down, with or without a batch of delay."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from vflbench.data.rows import AlignedRows, EncodedRows
-from vflbench.data.table import LABEL_PARTY, Columns, non_label_parties
+from vflbench.data.table import LABEL_PARTY, non_label_parties
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Facts, Layers, Round, Training
@@ -40,7 +39,7 @@ from vflbench.messages.serialize import content_of, message_of
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
-from vflbench.models.base import Bottom, CutModel, frozen_copy
+from vflbench.models.base import Bottom, frozen_copy
 from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options
 from vflbench.protocols.adversary import Adversary, LabelAdversary, Surroundings, by_party, refuse_broken_promise
@@ -51,55 +50,39 @@ from vflbench.protocols.remote_party import RemoteParty, arrived
 
 def bottom_of(party: str, outputs: int, seating: Seating) -> Bottom:
     """A party's network, drawn from the generator of its name."""
-    return _Plan.of(party, outputs, seating).built(seating.generators[f"model/{party}"], training_rng(party, seating))
+    return builder_of(party, outputs, seating)(seating.generators[f"model/{party}"], training_rng(party, seating))
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What a party's network is built from; no row can be reached from it."""
+def builder_of(party: str, outputs: int, seating: Seating) -> Callable[..., Bottom]:
+    """What builds a party's network: (generator of its weights, and of what a user's own module draws while it trains, the
+    same if left out) -> it. No row can be reached from it.
+    """
+    columns, model, device = seating.columns[party], seating.model, seating.device
+    sizes = columns.numeric, columns.cardinalities, outputs
 
-    model: CutModel
-    columns: Columns
-    outputs: int
-    device: torch.device
-
-    @classmethod
-    def of(cls, party: str, outputs: int, seating: Seating) -> "_Plan":
-        return cls(seating.model, seating.columns[party], outputs, seating.device)
-
-    def built(self, rng: torch.Generator, draws: torch.Generator) -> Bottom:
-        """draws: what a user's own module draws from while it trains."""
-        sizes = self.columns.numeric, self.columns.cardinalities, self.outputs
+    def built(rng: torch.Generator, draws: torch.Generator | None = None) -> Bottom:
         with drawing_from(rng):
-            return as_bottom(self.model.bottom_for(*sizes, rng), *sizes, draws).to(self.device)
+            return as_bottom(model.bottom_for(*sizes, rng), *sizes, draws or rng).to(device)
+
+    return built
 
 
 def architecture_of(party: str, outputs: int, seating: Seating) -> Architecture:
     """What others may know of a bottom: the network that it builds draws from their own generator."""
-    plan = _Plan.of(party, outputs, seating)
+    columns, built, device = seating.columns[party], builder_of(party, outputs, seating), seating.device
 
     def build(rng: torch.Generator) -> Bottom:
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
-        draws = torch.Generator(plan.device).manual_seed(seed)
-        return plan.built(torch.Generator().manual_seed(seed), draws)
+        return built(torch.Generator().manual_seed(seed), torch.Generator(device).manual_seed(seed))
 
-    return Architecture(plan.columns.numeric, plan.columns.cardinalities, build)
+    return Architecture(columns.numeric, columns.cardinalities, build)
 
 
 def surroundings_of(sends: Mapping[str, tuple[str, ...]], outputs: int, seating: Seating) -> Surroundings:
     """What a label party that cheats has around it. sends: party -> the layers that it sends."""
-    plans = {party: _Plan.of(party, outputs, seating) for party in sends}
-
-    def bottom(plan: _Plan, rng: torch.Generator) -> Bottom:
-        return plan.built(rng, rng)
-
-    return Surroundings(
-        {party: partial(bottom, plan) for party, plan in plans.items()},
-        sends,
-        seating.auxiliary,
-        seating.table.classes,
-        seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}"),
-    )
+    bottoms = {party: builder_of(party, outputs, seating) for party in sends}
+    rng = seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}")
+    return Surroundings(bottoms, sends, seating.auxiliary, seating.table.classes, rng)
 
 
 def training_rng(part: str, seating: Seating) -> torch.Generator:
@@ -111,9 +94,6 @@ def noise_of(party: str, seating: Seating) -> Noise:
     """A party's generators of noise."""
     names = (f"defense/{party}", f"defense/{party}/predicting")
     return Noise(*(seating.generators.on(torch.device(seating.device), name) for name in names))
-
-
-Kinds = frozenset[type[Fact]]
 
 
 def facts_of_non_label_party(party: NonLabelParty, gradient: Message | None, columns: OwnColumns) -> dict[type[Fact], Fact]:

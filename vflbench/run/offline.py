@@ -385,7 +385,7 @@ class ScoresHead(About):
 def read_head(folder: Path) -> ScoresHead:
     """scores.json of a folder. Raises UserError."""
     try:
-        head: ScoresHead = checked(TypeAdapter(ScoresHead), read_json(folder, SCORES_HEAD))
+        head: ScoresHead = checked(TypeAdapter(ScoresHead), read_json(folder, SCORES_HEAD, dict))
         for name in head.attacks:
             if name not in head.threats or head.threats[name].level not in schema.LEVELS:
                 raise ValueError(f"threats: attack {name!r} must be there, at one of the levels {', '.join(schema.LEVELS)}")

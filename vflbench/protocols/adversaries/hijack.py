@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -67,17 +67,7 @@ def _joined(layers: Layers) -> Tensor:
 
 _BETAS = (0.5, 0.9)  # of the critic's Adam, as in Gulrajani et al., "Improved training of Wasserstein GANs", 2017
 _SLOPE = 0.2  # of the critic below 0
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """width: of hidden layers. batch: auxiliary rows of a step. penalty: weight of the critic's gradient penalty."""
-
-    width: int
-    batch: int
-    lr: float
-    critic_lr: float
-    penalty: float
+_BATCH = 64  # auxiliary rows of a step
 
 
 class Space:
@@ -87,8 +77,8 @@ class Space:
         pilot f~, decoder q:   min |q(u(x')) - x'|^2 + cross-entropy of categories
         critic D:              min mean D(u(x'), y') - mean D(u, y) + penalty (|dD / du| - 1)^2 between the two
 
-    x', y': auxiliary rows and their classes. The classes are left out of D unless `classes` is given. weights: what the
-    first weights are drawn from; rng: all else.
+    x', y': auxiliary rows and their classes. The classes are left out of D unless `classes` is given. how: options. weights:
+    what the first weights are drawn from; rng: all else.
     """
 
     def __init__(
@@ -98,25 +88,25 @@ class Space:
         rows: Auxiliary,
         party: str,
         classes: int | None,
-        sizes: Sizes,
+        how: "Hijack",
         weights: torch.Generator,
         rng: torch.Generator,
     ):
         columns = rows.columns[party]
         self.pilot, self.layers, self._columns, self._labels = pilot, tuple(layers), columns, rows.labels
-        self._classes, self._sizes, self._rng = classes, sizes, rng
+        self._classes, self._how, self._rng = classes, how, rng
         with torch.no_grad():
             sent = pilot(columns.numeric[:1], columns.categorical[:1])
         self._widths = [sent[layer].shape[1] for layer in self.layers]
         distinct = [column.unique(return_inverse=True) for column in columns.categorical.T]
         self._ids, self._places = tuple(values for values, _ in distinct), [places for _, places in distinct]
         d, outputs = sum(self._widths), columns.numeric.shape[1] + sum(map(len, self._ids))
-        device, width = columns.numeric.device, sizes.width
+        device, width = columns.numeric.device, how.width
         self.decoder = _dense([d, width, outputs], nn.ReLU(), weights).to(device)
         self.critic = _dense([d + (classes or 0), width, width, 1], nn.LeakyReLU(_SLOPE), weights).to(device)
         self.scale = torch.ones(d, device=device)
-        self._learner = AdamSteps([*pilot.parameters(), *self.decoder.parameters()], lr=sizes.lr)
-        self._judge = AdamSteps(self.critic.parameters(), lr=sizes.critic_lr, betas=_BETAS)
+        self._learner = AdamSteps([*pilot.parameters(), *self.decoder.parameters()], lr=how.lr)
+        self._judge = AdamSteps(self.critic.parameters(), lr=how.critic_lr, betas=_BETAS)
 
     def train_pilot(self, steps: int) -> None:
         """Steps of pilot and decoder together."""
@@ -154,7 +144,7 @@ class Space:
             (slope,) = torch.autograd.grad(self._judged(between, nearer).sum(), between, create_graph=True)
             steepness = (slope.square().sum(dim=1) + 1e-12).sqrt()
             loss = self._judged(real, self._labels[rows]).mean() - self._judged(fake, labels).mean()
-            loss = loss + self._sizes.penalty * (steepness - 1).square().mean()
+            loss = loss + self._how.penalty * (steepness - 1).square().mean()
             self._judge.zero_grad(set_to_none=True)
             loss.backward()
             self._judge.step()
@@ -171,21 +161,22 @@ class Space:
         return PeerDecoder(network, self.layers, self.scale.clone(), self._columns.numeric.shape[1], self._ids)
 
     def state(self) -> dict[str, Any]:
-        networks = {"pilot": self.pilot, "decoder": self.decoder, "critic": self.critic}
-        saved: dict[str, Any] = {**networks, "learner": self._learner, "judge": self._judge}
-        return {name: one.state_dict() for name, one in saved.items()} | {"scale": self.scale}
+        return {name: one.state_dict() for name, one in self._learning.items()} | {"scale": self.scale}
 
     def restore(self, state: dict[str, Any]) -> None:
         """state: copies, which this keeps."""
-        for name, network in {"pilot": self.pilot, "decoder": self.decoder, "critic": self.critic}.items():
-            network.load_state_dict(state[name])
-        load_state(self._learner, state["learner"])
-        load_state(self._judge, state["judge"])
+        for name, one in self._learning.items():
+            load = one.load_state_dict if isinstance(one, nn.Module) else partial(load_state, one)
+            load(state[name])
         self.scale = state["scale"].clone()
 
-    def _draw(self, most: int | None = None) -> Tensor:
+    @property
+    def _learning(self) -> dict[str, Any]:
+        networks = {"pilot": self.pilot, "decoder": self.decoder, "critic": self.critic}
+        return {**networks, "learner": self._learner, "judge": self._judge}
+
+    def _draw(self, count: int = _BATCH) -> Tensor:
         """Places of auxiliary rows."""
-        count = self._sizes.batch if most is None else most
         return torch.randint(len(self._labels), (count,), generator=self._rng, device=self._labels.device)
 
     def _embed(self, rows: Tensor) -> Tensor:
@@ -336,10 +327,9 @@ class Hijack(LabelAdversary):
         there, rows = self._begun
         seed = int(torch.randint(2**62, (), generator=there.rng, device=there.rng.device)) if draws else 0
         weights = torch.Generator().manual_seed(seed)
-        sizes = Sizes(self.width, 64, self.lr, self.critic_lr, self.penalty)
         classes = there.classes if self.knows_labels else None
         return {
-            party: Space(bottom(weights), there.layers[party], rows, party, classes, sizes, weights, there.rng)
+            party: Space(bottom(weights), there.layers[party], rows, party, classes, self, weights, there.rng)
             for party, bottom in there.bottoms.items()
         }
 
