@@ -398,7 +398,7 @@ def test_leverages_of_the_true_rows_sum_to_the_rank():
         bits = whole[:, [level.column for level in levels]]
         nodes = np.zeros(9, dtype=int)
         for t in range(1, len(levels)):
-            nodes = tree.child[t - 1][nodes, bits[:, t]]
+            nodes = tree[0][t - 1][nodes, bits[:, t]]
             assert (nodes >= 0).all(), seed
         assert gram.matches(next(column_search(gram.with_intercept, levels, tree, TimeLimit(None))))
 

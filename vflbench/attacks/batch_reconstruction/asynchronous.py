@@ -74,13 +74,13 @@ def recover_total(
     off = np.abs(alpha - predicted - symmetric).max(initial=0.0)
     if max(predicted.max(initial=0.0), off) >= 1 / 2 or Gram(alpha, None, batches * rows).inconsistency():
         return TotalSums(refusal=f"the rate {rate:g} hides the sum of {batches} batches")
-    proved = _proved(symmetric, alpha, q, batches, np.full((d, d), float(batches * rows)), slack + 1e-9)
-    assumption = "" if proved else "other sums of binary batches are not ruled out"
+    alone = _alone(symmetric, alpha, q, batches, np.full((d, d), float(batches * rows)), slack + 1e-9)
+    assumption = "" if alone else "other sums of binary batches are not ruled out"
     return TotalSums(alpha, _beta_sum(labels, alpha, q, batches, slack), assumption)
 
 
-def _proved(symmetric: np.ndarray, alpha: np.ndarray, q: float, n: int, upper: np.ndarray, slack: float) -> bool:
-    """Whether alpha is the only integer matrix within the bounds of the expansion.
+def _alone(symmetric: np.ndarray, alpha: np.ndarray, q: float, n: int, upper: np.ndarray, slack: float) -> bool:
+    """Whether alpha is the only integer matrix within the bounds of the expansion, up to 8 standard errors of the map.
 
         0 <= A_2 + A_2^T <= A_1^2,   0 <= A_k <= A_1^k,   entry by entry, as all alphas have entries >= 0
 
@@ -239,8 +239,12 @@ def symmetric_factors(t: np.ndarray, a: int, b: int, null: np.ndarray, rows: int
     for row in _short_rows(maps[int(i == 0)], constants[int(i == 0)], rows):
         alpha_1 = (np.array([array_of(residues(row[None]) * residues(part))[0] for part in maps]) + constants) % PRIME
         if alpha_1.max() <= rows and np.array_equal(alpha_1, alpha_1.T):
-            alpha_2 = _divided(t - a * b * alpha_1, a * (unit - a * alpha_1))
-            if alpha_2 is not None and alpha_2.min() >= 0 and alpha_2.max() <= rows and np.array_equal(alpha_2, alpha_2.T):
+            left = unit - a * alpha_1
+            if int(residues(left).det()) == 0:
+                continue
+            alpha_2 = array_of(residues(a * left).solve(residues(t.T - a * b * alpha_1))).T
+            product_ = a * b * (alpha_1 + alpha_2) - a * a * alpha_2 @ alpha_1
+            if alpha_2.max() <= rows and np.array_equal(alpha_2, alpha_2.T) and np.array_equal(product_, t):
                 found.append((alpha_1, alpha_2))
     return found[0] if len(found) == 1 else None
 
@@ -271,15 +275,6 @@ def _short_rows(map_: np.ndarray, constant: np.ndarray, rows: int) -> list[np.nd
         vectors = vectors.reshape(-1, 2 * d + 1)
     allowed = (vectors[:, -1] == rows) & (vectors >= 0).all(axis=1) & (vectors <= rows).all(axis=1)
     return list(vectors[allowed, :d])
-
-
-def _divided(product_: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-    """The integers x with x @ right = product, if `right` is symmetric and has an inverse; or None."""
-    try:
-        numerators, denominator = fmpz_mat(right.tolist()).solve(fmpz_mat(product_.T.tolist())).numer_denom()
-    except ZeroDivisionError:
-        return None
-    return np.array(numerators.tolist(), dtype=object).astype(float).T.astype(np.int64) if denominator == 1 else None
 
 
 def _separated_labels(
@@ -315,19 +310,13 @@ def join_batches(first: Solutions, second: Solutions, total: TotalSums, *, most:
     rows (m1 + m2, d) and the first labels that fit, (m1 + m2,) in [-1, 1], the mean label of a batch's equal rows and nan of
     rows of zeros; or None if the labels are not determined. Pairs with labels come first. If none has, all pairs count.
     """
-    fitting: list[Pair] = []
-    undecided: list[Pair] = []
-    excluded: list[Pair] = []
-    for x_1, x_2 in islice(product(first.batches, second.batches), most):
-        labels, rows = labels_of_two(x_1, x_2, total), np.vstack([x_1, x_2])
-        if labels is None:
-            undecided.append((rows, None))
-        elif len(labels):
-            fitting.append((rows, labels[0]))
-        else:
-            excluded.append((rows, None))
+    joint = islice(product(first.batches, second.batches), most)
+    pairs = [(np.vstack([x_1, x_2]), labels_of_two(x_1, x_2, total)) for x_1, x_2 in joint]
+    fitting: list[Pair] = [(rows, labels[0]) for rows, labels in pairs if labels is not None and len(labels)]
+    undecided: list[Pair] = [(rows, None) for rows, labels in pairs if labels is None]
+    excluded: list[Pair] = [] if fitting else [(rows, None) for rows, labels in pairs if labels is not None]
     complete = first.complete and second.complete and len(first.batches) * len(second.batches) <= most
-    return [*fitting, *undecided] if fitting else [*undecided, *excluded], complete
+    return [*fitting, *undecided, *excluded], complete
 
 
 def labels_of_two(x_1: np.ndarray, x_2: np.ndarray, total: TotalSums) -> np.ndarray | None:

@@ -188,22 +188,18 @@ def _smallest_first(schur: np.ndarray) -> list[int]:
 _WIDEST = 1 << 20  # prefixes of a level
 
 
-@dataclass(frozen=True)
-class Prefixes:
-    """The beginnings that rows can have, as a tree: in the range of alpha, with a leverage r^T alpha^+ r of at most 1.
-
-    child[t]: (N_t, 2), the continuations of each prefix of t + 1 bits by 0 and by 1, or -1. most[t]: (N_t,), the largest
-    number of rows with each, as n equal rows of leverage h satisfy n h <= 1, and a prefix has at most as many rows as its
-    continuations have together; the last is 0, which a child of -1 takes.
-    """
-
-    child: list[np.ndarray]
-    most: list[np.ndarray]
+Prefixes = tuple[list[np.ndarray], list[np.ndarray]]
 
 
 def row_prefixes(gram: np.ndarray, levels: list[Level], time_limit: TimeLimit) -> Prefixes:
-    """gram: of [1, X], and its levels. At each level the leverage of a prefix grows by the squared distance of its last bit
+    """The beginnings that rows can have, as a tree: in the range of alpha, with a leverage r^T alpha^+ r of at most 1.
+
+    gram: of [1, X], and its levels. At each level the leverage of a prefix grows by the squared distance of its last bit
     from the prediction by the others, as far as the level's cut is certain of it. Raises TimeoutError.
+
+    Returns child, most. child[t]: (N_t, 2), the continuations of each prefix of t + 1 bits by 0 and by 1, or -1. most[t]:
+    (N_t + 1,), the largest number of rows with each, as n equal rows of leverage h satisfy n h <= 1, and a prefix has at
+    most as many rows as its continuations have together; the last is 0, which a child of -1 takes.
     """
     columns, rows = [level.column for level in levels], int(gram[0, 0])
     vectors, weights = cuts(gram[np.ix_(columns, columns)])
@@ -214,11 +210,11 @@ def row_prefixes(gram: np.ndarray, levels: list[Level], time_limit: TimeLimit) -
         zero = bits @ vectors[:t, t]
         both = leverage + np.r_[zero, zero + vectors[t, t]].reshape(2, -1) ** 2 * weights[t]
         bit, parent = np.nonzero((both <= 1 + _ROUNDING) & (np.arange(2)[:, None] >= (t == 0)))  # the intercept is 1
+        if len(bit) > _WIDEST:
+            raise TimeoutError(f"more than {_WIDEST} beginnings of rows are possible")
         extended = np.c_[bits[parent], bit.astype(np.uint8)]
         valid = (level.bits(extended) <= 1).all(1)
         bit, parent, bits, parents = bit[valid], parent[valid], extended[valid], len(bits)
-        if len(bits) > _WIDEST:
-            raise TimeoutError(f"more than {_WIDEST} beginnings of rows are possible")
         leverage = both[bit, parent]
         child.append(np.full((parents, 2), -1))
         child[-1][parent, bit] = np.arange(len(bits))
@@ -226,7 +222,7 @@ def row_prefixes(gram: np.ndarray, levels: list[Level], time_limit: TimeLimit) -
         most.append(np.r_[allowed.astype(np.int64), 0])
     for t in range(len(levels) - 1, 0, -1):
         most[t - 1][:-1] = np.minimum(most[t - 1][:-1], most[t][child[t]].sum(1))
-    return Prefixes(child[1:], most)
+    return child[1:], most
 
 
 def column_search(gram: np.ndarray, levels: list[Level], prefixes: Prefixes, time_limit: TimeLimit) -> Iterator[np.ndarray]:
@@ -241,7 +237,7 @@ def column_search(gram: np.ndarray, levels: list[Level], prefixes: Prefixes, tim
     Dependent columns split no group: the placed columns determine their bits, which must be 0 or 1. gram: of [1, X]. Raises
     TimeoutError.
     """
-    columns = [level.column for level in levels]
+    columns, (child, limits) = [level.column for level in levels], prefixes
 
     def place(t: int, bits: np.ndarray, nodes: np.ndarray, sizes: np.ndarray) -> Iterator[np.ndarray]:
         """Groups after t levels: bits (g, t), nodes of the tree (g,), sizes (g,)."""
@@ -252,8 +248,8 @@ def column_search(gram: np.ndarray, levels: list[Level], prefixes: Prefixes, tim
                 batch[:, level.dependent] = level.bits(bits[:, : k + 1])
             yield np.repeat(batch[:, 1:], sizes, axis=0)
             return
-        children = prefixes.child[t - 1][nodes]
-        most = prefixes.most[t][children]
+        children = child[t - 1][nodes]
+        most = limits[t][children]
         ones = gram[columns[:t], columns[t]]
         member, target = np.r_[bits.T, 1 - bits.T[1:]], np.r_[ones, ones[0] - ones[1:]]
         for n in bounded_counts(
@@ -264,7 +260,7 @@ def column_search(gram: np.ndarray, levels: list[Level], prefixes: Prefixes, tim
             extended = np.c_[np.r_[bits, bits], np.repeat([0, 1], len(bits))]
             yield from place(t + 1, extended[kept], children.T.ravel()[kept], counts[kept])
 
-    start = np.ones((int(prefixes.most[0].any()), 1), dtype=np.int64)
+    start = np.ones((int(limits[0].any()), 1), dtype=np.int64)
     yield from place(1, start, np.zeros(len(start), dtype=np.int64), np.full(len(start), gram[0, 0]))
 
 

@@ -46,23 +46,22 @@ def solve(
 def _solve(gram: Gram, formulation: Formulation, solver: Solver, deadline: float) -> Solutions:
     if (reason := gram.inconsistency()) is not None:
         return Solutions("infeasible", note=reason)
-    if gram.rows == 0 or len(gram.alpha) == 0:  # no unknowns: the empty batch fits
-        values, status, infeasible, note = [0.0] * gram.rows, pulp.LpSolutionOptimal, False, "nothing to solve"
-    else:
-        programme = Programme(deadline)
-        try:
-            columns = (tight if formulation == "tight" else published)(programme, gram)
-        except TimeoutError as limit:
-            return Solutions("limit", note=str(limit))
-        programme.problem.solve(_solver(solver, max(deadline - time.monotonic(), 0.01)))  # 0 is no limit
-        status, infeasible = programme.problem.sol_status, programme.problem.status == pulp.LpStatusInfeasible
-        values, note = [unknown.varValue for column in columns for unknown in column], f"{solver}: {pulp.LpSolution[status]}"
+    if gram.rows == 0 or len(gram.alpha) == 0:
+        return replace(enumerate_batches(gram), status="found", note="nothing to solve")
+    programme = Programme(deadline)
+    try:
+        columns = (tight if formulation == "tight" else published)(programme, gram)
+    except TimeoutError as limit:
+        return Solutions("limit", note=str(limit))
+    programme.problem.solve(_solver(solver, max(deadline - time.monotonic(), 0.01)))  # 0 is no limit
+    status = programme.problem.sol_status
+    values, note = [unknown.varValue for column in columns for unknown in column], f"{solver}: {pulp.LpSolution[status]}"
     right = None if None in values else verified(values, gram)
     if right is not None:
         x, labelling = right
         ended: Status = "found" if status == pulp.LpSolutionOptimal else "partial"
         return Solutions(ended, (x,), None if labelling is None else ((labelling,),), note=note)
-    if infeasible and time.monotonic() < deadline:  # later, it may mean "stopped"
+    if programme.problem.status == pulp.LpStatusInfeasible and time.monotonic() < deadline:  # later, it may mean "stopped"
         return Solutions("infeasible", note=note)
     failed = status == pulp.LpSolutionOptimal
     return Solutions("limit", note=f"{note}; its values fail the verification in integers" if failed else note)
@@ -220,4 +219,4 @@ def verified(values: list[float], gram: Gram) -> tuple[np.ndarray, np.ndarray | 
         return None
     equal = (x[:, None] == x[None]).all(axis=2)
     shares = np.where(x.any(axis=1), equal @ y / equal.sum(axis=1), np.nan)
-    return sort_rows(x), shares[np.lexsort(x.T[::-1])] if x.size else shares
+    return sort_rows(x), shares[np.lexsort(x.T[::-1])]

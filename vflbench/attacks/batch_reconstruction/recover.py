@@ -1,9 +1,11 @@
 """alpha and beta of one batch in integers, by least squares: from what the rounds determine, or the reason why not."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy.linalg import null_space
 from scipy.stats import t as student
 
 from vflbench.attacks.batch_reconstruction.gram import Gram
@@ -82,9 +84,7 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float, noise: N
     centre = points.mean(0)
     centred = points - centre
     length = np.linalg.norm(centred, axis=0)
-    if not length.all():
-        fixed = np.flatnonzero(length == 0)[:5].tolist()
-        return AffineFit(n, spare, refusal=f"the thetas are not affinely independent: coordinates {fixed} never change")
+    length[length == 0] = 1
     u, singular, vt = np.linalg.svd(centred / length, full_matrices=False)
     condition = float(singular[0] / singular[-1]) if singular[-1] else float("inf")
     if singular[-1] <= singular[0] * max(n, d) * 2 * FLOAT64:
@@ -137,22 +137,9 @@ _NOTHING = 1e-9  # length of a rest of a unit vector that is rounding
 _LARGEST_BOUND = 1 / 4  # of an entry's error by columns that are equal up to rounding
 
 
-@dataclass(frozen=True)
-class KnownColumns:
-    """Facts about the columns of a batch X that hold whatever the updates are.
-
-    null: (d, z), directions with X v = 0 for each v; ones: (d,) with X u = 1, or None; rows: |X u|^2 = m, or None; binary:
-    (d,) bool, the columns that hold only 0 and 1. One-hot groups have equal sums, so their differences are null directions.
-    """
-
-    null: np.ndarray
-    binary: np.ndarray
-    ones: np.ndarray | None = None
-    rows: float | None = None
-
-    @classmethod
-    def nothing(cls, d: int) -> "KnownColumns":
-        return cls(np.zeros((d, 0)), np.zeros(d, dtype=bool))
+def groups_of(schema: Schema) -> tuple[tuple[int, int], ...]:
+    """First column and size of each group of columns of which every row has exactly one 1, the intercept among them."""
+    return (*([(0, 1)] if schema.intercept else []), *schema.one_hot)
 
 
 def fit_directions(
@@ -160,7 +147,8 @@ def fit_directions(
     values: np.ndarray,
     *,
     floor: float,
-    known: KnownColumns,
+    schema: Schema | None,
+    rows: float | None = None,
     noise: Noise | None = None,
     nothing_beyond: bool = False,
 ) -> AffineFit:
@@ -171,21 +159,24 @@ def fit_directions(
     determined if, and only if, e_i or e_j lies in span(G): N = P M P with the projection P across G, and N_ij = 0 for all M
     only if P e_i = 0 or P e_j = 0. A row that the models never moved along may hold anything.
 
-    Null directions v of the data extend the span, because alpha v = 0. With X u = 1, a binary column has sum x = sum x^2, so
+    What the schema says holds for any batch. One-hot groups have equal sums: their differences are null directions v with
+    X v = 0, which extend the span, because alpha v = 0. With X u = 1, a binary column has sum x = sum x^2, so
     alpha_jj = alpha_j.u is known if u is in the span. The rest p = P e_j then has the squared length
     |X p|^2 = alpha_jj - (e_j + p)^T alpha (e_j - p). If it is 0, p is a null direction. If it is only small, entry kj is off
     by |x_k| |X p| at most, which is added to the errors (an eighth of it: 8 errors are what a true value may be off). The
-    rest of u itself is such a direction if |X u|^2 = m is reached within the span.
+    rest of u itself is such a direction if |X u|^2 = m is reached within the span. rows: m, in units of alpha.
 
-    points: (n, d), values: (n, k). floor: absolute rounding error of the values. nothing_beyond: assume that no row of the
-    data has a part across the span, so that everything is determined. The constant is determined where p = 0, or, with
-    k = d, where row i is.
+    points: (n, d), values: (n, k). floor: absolute rounding error of the values. noise: as in `fit_affine`. nothing_beyond:
+    assume that no row of the data has a part across the span, so that everything is determined. The constant is determined
+    where p = 0, or, with k = d, where row i is.
     """
     n, d = points.shape
     if n < 2:
         return AffineFit(n, n - d - 1, refusal=f"too few rounds: there are {n}")
-    null = _orthonormal(known.null)
-    taken = _directions(points, null)
+    groups = () if schema is None else groups_of(schema)
+    sums = np.array([(np.arange(d) >= first) & (np.arange(d) < first + size) for first, size in groups], dtype=float)
+    complement = null_space(sums[1:] - sums[:1]) if len(groups) > 1 else np.eye(d)
+    taken = complement @ _directions((points - points.mean(axis=0)) @ complement)
     if taken.shape[1] == d:
         return fit_affine(points, values, floor=floor, noise=noise)
     if not taken.shape[1]:
@@ -193,22 +184,22 @@ def fit_directions(
     fit = fit_affine(points @ taken, values, floor=floor)
     if fit.refusal:
         return fit
-    rest = np.eye(d) - taken @ taken.T - null @ null.T
+    rest = complement @ complement.T - taken @ taken.T
     # Movements that were too small for a direction are errors of the values.
     small = np.abs((points - points.mean(axis=0)) @ rest).max() * np.abs(fit.linear).max() * np.sqrt(d)
     fit = fit_affine(points @ taken, values, floor=floor + small, noise=noise)
     if nothing_beyond:
         whole = np.ones(d, dtype=bool)
         return replace(fit, linear=taken @ fit.linear, linear_error=_error(taken, fit), determined=whole)
-    bound = np.zeros((d, values.shape[1]))
     determined = np.linalg.norm(rest, axis=0) <= _NOTHING
-    if known.ones is not None and values.shape[1] == d:
-        bound = _bound_of_rests(fit, taken, rest, known)
-        determined |= (bound <= _LARGEST_BOUND)[:, known.binary].all(axis=1)
-    linear, error = taken @ fit.linear, _error(taken, fit) + np.where(determined[:, None], bound, 0) / 8
+    linear, error = taken @ fit.linear, _error(taken, fit)
+    if groups and values.shape[1] == d:
+        binary = np.array(schema.binary)
+        bound = np.where(determined[:, None], 0.0, _bound_of_rests(fit, taken, rest, sums[0], binary, rows))
+        determined |= (bound[:, binary] <= _LARGEST_BOUND).all(axis=1)
+        error = error + np.where(determined[:, None], bound, 0) / 8
     linear[~determined], error[~determined] = np.nan, np.nan
-    mean = points.mean(axis=0)
-    across = mean - taken @ (taken.T @ mean) - null @ (null.T @ mean)
+    across = rest @ points.mean(axis=0)
     constant, constant_error = fit.constant.copy(), fit.constant_error.copy()
     if np.abs(across).max() > _NO_DIRECTION * np.abs(points).max():
         if values.shape[1] == d:
@@ -227,32 +218,14 @@ def fit_directions(
     )
 
 
-def _orthonormal(vectors: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of the span of the columns."""
-    if not vectors.shape[1]:
-        return vectors
-    u, singular, _ = np.linalg.svd(vectors, full_matrices=False)
-    return u[:, singular > _NOTHING * singular.max()]
-
-
-def _directions(points: np.ndarray, null: np.ndarray) -> np.ndarray:
-    """(d, r) orthonormal and across `null`: the directions that the points take; all of them if it is not clear which."""
-    d = points.shape[1]
-    if null.shape[1]:
-        u, _, _ = np.linalg.svd(null, full_matrices=True)
-        complement = u[:, null.shape[1] :]
-    else:
-        complement = np.eye(d)
-    if not complement.shape[1]:
-        return complement
-    centred = (points - points.mean(axis=0)) @ complement
+def _directions(centred: np.ndarray) -> np.ndarray:
+    """(d, r) orthonormal: the directions that points about their mean take; all of them if it is not clear which."""
     _, singular, vt = np.linalg.svd(centred, full_matrices=False)
-    if not singular.max(initial=0.0):
-        return complement[:, :0]
-    taken = singular >= _DIRECTION * singular[0]
-    if (taken.all() and len(singular) == complement.shape[1]) or (singular[~taken] > _NO_DIRECTION * singular[0]).any():
-        return complement
-    return complement @ vt[taken].T
+    taken = singular >= _DIRECTION * singular.max(initial=0.0)
+    if not singular.any():
+        return np.zeros((centred.shape[1], 0))
+    whole = taken.all() and len(singular) == centred.shape[1]
+    return np.eye(centred.shape[1]) if whole or (singular[~taken] > _NO_DIRECTION * singular[0]).any() else vt[taken].T
 
 
 def _error(directions: np.ndarray, fit: AffineFit) -> np.ndarray:
@@ -260,37 +233,26 @@ def _error(directions: np.ndarray, fit: AffineFit) -> np.ndarray:
     return np.outer(np.linalg.norm(directions @ fit.inverse, axis=1), fit.value_error)
 
 
-def _bound_of_rests(fit: AffineFit, taken: np.ndarray, rest: np.ndarray, known: KnownColumns) -> np.ndarray:
-    """(d, d): how far alpha_jk may be from the product of column k with the part of e_j in the span. inf if unknown.
-
-    It is |x_k| |X p| for a binary column j with rest p, and follows for the others if their rest is a sum of such.
+@np.errstate(invalid="ignore")  # 0 x inf: unknown
+def _bound_of_rests(
+    fit: AffineFit, taken: np.ndarray, rest: np.ndarray, ones: np.ndarray, binary: np.ndarray, rows: float | None
+) -> np.ndarray:
+    """(d, d): |x_k| |X p|, how far alpha_jk may be from the product of column k with the part of e_j in the span; inf of
+    columns j that are not binary. ones: (d,) with X u = 1.
     """
-    d = len(rest)
-    of_taken = (taken @ fit.linear).T  # (d, d): column j is alpha times the part of e_j in the span
-    error = _error(taken, fit).T
-    squares = of_taken @ known.ones  # alpha_kk of binary columns k
-    squares_error = _error((taken.T @ known.ones)[None], fit)[0]
-    ones_rest = rest @ known.ones
-    if np.linalg.norm(ones_rest) > _NOTHING * np.sqrt(d):
-        if known.rows is None:
-            return np.full((d, d), np.inf)
-        most = known.rows - (known.ones + ones_rest) @ squares + 8 * np.abs(known.ones + ones_rest) @ squares_error
-        squares_error = squares_error + np.sqrt(max(most, 0.0) * known.rows) / 8
-    mirrored = np.eye(d) + rest  # columns e_j + p
+    of_taken, error = (taken @ fit.linear).T, _error(taken, fit).T  # column j: alpha times the part of e_j in the span
+    squares, squares_error = of_taken @ ones, _error((taken.T @ ones)[None], fit)[0]  # alpha_kk of binary columns k
+    mirrored, mirrored_ones = np.eye(len(rest)) + rest, ones + rest @ ones  # columns e_j + p
+    if np.linalg.norm(rest @ ones) > _NOTHING * np.sqrt(len(rest)):
+        most = math.inf if rows is None else rows - mirrored_ones @ squares + 8 * np.abs(mirrored_ones) @ squares_error
+        squares_error = squares_error + np.sqrt(max(most, 0.0) * (rows or 1)) / 8
     length = squares - np.einsum("kj,kj->j", mirrored, of_taken)
     length_error = squares_error + np.einsum("kj,kj->j", np.abs(mirrored), error)
-    most = np.sqrt(np.maximum(length, 0) + 8 * length_error)  # |X p|
-    own = np.where(known.binary & (np.linalg.norm(rest, axis=0) > _NOTHING), most, np.inf)
-    column = np.sqrt(np.maximum(squares, 0) + 8 * squares_error)  # |x_k|
-    column = np.where(known.binary, column, column.max(initial=1.0, where=known.binary))
-    bound = np.outer(own, column)
-    small = np.isfinite(own) & (np.sqrt(d) * own * column[known.binary].max(initial=0.0) <= _LARGEST_BOUND)
-    if small.any():
-        shares = np.linalg.lstsq(rest[:, small], rest, rcond=1e-6)[0]
-        inside = np.linalg.norm(rest[:, small] @ shares - rest, axis=0) <= _NOTHING
-        sums = np.abs(shares).T @ own[small]
-        bound[inside] = np.minimum(bound[inside], np.outer(sums[inside], column))
-    return np.where(np.linalg.norm(rest, axis=0)[:, None] <= _NOTHING, 0.0, bound)
+    across = np.full(len(rest), np.inf)
+    across[binary] = np.sqrt(np.maximum(length, 0) + 8 * length_error)[binary]
+    columns = np.sqrt(np.maximum(squares, 0) + 8 * squares_error)
+    columns[np.setdiff1d(np.arange(len(rest)), binary)] = columns[binary].max(initial=1.0)
+    return np.outer(across, columns)
 
 
 _NEGLIGIBLE = 1e-6  # distance to an integer that is allowed whatever the error
@@ -305,9 +267,9 @@ class RecoveredSums:
     None if not known. real_alpha, real_beta: (d, d) and (d,), unrounded, float64, of all columns, alpha symmetrised, nan
     where nothing is determined. With `mean` and an unknown batch size they are alpha / m and beta / m. alpha_error,
     beta_error: their standard errors. columns: those that are determined and not known to be other than binary.
-    undetermined: the columns whose own sums are not determined. assumption: what is taken for granted, or "".
-    condition: of the design. rounds: pairs used. residual: root mean square of 4 g - alpha theta + 2 beta, unrounded.
-    distance: the largest distance of an entry to an integer. refusal: why there are no integers, one sentence, or None.
+    undetermined: the columns whose own sums are not determined. condition: of the design. rounds: pairs
+    used. residual: root mean square of 4 g - alpha theta + 2 beta, unrounded. refusal: why there are no integers, one
+    sentence, or None.
     """
 
     rounds: int
@@ -320,18 +282,9 @@ class RecoveredSums:
     beta_error: np.ndarray | None = None
     condition: float | None = None
     residual: float | None = None
-    distance: float | None = None
     columns: np.ndarray | None = None
     undetermined: tuple[int, ...] = ()
-    assumption: str = ""
     refusal: str | None = None
-
-    @property
-    def gram(self) -> Gram:
-        """The integers for the solvers. Raises ValueError if there are none, or the batch size is not known."""
-        if self.refusal is not None or self.rows is None:
-            raise ValueError(self.refusal or "the batch size is not known")
-        return Gram(self.alpha, self.beta, self.rows)
 
 
 def unrounded_sums(fit: AffineFit, rows: int | None, schema: Schema | None) -> RecoveredSums:
@@ -363,30 +316,7 @@ def round_sums(recovered: RecoveredSums, fit: AffineFit, updates: np.ndarray, sc
         return replace(recovered, refusal="none of the columns whose sums are determined is binary by the schema")
     if unsafe := why_unsafe(fit, recovered, updates):
         return unsafe
-    recovered = _rounded(recovered, updates)
-    return recovered if schema is None or recovered.refusal else _of_schema(recovered, schema)
-
-
-def groups_of(schema: Schema) -> tuple[tuple[int, int], ...]:
-    """First column and size of each group of columns of which every row has exactly one 1, the intercept among them."""
-    return (*([(0, 1)] if schema.intercept else []), *schema.one_hot)
-
-
-def _of_schema(recovered: RecoveredSums, schema: Schema) -> RecoveredSums:
-    """The batch size, if it follows from a group of columns with one 1 in each row; or why they are no such group."""
-    place = {int(column): k for k, column in enumerate(recovered.columns)}
-    for first, size in groups_of(schema):
-        if not all(j in place for j in range(first, first + size)):
-            continue
-        group = [place[j] for j in range(first, first + size)]
-        rows = int(np.diagonal(recovered.alpha)[group].sum())
-        if (recovered.rows or rows) != rows or (recovered.alpha[group].sum(axis=0) != np.diagonal(recovered.alpha)).any():
-            why = f"columns {first} to {first + size - 1} do not have one 1 in each row: noise, or a batch that changes"
-            return replace(recovered, refusal=why)
-        recovered = replace(recovered, rows=rows)
-    if why := inconsistency(recovered.alpha, recovered.beta, recovered.rows):
-        return replace(recovered, refusal=f"no batch of binary rows has this alpha and beta: {why}")
-    return recovered
+    return _rounded(recovered, updates, schema)
 
 
 def why_unsafe(fit: AffineFit, recovered: RecoveredSums, updates: np.ndarray) -> RecoveredSums | None:
@@ -426,26 +356,29 @@ def _distances(recovered: RecoveredSums) -> tuple[np.ndarray, np.ndarray]:
     return np.abs(entries - np.rint(entries)), 8 * error + _NEGLIGIBLE
 
 
-def _rounded(recovered: RecoveredSums, updates: np.ndarray, tries: int = 1) -> RecoveredSums:
-    """The integers, or why there are none."""
+def _rounded(recovered: RecoveredSums, updates: np.ndarray, schema: Schema | None = None, tries: int = 1) -> RecoveredSums:
+    """The integers, or why there are none. The batch size may follow from columns with one 1 in each row."""
     distances, allowed = _distances(recovered)
-    recovered = replace(recovered, distance=float(distances.max()))
     # The errors alone would accept any values that are noisy enough, chance alone small real numbers of a sparse batch.
-    if recovered.distance > chance_limit(len(distances), tries) or (distances > allowed).any():
-        off = distances.max(where=distances > allowed, initial=0.0) or recovered.distance
+    if distances.max() > chance_limit(len(distances), tries) or (distances > allowed).any():
+        off = distances.max(where=distances > allowed, initial=0.0) or distances.max()
         why = f"alpha and beta are not integral (one is {off:.2g} off): columns that are not binary, {_causes(updates)}"
         return replace(recovered, refusal=why)
     block = np.ix_(recovered.columns, recovered.columns)
     alpha = np.rint(recovered.real_alpha[block]).astype(np.int64)
     beta = np.rint(recovered.real_beta[recovered.columns]).astype(np.int64)
-    if why := inconsistency(alpha, beta, recovered.rows):
+    ones, rows = np.diagonal(alpha), recovered.rows
+    for first, size in () if schema is None else groups_of(schema):
+        group = np.flatnonzero((recovered.columns >= first) & (recovered.columns < first + size))
+        if len(group) == size:
+            rows = rows or int(ones[group].sum())
+            if ones[group].sum() != rows or (alpha[group].sum(axis=0) != ones).any():
+                why = f"columns {first} to {first + size - 1} do not have one 1 in each row: noise, or a batch that changes"
+                return replace(recovered, refusal=why)
+    most = int(np.trace(np.abs(alpha))) if rows is None else rows  # which excludes nothing
+    if why := Gram(alpha, beta, most).inconsistency():
         return replace(recovered, refusal=f"no batch of binary rows has this alpha and beta: {why}")
-    return replace(recovered, alpha=alpha, beta=beta)
-
-
-def inconsistency(alpha: np.ndarray, beta: np.ndarray, rows: int | None) -> str | None:
-    """`Gram.inconsistency`; for an unknown batch size with one that excludes nothing."""
-    return Gram(alpha, beta, int(np.trace(np.abs(alpha))) if rows is None else rows).inconsistency()
+    return replace(recovered, alpha=alpha, beta=beta, rows=rows)
 
 
 def with_batch_size(recovered: RecoveredSums, most_rows: int, updates: np.ndarray) -> RecoveredSums:
@@ -467,15 +400,12 @@ def with_batch_size(recovered: RecoveredSums, most_rows: int, updates: np.ndarra
     return replace(recovered, refusal=why)
 
 
-Reduction = Literal["sum", "mean"]
-
-
 def least_squares(
     thetas: np.ndarray,
     updates: np.ndarray,
     *,
     rate: float,
-    reduction: Reduction,
+    reduction: Literal["sum", "mean"],
     rows: int | None = None,
     most_rows: int = 4096,
     schema: Schema | None = None,
@@ -503,8 +433,8 @@ def least_squares(
     values = -4 / rate * updates
     scale = (rows or 1) if reduction == "mean" else 1
     floor = scale * rounding_floor(thetas, updates, rate, rows=rows if reduction == "sum" else 1)
-    known = known_columns(schema, thetas.shape[1], rows or (1 if reduction == "mean" else None))
-    fit = fit_directions(thetas, scale * values, floor=floor, known=known, nothing_beyond=nothing_beyond)
+    m = rows or (1 if reduction == "mean" else None)
+    fit = fit_directions(thetas, scale * values, floor=floor, schema=schema, rows=m, nothing_beyond=nothing_beyond)
     refusal = fit.refusal or (None if fit.determined.any() else _why_nothing(*thetas.shape))
     if refusal:
         return RecoveredSums(fit.rounds, rows=rows, condition=fit.condition, refusal=refusal)
@@ -512,22 +442,6 @@ def least_squares(
     if reduction == "mean" and rows is None and len(recovered.columns):
         return why_unsafe(fit, recovered, updates) or with_batch_size(recovered, most_rows, updates)
     return round_sums(recovered, fit, updates, schema)
-
-
-def known_columns(schema: Schema | None, d: int, rows: float | None = None) -> KnownColumns:
-    """What the schema says of the directions of the data. d: columns. rows: m, in units of alpha."""
-    if schema is None:
-        return KnownColumns.nothing(d)
-    binary = np.zeros(d, dtype=bool)
-    binary[list(schema.binary)] = True
-    sums = np.zeros((d, 0))
-    for first, size in groups_of(schema):
-        group = np.zeros((d, 1))
-        group[first : first + size] = 1
-        sums = np.hstack([sums, group])
-    if not sums.shape[1]:
-        return KnownColumns(sums, binary)
-    return KnownColumns(sums[:, 1:] - sums[:, :1], binary, sums[:, 0], rows)
 
 
 def _why_nothing(n: int, d: int) -> str:
@@ -562,13 +476,13 @@ def selective_sums(
     probability 1e-6: few entries must be nearer than many. The columns are chosen before any entry is compared.
     """
     n, d = thetas.shape
-    known, noise = known_columns(schema, d), None
+    noise: Noise | None = None
     for _ in range(2):  # the second time with the noise that all coordinates show together
         fits: dict[int, AffineFit] = {}
         for i in np.flatnonzero(shared.any(axis=0)).tolist():
             points, values = thetas[shared[:, i]], updates[shared[:, i]]
             floor = rounding_floor(points, values, rate, rows=rows)
-            fit = fit_directions(points, -4 / rate * values[:, [i]], floor=floor, known=known, noise=noise)
+            fit = fit_directions(points, -4 / rate * values[:, [i]], floor=floor, schema=schema, noise=noise)
             if not fit.refusal and fit.determined[i]:
                 fits[i] = fit
         freedom = sum(fit.spare for fit in fits.values())

@@ -167,7 +167,8 @@ def recover_gram(
     )
     real_alpha = _precise_alpha(recovered) if left_out else None
     note = _joined(left_out, assumption)
-    return RecoveredGram(figures, recovered.gram, recovered.columns, real_alpha, note=note, assumption=assumption)
+    gram = Gram(recovered.alpha, recovered.beta, recovered.rows)
+    return RecoveredGram(figures, gram, recovered.columns, real_alpha, note=note, assumption=assumption)
 
 
 def _of_mixed_columns(recovered: RecoveredSums, schema: Schema | None, figures: Mapping[str, float]) -> RecoveredGram:

@@ -18,7 +18,6 @@ def test_one_more_pair_than_coordinates_is_enough():
             recovered = least_squares(thetas, updates, rate=0.1, reduction=reduction, rows=m)
             assert is_recovered(recovered, x, y), (m, d, reduction, dtype, recovered.refusal)
             assert (recovered.rounds, recovered.rows) == (d + 1, m)
-            assert recovered.gram.rows == m
 
 
 def test_as_many_pairs_as_coordinates_leave_a_rank_one_freedom():
@@ -246,5 +245,3 @@ def test_empty_and_invalid_input():
     for thetas, updates, problem in ((some, some[:, :1], "both"), (some * np.nan, some, "finite")):
         with pytest.raises(ValueError, match=problem):
             least_squares(thetas, updates, rate=0.1, reduction="sum")
-    with pytest.raises(ValueError, match="too few rounds"):
-        _ = least_squares(nothing, nothing, rate=0.1, reduction="sum").gram
