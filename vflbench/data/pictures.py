@@ -3,7 +3,6 @@
 Files of MNIST and CIFAR as they are published, folders of pictures, and the digits of scikit-learn.
 """
 
-import gzip
 import hashlib
 import io
 import math
@@ -11,10 +10,9 @@ import os
 import pickle  # nosec B403  # an Unpickler that knows five names
 import struct
 import warnings
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product, zip_longest
+from itertools import chain, pairwise, product, zip_longest
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Annotated, Any, Literal
@@ -138,9 +136,6 @@ class Digits(Pictures):
         return PictureSet(bunch.images, bunch.target, classes=10, white=16.0), {}
 
 
-_KINDS = ("images", "labels")
-
-
 def _data_folder() -> Path:
     return Path(os.environ.get("VFLBENCH_DATA", "data"))
 
@@ -165,34 +160,34 @@ class Mnist(Pictures):
         sizes = {part.shape[1:] for part in pixels}
         if len(sizes) > 1:
             several = " and ".join(" x ".join(map(str, size)) for size in sorted(sizes))
-            raise UserError(f"pictures of {several} pixels can't be joined", key=KEY, value=self.path)
+            raise _error(self.path, f"pictures of {several} pixels can't be joined")
         joined = np.concatenate(labels)
         pictures = PictureSet(np.concatenate(pixels), joined, classes=max(2, int(joined.max()) + 1))
         return pictures, {"files": [str(file) for pair in pairs for file in pair]}
 
-    def default_folder(self) -> str:
+    def default_folder(self) -> Path:
         """Where the files are if `path` says nothing."""
-        return str(_data_folder() / "mnist")
+        return _data_folder() / "mnist"
 
     def _pairs(self) -> list[tuple[Path, Path]]:
-        if (self.images is None) != (self.labels is None):
-            missing = "labels" if self.labels is None else "images"
-            problem = "images and labels must be given together, or a folder as dataset.path instead"
-            raise UserError(problem, key=f"dataset.{missing}")
         if self.images is not None and self.labels is not None:
             return [(Path(self.images), Path(self.labels))]
-        path = self.default_folder() if self.path is None else self.path
+        if self.images is not None or self.labels is not None:
+            problem = "images and labels must be given together, or a folder as dataset.path instead"
+            raise UserError(problem, key=f"dataset.{'labels' if self.labels is None else 'images'}")
+        path = self.default_folder() if self.path is None else Path(self.path)
         check_folder(path)
-        # Both idx3-ubyte and idx3.ubyte are in use.
-        found = {part: [sorted(Path(path).glob(f"{part}-{kind}*idx?*")) for kind in _KINDS] for part in ("train", "t10k")}
-        for part, files in found.items():
-            if any(files) and not all(files):
-                other, kind = _KINDS if files[0] else _KINDS[::-1]
-                raise UserError(f"it has {part}-{other}-idx... but no {part}-{kind}-idx...", key=KEY, value=path)
-        pairs = [(images[0], labels[0]) for images, labels in found.values() if images]
+        pairs: list[tuple[Path, Path]] = []
+        for part in ("train", "t10k"):
+            found = [min(path.glob(f"{part}-{kind}*idx?*"), default=None) for kind in ("images", "labels")]  # idx3.ubyte too
+            if None not in found:
+                pairs.append((found[0], found[1]))  # type: ignore[arg-type]
+            elif found != [None, None]:
+                there, kind = ("labels", "images") if found[0] is None else ("images", "labels")
+                raise _error(path, f"it has {part}-{there}-idx... but no {part}-{kind}-idx...")
         if not pairs:
-            problem = "there are no MNIST files, such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz"
-            raise UserError(problem, key=KEY, value=path)
+            example = "train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz"
+            raise _error(path, f"there are no MNIST files, such as {example}")
         return pairs
 
 
@@ -207,44 +202,37 @@ class FashionMnist(Mnist):
     arXiv:1708.07747, 2017.
     """
 
-    def default_folder(self) -> str:
+    def default_folder(self) -> Path:
         folders = [_data_folder() / name for name in ("fashion_mnist", "fashion-mnist", "FashionMNIST/raw")]
-        return str(next((folder for folder in folders if folder.is_dir()), folders[0]))
+        return next((folder for folder in folders if folder.is_dir()), folders[0])
 
 
 def _read_pair(images: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
     """(n, height, width) uint8 pixels, 0 is black, and (n,) classes. Raises UserError if the files don't match."""
-    pixels, classes = _read_idx(images, "dataset.images", 3), _read_idx(labels, "dataset.labels", 1)
+    pixels, classes = _read_idx(images, 3), _read_idx(labels, 1)
     if len(pixels) != len(classes):
-        problem = f"it holds {len(classes):,} labels for the {len(pixels):,} pictures of {images.name}"
-        raise UserError(problem, key="dataset.labels", value=labels)
+        raise _error(labels, f"it holds {len(classes):,} labels for the {len(pixels):,} pictures of {images.name}")
     if not pixels.size:
-        raise UserError("it holds no pictures", key="dataset.images", value=images)
+        raise _error(images, "it holds no pictures")
     return pixels, classes
 
 
-def _read_idx(file: Path, key: str, dimensions: int) -> np.ndarray:
-    """An idx file of unsigned bytes, plain or gzipped.
+def _read_idx(file: Path, dimensions: int) -> np.ndarray:
+    """An idx file of unsigned bytes, plain or compressed.
 
         two zero bytes, type (8), number of dimensions, each dimension as big-endian uint32, the values
 
-    Raises UserError with this key if the file has another format or another length than it states.
+    Raises UserError if the file has another format or another length than it states.
     """
-    with open_regular(file, key) as stream:
-        content = stream.read()
-    if content.startswith(b"\x1f\x8b"):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"its gzip stream is damaged: {error}", key=key, value=file) from error
+    ((_, content),) = read_whole([Part(file)])
     start = 4 + 4 * dimensions
     if len(content) < start or content[:4] != bytes((0, 0, 8, dimensions)):
         problem = f"it is not an idx file of unsigned bytes like those of MNIST, with a header of {dimensions} dimension(s)"
-        raise UserError(problem, key=key, value=file)
+        raise _error(file, problem)
     shape = struct.unpack(f">{dimensions}I", content[4:start])
     if len(content) - start != math.prod(shape):
         problem = f"its header states {' x '.join(map(str, shape))} values, but {len(content) - start:,} follow"
-        raise UserError(problem, key=key, value=file)
+        raise _error(file, problem)
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
@@ -285,30 +273,22 @@ class Cifar(Pictures):
 
     path: str | None = None
 
-    def layout(self) -> tuple[list[Version], int, list[str]]:
-        """The versions, the number of classes, and the names of folders and archives as published."""
+    def layout(self) -> tuple[str, int, list[Version]]:
+        """The name of the data set in those of published folders and archives, the number of classes, and the versions."""
         raise NotImplementedError
 
     def pictures(self) -> tuple[PictureSet, dict[str, Any]]:
-        versions, classes, published = self.layout()
+        name, classes, versions = self.layout()
         path = str(_data_folder()) if self.path is None else self.path
-        files = _cifar_files(path, published)
+        files = _cifar_files(path, name)
         version = next((version for version in versions if any(name in files for name in version.pictures)), None)
         if version is None:
             wanted = listed(name for version in versions for name in (version.pictures[0], version.pictures[-1]))
-            problem = f"it holds no file with pictures, such as {wanted}; name the folder that the archive unpacks to"
-            raise UserError(problem, key=KEY, value=path)
+            raise _error(
+                path, f"it holds no file with pictures, such as {wanted}; name the folder that the archive unpacks to"
+            )
         parts = [files[name] for name in version.pictures if name in files]
-        read: dict[Part, tuple[np.ndarray, np.ndarray]] = {}
-        for part, content in read_whole(parts):
-            read[part] = _read_cifar(part, content, version, classes)
-            if (
-                part.member is None
-                and self.rows is not None
-                and sum(len(labels) for _, labels in read.values()) >= self.rows
-            ):
-                break  # files come in their order, members in the archive's
-        parts = [part for part in parts if part in read]
+        read = {part: _read_cifar(part, content, version, classes) for part, content in read_whole(parts)}
         pixels, labels = (np.concatenate([read[part][k] for part in parts])[: self.rows] for k in (0, 1))
         facts: dict[str, Any] = {"files": [str(part) for part in parts]}
         if version.names in files:
@@ -326,12 +306,10 @@ class Cifar10(Cifar):
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
     """
 
-    def layout(self) -> tuple[list[Version], int, list[str]]:
+    def layout(self) -> tuple[str, int, list[Version]]:
         batches = (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")
         binary = Version(tuple(f"{name}.bin" for name in batches), "batches.meta.txt", label_bytes=1)
-        pickled = Version(batches, "batches.meta", key="labels", names_key="label_names")
-        published = ["cifar-10-batches-bin", "cifar-10-batches-py", "cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"]
-        return [binary, pickled], 10, published
+        return "cifar-10", 10, [binary, Version(batches, "batches.meta", key="labels", names_key="label_names")]
 
 
 @options
@@ -345,52 +323,46 @@ class Cifar100(Cifar):
 
     labels: Literal["fine", "coarse"] = "fine"
 
-    def layout(self) -> tuple[list[Version], int, list[str]]:
+    def layout(self) -> tuple[str, int, list[Version]]:
         kind, fine = self.labels, self.labels == "fine"
         binary = Version(("train.bin", "test.bin"), f"{kind}_label_names.txt", label_bytes=2, label=int(fine))
         pickled = Version(("train", "test"), "meta", key=f"{kind}_labels", names_key=f"{kind}_label_names")
-        published = ["cifar-100-binary", "cifar-100-python", "cifar-100-binary.tar.gz", "cifar-100-python.tar.gz"]
-        return [binary, pickled], 100 if fine else 20, published
+        return "cifar-100", 100 if fine else 20, [binary, pickled]
 
 
-def _cifar_files(path: str, published: list[str]) -> dict[str, Part]:
+def _cifar_files(path: str, name: str) -> dict[str, Part]:
     """Name -> file of a folder or an archive, or of the one that a folder holds under a published name."""
     if refusal(path):
         check_folder(path)
-        path = next((str(Path(path) / name) for name in published if (Path(path) / name).exists()), path)
+        batches = "-batches" if name == "cifar-10" else ""
+        published = [f"{name}{batches}-{'bin' if batches else 'binary'}", f"{name}{batches}-{'py' if batches else 'python'}"]
+        published += [f"{name}-{kind}.tar.gz" for kind in ("binary", "python")]
+        path = next((str(Path(path) / one) for one in published if (Path(path) / one).exists()), path)
     if refusal(path):
         check_folder(path)
         return {file.name: Part(file) for file in Path(path).iterdir()}
     parts = archived_parts(Path(path))
     if parts is None:
-        problem = "it is no archive such as cifar-10-binary.tar.gz; name one, or the folder that it unpacks to"
-        raise UserError(problem, key=KEY, value=path)
+        raise _error(path, "it is no archive such as cifar-10-binary.tar.gz; name one, or the folder that it unpacks to")
     return {str(part.member).rsplit("/", 1)[-1]: part for part in parts}
 
 
 def _read_cifar(part: Part, content: bytes, version: Version, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """(n, 32, 32, 3) unsigned bytes and (n,) labels."""
+    width = version.label_bytes + _VALUES
     if version.key:
         values = _unpickled(part, content)
-        pixels, numbers = values.get("data"), values.get(version.key)
+        pixels, given = values.get("data"), values.get(version.key)
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_VALUES,):
             raise _error(part, f"its `data` is no array of n x {_VALUES:,} unsigned bytes")
-        if (
-            not isinstance(numbers, list)
-            or len(numbers) != len(pixels)
-            or any(type(n) is not int or not 0 <= n < classes for n in numbers)
-        ):
-            problem = (
-                f"its `{version.key}` is no list of {len(pixels):,} classes from 0 to {classes - 1}, one for each picture"
-            )
-            raise _error(part, problem)
-        labels = np.array(numbers, dtype=np.int64)
+        if not isinstance(given, list) or len(given) != len(pixels) or any(type(label) is not int for label in given):
+            raise _error(part, f"its `{version.key}` is no list of {len(pixels):,} classes, one for each picture")
+        labels = np.array(given, dtype=object)
+    elif len(content) % width:
+        raise _error(part, f"it has {len(content):,} bytes; pictures take {width:,} bytes each")
     else:
-        width = version.label_bytes + _VALUES
-        if len(content) % width:
-            raise _error(part, f"it has {len(content):,} bytes; pictures take {width:,} bytes each")
         table = np.frombuffer(content, np.uint8).reshape(-1, width)
-        pixels, labels = table[:, version.label_bytes :], table[:, version.label].astype(np.int64)
+        pixels, labels = table[:, version.label_bytes :], table[:, version.label]
     if not len(pixels):
         raise _error(part, "it is empty")
     wrong = (labels < 0) | (labels >= classes)
@@ -399,7 +371,7 @@ def _read_cifar(part: Part, content: bytes, version: Version, classes: int) -> t
         problem = f"the label of picture {place + 1:,} is {labels[place]}; the {classes} classes are 0 to {classes - 1}"
         raise _error(part, problem)
     planes = pixels.reshape(-1, _CHANNELS, _SIDE, _SIDE)
-    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
+    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels.astype(np.int64)
 
 
 def _read_names(version: Version, part: Part, classes: int) -> list[str]:
@@ -408,7 +380,7 @@ def _read_names(version: Version, part: Part, classes: int) -> list[str]:
     if version.names_key:
         names = _unpickled(part, content).get(version.names_key)
     else:
-        names = [line.strip() for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
+        names = content.decode("utf-8", "replace").split()
     good = [name for name in names if isinstance(name, str) and not label_problem(name)] if isinstance(names, list) else []
     if len(set(good)) != classes or len(good) != classes:
         raise _error(part, f"it does not hold {classes} different names of classes")
@@ -439,8 +411,8 @@ def _unpickled(part: Part, content: bytes) -> dict[str, Any]:
     return values
 
 
-def _error(part: Part, problem: str) -> UserError:
-    return UserError(problem, key=KEY, value=str(part))
+def _error(path: object, problem: str) -> UserError:
+    return UserError(problem, key=KEY, value=str(path))
 
 
 Side = Annotated[Count, Range(1, 10**4)]
@@ -472,51 +444,51 @@ class ImageFolder(Pictures):
             raise UserError("it must be a side length, or [height, width]", key="size", value=self.size)
 
     def pictures(self) -> tuple[PictureSet, dict[str, Any]]:
-        folder = Path(self.path)
-        check_folder(self.path)
-        classes = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
-        if len(classes) > MOST_CLASSES:
-            problem = f"it has {len(classes):,} subfolders; there are at most {MOST_CLASSES:,} classes"
-            raise UserError(problem, key="dataset.path", value=folder)
-        for subfolder in classes:
-            unfit = label_problem(subfolder.name)
-            if unfit:
-                raise UserError(f"of a subfolder: {unfit}", key="dataset.path", value=folder)
-        files = [_files(subfolder) for subfolder in classes]
-        empty = [subfolder.name for subfolder, pictures in zip(classes, files, strict=True) if not pictures]
-        if len(classes) < 2 or empty:
-            problem = f"the subfolder {empty[0]} is empty" if empty else f"it has {len(classes)} subfolder(s)"
-            raise UserError(
-                f"{problem}; each class needs a subfolder with pictures, and there must be at least two classes",
-                key="dataset.path",
-                value=folder,
-            )
-        rows = [(file, k) for turn in zip_longest(*files) for k, file in enumerate(turn) if file is not None]
-        rows = rows[: self.rows]
+        classes, files = self._files()
+        rows = [(file, k) for turn in zip_longest(*files) for k, file in enumerate(turn) if file is not None][: self.rows]
         pixels: list[np.ndarray] = []
-        modes: dict[str, Path] = {}
+        first = ""
         for file, _ in rows:
             mode, picture = self._read(file)
             pixels.append(picture)
-            if len(modes | {mode: file}) > 1:
-                problem = f"its pixels are of the kind {mode} and those of {next(iter(modes.values())).name} are not"
-                raise UserError(f"{problem}; pictures must have one depth", key="dataset.path", value=file)
-            modes[mode] = file
-            if pixels[-1].shape != pixels[0].shape:
-                sizes = " and ".join(f"{p.shape[0]} x {p.shape[1]}" for p in (pixels[0], pixels[-1]))
-                problem = f"pictures must have one size, and these have {sizes} (height x width); set dataset.size"
-                raise UserError(problem, key="dataset.path", value=file)
-            if pixels[0].size * len(rows) > _MOST_BYTES:
-                problem = (
-                    f"{len(rows):,} pictures of {pixels[0].size:,} pixels are too many for memory; set dataset.size or rows"
-                )
-                raise UserError(problem, key="dataset.path", value=folder)
-        labels = np.array([k for _, k in rows])
-        table, white = np.stack(pixels), _WHITE.get(mode)
+            first = first or mode
+            if mode != first:
+                problem = f"its pixels are of the kind {mode} and those of {rows[0][0].name} are not"
+                raise _error(file, f"{problem}; pictures must have one depth")
+            if picture.shape != pixels[0].shape:
+                sizes = " and ".join(f"{p.shape[0]} x {p.shape[1]}" for p in (pixels[0], picture))
+                raise _error(file, f"pictures must have one size, and these have {sizes} (height x width); set dataset.size")
+            if picture.size * len(rows) > _MOST_BYTES:
+                problem = f"{len(rows):,} pictures of {picture.size:,} pixels are too many for memory"
+                raise _error(self.path, f"{problem}; set dataset.size or rows")
+        table, white = np.stack(pixels), _WHITE.get(first)
         if white is None:
             table = table - table.min()
             white = float(table.max())
-        return PictureSet(table, labels, len(classes), white), {"class_names": [subfolder.name for subfolder in classes]}
+        return PictureSet(table, np.array([k for _, k in rows]), len(classes), white), {"class_names": classes}
+
+    def _files(self) -> tuple[list[str], list[list[Path]]]:
+        """The classes, and the files of each."""
+        check_folder(self.path)
+        folders = sorted(child for child in Path(self.path).iterdir() if child.is_dir() and not child.name.startswith("."))
+        classes = [folder.name for folder in folders]
+        if len(classes) > MOST_CLASSES:
+            raise _error(self.path, f"it has {len(classes):,} subfolders; there are at most {MOST_CLASSES:,} classes")
+        for name in classes:
+            if unfit := label_problem(name):
+                raise _error(self.path, f"of a subfolder: {unfit}")
+        for folder in folders:
+            check_folder(folder)
+        files = [sorted(file for file in folder.iterdir() if not file.name.startswith(".")) for folder in folders]
+        empty = [name for name, pictures in zip(classes, files, strict=True) if not pictures]
+        if len(classes) < 2 or empty:
+            problem = f"the subfolder {empty[0]} is empty" if empty else f"it has {len(classes)} subfolder(s)"
+            needed = "each class needs a subfolder with pictures, and there must be at least two classes"
+            raise _error(self.path, f"{problem}; {needed}")
+        for file in chain.from_iterable(files):
+            if refusal(file) == FOLDER:
+                raise _error(file, "a folder within a class; pictures lie directly in it")
+        return classes, files
 
     def _read(self, file: Path) -> tuple[str, np.ndarray]:
         """Pillow's name of the kind of its pixels, and (height, width) or (height, width, 3) of them: uint8, or float64 of
@@ -530,9 +502,8 @@ class ImageFolder(Pictures):
                         raise ValueError(f"{picture.height} x {picture.width} pixels are more than {_MOST_DECODED:,}")
                     mode = "I;16" if picture.mode.startswith("I;16") else picture.mode if picture.mode in ("I", "F") else "L"
                     if mode != "L" and not self.grey:
-                        raise ValueError(
-                            f"its grey pixels of more than 8 bits ({picture.mode}) have no colours; set dataset.grey"
-                        )
+                        problem = f"its grey pixels of more than 8 bits ({picture.mode}) have no colours"
+                        raise ValueError(f"{problem}; set dataset.grey")
                     converted = picture.convert("F" if mode != "L" else "L" if self.grey else "RGB")
                 if self.size is not None:
                     height, width = self.size if isinstance(self.size, list) else (self.size, self.size)
@@ -540,21 +511,11 @@ class ImageFolder(Pictures):
                 pixels = np.asarray(converted, np.uint8 if mode == "L" else np.float64)
                 if not np.isfinite(pixels).all():
                     raise ValueError("it has pixels that are no finite numbers")
+                if pixels.size > MOST_PIXELS:
+                    raise ValueError(f"it has {pixels.size:,} pixels, more than {MOST_PIXELS:,}; set dataset.size")
             except UnidentifiedImageError as error:
-                raise UserError("it is not a picture", key="dataset.path", value=file) from error
+                raise _error(file, "it is not a picture") from error
             except Exception as error:  # whatever Pillow's decoders meet in a damaged file
                 problem = shown(str(error) or type(error).__name__, 200)
-                raise UserError(f"the picture can't be read: {problem}", key="dataset.path", value=file) from error
-        if pixels.size > MOST_PIXELS:
-            problem = f"the picture has {pixels.size:,} pixels, more than {MOST_PIXELS:,}; set dataset.size"
-            raise UserError(problem, key="dataset.path", value=file)
+                raise _error(file, f"the picture can't be read: {problem}") from error
         return mode, pixels
-
-
-def _files(folder: Path) -> list[Path]:
-    check_folder(folder)
-    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
-    for file in files:
-        if refusal(file) == FOLDER:
-            raise UserError("a folder within a class; pictures lie directly in it", key="dataset.path", value=file)
-    return files

@@ -17,7 +17,7 @@ from pyarrow import csv
 
 from vflbench.data.files import Part, damaged, open_parts
 from vflbench.data.labels import label_problem
-from vflbench.data.readings import MISSING_PART, Plain, Reading, columns_of
+from vflbench.data.readings import Reading
 from vflbench.errors import shown
 
 BLOCK_BYTES = 12 << 20  # some 50,000 rows of Criteo; no row is longer
@@ -34,12 +34,11 @@ class TextFormat:
     label: the column of labels; empty: there is none, as in the file of a party that is not the label party.
     header: whether the first row must hold the names. binary_label: labels are 0 and 1; otherwise any text.
     id: the column of identifiers, which are kept beside the columns; empty: there is none.
-    readings: columns of numbers, and how they are read. ignored: columns that are not
-    read. The others are categorical. indicators: columns of numbers beside which one says where a value is missing.
+    readings: columns of numbers, and how they are read. ignored: columns that are not read. The others are categorical, if
+    not `undecided`. indicators: columns of numbers beside which one says where a value is missing.
     missing: words that stand for a missing value. quotes: whether values may be quoted; multiline: and then hold line ends.
     encoding: of the bytes. skip_lines, comment, trim: as options of `dataset=csv`. typed: whether columns have types, so
-    that texts of digits are texts. read_as: what a person may want to know of this. finish: derives the final columns from
-    the parsed ones.
+    that texts of digits are texts. read_as: what a person may want to know of this.
     """
 
     name: str = "the table"
@@ -61,7 +60,7 @@ class TextFormat:
     trim: bool = False
     typed: bool = False
     read_as: Mapping[str, Any] = field(default_factory=dict)
-    finish: Callable[[pa.Table], pa.Table] | None = None
+    undecided: bool = False
 
     @property
     def cleaned(self) -> bool:
@@ -82,18 +81,13 @@ class BadRow:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a part. table: as texts, or parsed. numbers: (n,) of the rows. bad: rows among them that are left out."""
+    """Rows of a part. table: dictionaries of texts, or numbers; null where missing. numbers: (n,) of the rows. bad: those
+    among them that are left out.
+    """
 
     table: pa.Table
     numbers: np.ndarray
     bad: list[BadRow]
-
-    def first(self, rows: int | None) -> "Rows":
-        """At most so many of the rows, and what is bad before the last of them."""
-        if rows is None or rows > len(self.table):
-            return self
-        numbers = self.numbers[:rows]
-        return Rows(self.table.slice(0, rows), numbers, [one for one in self.bad if len(numbers) and one.row < numbers[-1]])
 
 
 def names_of(part: Part, form: TextFormat) -> tuple[str, ...]:
@@ -135,7 +129,7 @@ def first_text(part: Part, form: TextFormat) -> str:
 
 
 def texts(part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
-    """The rows of a part, block by block. Columns of plain numbers are strings, others dictionaries; null where missing.
+    """The rows of a part, block by block.
 
     form: with all columns, in any order if there is a header. Rows with too few or too many fields are left out. Raises
     UserError for a file that can't be read.
@@ -155,46 +149,15 @@ def texts(part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
             yield Rows(reader.schema.empty_table(), np.empty(0, np.int64), bad[at:])
 
 
-def parsed(rows: Rows, form: TextFormat) -> Rows:
-    """Rows of texts with numbers in columns of numbers, NaN where one is missing, without the rows that don't fit."""
-    columns: dict[str, pa.Array] = {}
-    problems: dict[int, str] = {}
-    for name in rows.table.column_names:
-        column = rows.table[name].combine_chunks()
-        reading = form.readings.get(name)
-        if reading is None:
-            columns[name], wrong = column, _wrong_texts(column, form, is_label=name == (form.label or None))
-        else:
-            made = columns_of(column, reading)
-            wrong = ~np.isfinite(made[""]) & column.is_valid().to_numpy(zero_copy_only=False)
-            if name in form.indicators:
-                made[MISSING_PART] = column.is_null().cast(pa.float64()).to_numpy(zero_copy_only=False)
-            columns |= {
-                name + end: pa.array(made[end]) for end in made if not end or name + end not in rows.table.column_names
-            }
-        for place in np.flatnonzero(wrong).tolist():
-            problems.setdefault(place, f"column {shown(name)}: {_problem(column, place, form, name)}")
-    table, numbers = pa.table(columns), rows.numbers
-    table = form.finish(table) if form.finish else table
-    if not problems:
-        return Rows(table, numbers, rows.bad)
-    bad = [BadRow(int(numbers[place]), problem) for place, problem in problems.items()]
-    good = np.ones(len(numbers), dtype=bool)
-    good[list(problems)] = False
-    return Rows(table.filter(pa.array(good)), numbers[good], sorted([*rows.bad, *bad]))
-
-
-def _wrong_texts(column: pa.DictionaryArray, form: TextFormat, *, is_label: bool) -> np.ndarray:
-    """(n,) bool: values that can't be a category, or a class."""
-    values = column.dictionary
-    if not is_label:
-        wrong = pc.match_substring_regex(values, f"[\0{_NOT_ENCODED}]").to_numpy(zero_copy_only=False)
-    else:
-        wrong = np.array([_label_problem(text, form) is not None for text in values.to_pylist()], dtype=bool)
-    if not is_label and not wrong.any():
-        return np.zeros(len(column), dtype=bool)
-    codes = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-    return np.append(wrong, is_label)[codes]
+def wrong_values(values: pa.Array, name: str, form: TextFormat) -> np.ndarray:
+    """(n,) bool: values of a column that its reading can't read, or that can be no category, or no class."""
+    reading, is_label = form.readings.get(name), name == (form.label or None)
+    if is_label:
+        return np.array([_label_problem(text or "", form) is not None for text in values.to_pylist()], dtype=bool)
+    numbers = next(iter(reading.made(values).values())) if reading else None
+    if isinstance(numbers, np.ndarray):
+        return ~np.isfinite(numbers) & values.is_valid().to_numpy(zero_copy_only=False)
+    return pc.match_substring_regex(pc.fill_null(values, ""), f"[\0{_NOT_ENCODED}]").to_numpy(zero_copy_only=False)
 
 
 def _label_problem(text: str, form: TextFormat) -> str | None:
@@ -203,8 +166,9 @@ def _label_problem(text: str, form: TextFormat) -> str | None:
     return label_problem(text)
 
 
-def _problem(column: pa.Array, place: int, form: TextFormat, name: str) -> str:
-    text = str(column[place].as_py() or "")
+def problem_of(value: object, name: str, form: TextFormat) -> str:
+    """What is wrong with a value."""
+    text = str(value or "")
     if name == (form.label or None) and _NOT_ENCODED not in text:
         return _label_problem(text, form) or "the row has no label"
     if _NOT_ENCODED in text:
@@ -228,7 +192,6 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
         return "skip"
 
     names = [name for name in form.columns if name not in form.ignored]
-    plain = {name for name, reading in form.readings.items() if isinstance(reading, Plain)}
     category = pa.dictionary(pa.int32(), pa.string())
     pieces = _utf8(part, stream, form.encoding)
     pieces = _cleaned(pieces, form) if form.cleaned else pieces
@@ -249,7 +212,7 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
                 invalid_row_handler=skip,
             ),
             convert_options=csv.ConvertOptions(
-                column_types={name: pa.string() if name in plain else category for name in names},
+                column_types=dict.fromkeys(names, category),
                 null_values=list(form.missing),
                 strings_can_be_null=True,
                 include_columns=names,
