@@ -75,7 +75,7 @@ class Preparation:
         with tqdm(total=size, desc=f"preparing {name}", unit="B", unit_scale=True, disable=None, leave=False) as bar:
             for number, (part, stream, stored) in enumerate(open_parts(self.parts, bar)):
                 for rows in self.dataset.blocks(part, stream, self.form):
-                    self.bad += [(number, one.row, one.problem) for one in rows.bad]
+                    self.bad += [(number, *one) for one in rows.bad]
                     if len(rows.table):
                         every = range(int(rows.numbers[0]), int(rows.numbers[-1]) + 1)
                         self.numbers.append((number, every if len(every) == len(rows.table) else rows.numbers))

@@ -68,26 +68,15 @@ class TextFormat:
         return self.trim or bool(self.comment)
 
 
-@dataclass(frozen=True, order=True)
-class BadRow:
-    """A row that does not fit the format, and the reason. row: from 1 on, the header and not empty lines among them."""
-
-    row: int
-    problem: str
-
-    def __str__(self) -> str:
-        return f"row {self.row:,}: {self.problem}"
-
-
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a part. table: dictionaries of texts, or numbers; null where missing. numbers: (n,) of the rows. bad: those
-    among them that are left out.
+    """Rows of a part. table: dictionaries of texts, or numbers; null where missing. numbers: (n,) of the rows, from 1 on,
+    the header and not empty lines among them. bad: those among them that do not fit and are left out, and the reason.
     """
 
     table: pa.Table
     numbers: np.ndarray
-    bad: list[BadRow]
+    bad: list[tuple[int, str]]
 
 
 def names_of(part: Part, form: TextFormat) -> tuple[str, ...]:
@@ -135,14 +124,14 @@ def texts(part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
     UserError for a file that can't be read.
     """
     number, at = form.skip_lines * (not form.cleaned) + form.header, 0
-    bad: list[BadRow] = []
+    bad: list[tuple[int, str]] = []
     with damaged(part), _reader(part, stream, form, bad) as reader:
         for batch in reader:
             table, waiting = pa.Table.from_batches([batch]), bad[at:]
             several = np.arange(number + 1, number + 1 + len(batch) + len(waiting))
-            numbers = np.setdiff1d(several, [one.row for one in waiting], assume_unique=True)[: len(batch)]
+            numbers = np.setdiff1d(several, [row for row, _ in waiting], assume_unique=True)[: len(batch)]
             number = int(numbers[-1]) if len(numbers) else number
-            before = [one for one in waiting if one.row < number]
+            before = [one for one in waiting if one[0] < number]
             at += len(before)
             yield Rows(table, numbers, before)
         if bad[at:]:
@@ -179,7 +168,7 @@ def problem_of(value: object, name: str, form: TextFormat) -> str:
 
 
 @contextmanager
-def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Iterator[csv.CSVStreamingReader]:
+def _reader(part: Part, stream: Any, form: TextFormat, bad: list[tuple[int, str]]) -> Iterator[csv.CSVStreamingReader]:
     """Of the columns of the format, or of all if these aren't known. bad: gets the rows of other lengths."""
 
     def skip(row: csv.InvalidRow) -> str:
@@ -188,7 +177,7 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
             problem = f"a quote is opened and not closed: {shown(row.text.strip(_UNCLOSED + form.delimiter), 60)}"
         if form.label and not form.header and row.actual_columns == row.expected_columns - 1:
             problem += f"; is its {form.label} missing? Rows without a label can't be used"
-        bad.append(BadRow(row.number, problem))
+        bad.append((row.number, problem))
         return "skip"
 
     names = [name for name in form.columns if name not in form.ignored]
