@@ -11,6 +11,7 @@ from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.messages.facts import OwnColumns, Rules, Updates
+from vflbench.options import restore_state, state_of
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 
@@ -66,7 +67,7 @@ def test_rounds_of_an_epoch_that_was_stopped_are_kept():
     updates = Updates(Rules(2, 0.1, "sum", 1, 1), theta, sent, theta + step / 2)
     attack, after = HiddenSubsetSum(), HiddenSubsetSum()
     attack.batch(view_of(attack.threat, updates, OwnColumns(torch.ones(1, 6), torch.empty(1, 0)), shares(0.5)))
-    after.restore(attack.state())
+    restore_state(after, state_of(attack))
     end = view_of(after.threat, shares(0.5), ids=torch.arange(1))
     (answer,) = after.epoch(end)
     assert torch.equal(answer.rows.double(), x)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, ColumnScores
 from vflbench.attacks.completion import completed
+from vflbench.attacks.followed import with_rows
 from vflbench.messages.facts import Embeddings, KnownColumn, Labels, OwnColumns
 from vflbench.messages.threat import Seat, Threat, View
 from vflbench.numerics.column_vectors import column_vectors
@@ -50,8 +51,8 @@ class Attribute(Attack):
     def __post_init__(self) -> None:
         self.follows = self.rows
         self._met: list[tuple[Tensor, dict[str, Tensor]]] = []  # of this epoch: ids, and embeddings
-        self._kept: dict[str, Tensor] = {}
-        self._ids, self._times = torch.empty(0, dtype=torch.int64), torch.empty(0, 1)
+        self._kept: dict[str, Tensor] = {}  # sums, with how many they are of in the last column, and what came last
+        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
 
     @property
     def threat(self) -> Threat:
@@ -79,29 +80,24 @@ class Attribute(Attack):
 
     def _groups(self, ids: Tensor) -> list[list[Tensor]]:
         """Embeddings, own columns and labels of rows that were met: each group has a regression of its own."""
-        places = torch.searchsorted(self._ids, ids)
-        of = {name: kept[places] for name, kept in self._kept.items()}
-        sent = [h / self._times[places] if name.startswith(_MEAN) else h for name, h in of.items()]
-        messages = [h for name, h in zip(of, sent, strict=True) if name.startswith((_LAST, _MEAN))]
+        of = {name: kept[torch.searchsorted(self._ids, ids)] for name, kept in self._kept.items()}
+        last = [h for name, h in of.items() if name.startswith(_LAST)]
+        means = [sums[:, :-1] / sums[:, -1:] for name, sums in of.items() if name.startswith(_MEAN)]
         label = torch.nn.functional.one_hot(of[_LABEL][:, 0].long(), int(self._kept[_LABEL].max()) + 1).float()
-        return [messages, *([[of[_OWN]]] if of[_OWN].shape[1] else []), [label]]
+        return [[*last, *means], *([[of[_OWN]]] if of[_OWN].shape[1] else []), [label]]
 
     def _end_epoch(self) -> None:
-        """Put what was met since the last call in order of the ids, beside what was met before."""
+        """Join what was met since the last call with what was met before."""
         if not self._met:
             return
         ids = torch.cat([ids for ids, _ in self._met])
-        both = torch.cat([self._ids, ids]).unique()
-        new, old = torch.searchsorted(both, ids), torch.searchsorted(both, self._ids)
-        times = torch.zeros(len(both), 1).index_add_(0, old, self._times).index_add_(0, new, torch.ones(len(ids), 1))
-        kept: dict[str, Tensor] = {}
+        self._ids, self._kept = with_rows(self._ids, self._kept, ids)
+        places = torch.searchsorted(self._ids, ids)
         for name in self._met[0][1]:
             values = torch.cat([held[name] for _, held in self._met])
-            empty = values.new_zeros(len(both), values.shape[1])
-            kept[name] = empty.index_copy(0, old, self._kept[name]) if name in self._kept else empty.clone()
-            kept[name][new] = values
+            self._kept.setdefault(name, values.new_zeros(len(self._ids), values.shape[1]))[places] = values
             if name.startswith(_LAST):
-                mean = _MEAN + name.removeprefix(_LAST)
-                total = empty.index_copy(0, old, self._kept[mean]) if mean in self._kept else empty
-                kept[mean] = total.index_add(0, new, values)
-        self._ids, self._times, self._kept, self._met = both, times, kept, []
+                added = torch.nn.functional.pad(values, (0, 1), value=1.0)
+                sums = self._kept.setdefault(_MEAN + name, added.new_zeros(len(self._ids), added.shape[1]))
+                sums.index_add_(0, places, added)
+        self._met = []

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack
 from vflbench.attacks.cosine import Cosine
+from vflbench.attacks.followed import with_rows
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import Gradients
@@ -41,8 +42,7 @@ class Averaging(Attack):
 
     def __post_init__(self) -> None:
         self.follows = self.rows
-        self._counts: dict[str, Tensor] = {}
-        self._sums: dict[str, Tensor] = {}
+        self._sums: dict[str, Tensor] = {}  # layer -> (n, d + 1); last: how many messages
         self._ids = torch.empty(0, dtype=torch.int64)  # sorted
 
     @property
@@ -54,27 +54,13 @@ class Averaging(Attack):
         return Norm() if self.base == "norm" else _HINTED[self.base](k=self.k)
 
     def observe(self, view: View) -> None:
-        self._make_room(view.ids)
+        self._ids, self._sums = with_rows(self._ids, self._sums, view.ids.cpu())
         places = torch.searchsorted(self._ids, view.ids.cpu())
         for layer, g in view[Gradients].layers.items():
-            if layer not in self._sums:
-                self._sums[layer] = torch.zeros(len(self._ids), g.shape[1])
-                self._counts[layer] = torch.zeros(len(self._ids), 1)
-            self._sums[layer][places] += g.cpu()
-            self._counts[layer][places] += 1
+            sums = self._sums.setdefault(layer, torch.zeros(len(self._ids), g.shape[1] + 1))
+            sums[places] += torch.nn.functional.pad(g.cpu(), (0, 1), value=1.0)
 
     def epoch(self, view: View) -> Answers:
         places = torch.searchsorted(self._ids, view.ids.cpu())
-        means = {layer: total[places] / self._counts[layer][places].clamp_min(1) for layer, total in self._sums.items()}
+        means = {layer: sums[places, :-1] / sums[places, -1:].clamp_min(1) for layer, sums in self._sums.items()}
         return self._scorer.batch(view.passed_on(self.threat, Gradients(means)))  # on the CPU, wherever training runs
-
-    def _make_room(self, ids: Tensor) -> None:
-        """Insert rows that are new."""
-        both = torch.cat([self._ids, ids.cpu()]).unique()
-        if len(both) == len(self._ids):
-            return
-        kept = torch.searchsorted(both, self._ids)
-        for values in (self._sums, self._counts):
-            for layer, old in values.items():
-                values[layer] = torch.zeros(len(both), old.shape[1]).index_copy_(0, kept, old)
-        self._ids = both

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor
 
-from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.base import Scores
 from vflbench.attacks.direct import Direct
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns, SummedGradients
 from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
-from vflbench.options import Layers, Steps, options, restore_state, state_of
+from vflbench.options import Layers, Steps, options
 
 _LEAST_SINGULAR = 1e-4  # of the inputs, as a share of the largest: below, rounding in float32 outweighs them
 _RIDGE = 0.01  # on r, as a share of the mean diagonal of its equations
 
 
 @options
-class BatchInference(Attack):
+class BatchInference(Direct):
     """Split the gradient of each layer's weights into its rows, and read the label from the rows as `direct` does.
 
         dL/dW_l = sum_i delta_li a_i^T,   dL/db_l = sum_i delta_li,   a_i = h_(l-1)i the input of the layer, which is known
@@ -56,9 +57,6 @@ class BatchInference(Attack):
 
     threat = Threat(knows={SummedGradients, Embeddings, OwnColumns, ClassShares})
 
-    def __post_init__(self) -> None:
-        self._signs = Direct()  # keeps which side is positive
-
     def batch(self, view: View) -> Scores:
         embeddings = {layer: h for layer, h in view[Embeddings].layers.items() if layer != WIDE}
         inputs = {"": view[OwnColumns].numeric, **embeddings}
@@ -73,13 +71,7 @@ class BatchInference(Attack):
         else:
             r, v = shared_factor(sums, self.rounds, self.steps)
             rows = r[:, None] * v
-        return self._signs.batch(view.passed_on(Direct.threat, Gradients({layer: rows})))
-
-    def state(self) -> dict[str, Any]:
-        return state_of(self._signs)
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        restore_state(self._signs, dict(state))
+        return super().batch(view.passed_on(Direct.threat, Gradients({layer: rows})))
 
 
 @dataclass(frozen=True)
@@ -179,22 +171,21 @@ def _weighted(rows: SummedRows, r: Tensor) -> tuple[SummedRows, Tensor]:
 
 def _conjugate_gradients(weighted: Sequence[tuple[SummedRows, Tensor]], r: Tensor, steps: int) -> Tensor:
     """r (n,) with the least squares of all layers' sums, and a ridge; from the given r on. No (n, n) matrix is formed."""
-
-    def normal_equations(x: Tensor) -> Tensor:
-        return torch.stack([rows.along(v, v[:, None] * rows.sum(x)) for rows, v in weighted]).sum(dim=0) + ridge * x
-
     power = [(rows.opened @ v.square()) * rows.inputs.square().sum(dim=1) for rows, v in weighted]
     diagonal = torch.stack(power).sum(dim=0)
     ridge = _RIDGE * diagonal.mean()
-    scale = (diagonal + ridge).clamp_min(1e-300)
+    scale = (diagonal + ridge).clamp_min(1e-300).cpu().numpy()
+
+    def normal_equations(x: np.ndarray) -> np.ndarray:
+        at = torch.from_numpy(x).to(r)
+        return (
+            (torch.stack([rows.along(v, v[:, None] * rows.sum(at)) for rows, v in weighted]).sum(dim=0) + ridge * at)
+            .cpu()
+            .numpy()
+        )
+
     wanted = torch.stack([rows.along(v, rows.total) for rows, v in weighted]).sum(dim=0)
-    residual = wanted - normal_equations(r)
-    step = residual / scale
-    product = residual @ step
-    for _ in range(steps):
-        image = normal_equations(step)
-        length = product / (step @ image).clamp_min(1e-300)
-        r, residual = r + length * step, residual - length * image
-        before, product = product, residual @ (residual / scale)
-        step = residual / scale + product / before.clamp_min(1e-300) * step
-    return r
+    square = (len(r), len(r))
+    system, inverse = LinearOperator(square, normal_equations), LinearOperator(square, lambda x: x.ravel() / scale)
+    found = cg(system, wanted.cpu().numpy(), r.cpu().numpy(), rtol=0.0, atol=1e-140, maxiter=steps, M=inverse)[0]
+    return torch.from_numpy(found).to(r)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack, Scores
+from vflbench.attacks.followed import with_rows
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import ClassShares, Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat, View
@@ -111,29 +112,22 @@ class Completion(Attack):
         if not self._met:
             return
         ids, order = torch.cat([ids for ids, _ in self._met]).sort()
-        both = torch.cat([self._ids, ids]).unique()
+        self._ids, self._sums = with_rows(self._ids, self._sums, ids)
         for layer in self._met[0][1]:
             added = _parts(torch.cat([layers[layer] for _, layers in self._met])[order])
-            total = added.new_zeros(len(both), added.shape[1])
-            total.index_add_(0, torch.searchsorted(both, ids), added)
-            if layer in self._sums:
-                total.index_add_(0, torch.searchsorted(both, self._ids), self._sums[layer])
-            self._sums[layer] = total
-        self._ids, self._met = both, []
+            sums = self._sums.setdefault(layer, added.new_zeros(len(self._ids), added.shape[1]))
+            sums.index_add_(0, torch.searchsorted(self._ids, ids), added)
+        self._met = []
 
-    def _means(self, ids: Tensor) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    def _means(self, ids: Tensor) -> dict[str, Sequence[Tensor]]:
         """Layer -> means of the messages (n, d), of unit vectors along them (n, d), and of their log lengths (n, r).
 
         ids: rows that were met.
         """
         places = torch.searchsorted(self._ids, ids)
-        answer: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
-        for layer, sums in self._sums.items():
-            means = sums[places, :-1] / sums[places, -1:]
-            d = (means.shape[1] - len(_RANKS)) // 2
-            mean, units, lengths = means.split([d, d, len(_RANKS)], dim=1)
-            answer[layer] = mean, units, lengths
-        return answer
+        means = {layer: sums[places, :-1] / sums[places, -1:] for layer, sums in self._sums.items()}
+        d = {layer: (mean.shape[1] - len(_RANKS)) // 2 for layer, mean in means.items()}
+        return {layer: mean.tensor_split([d[layer], 2 * d[layer]], dim=1) for layer, mean in means.items()}
 
 
 def completed(

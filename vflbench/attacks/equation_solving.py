@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares, one_hot
+from vflbench.attacks.joint_model import Coding, JointModel
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Labels, OwnColumns, OwnTop, Predictions
@@ -121,25 +121,22 @@ class EquationSolving(Attack):
     def batch(self, view: View) -> RebuiltRows:
         logits = view[Predictions].logits[: self.rows]
         own = view[OwnColumns].rows(torch.arange(len(logits), device=logits.device))
-        model = FlatModel(JointModel(view, torch.float64))
+        model = JointModel(view, torch.float64)
         system = System.of(model, own, view.rng)
         guess = guess_of(self.prior, model, own, view, self.auxiliary)
         if system is None:
-            x, ids = self._by_newton(model, own, logits, guess, view.rng)
-            figures: dict[str, float] = {}
+            columns, figures = self._by_newton(model, own, logits, guess, view.rng), dict[str, float]()
             note = "the logits are not affine in the unknown columns: the answer fits them, and is not exact"
         else:
-            x, ids, figures, fits = self._by_equations(system, logits, guess)
+            columns, figures, fits = self._by_equations(system, logits, guess)
             note = _note(system, figures, fits=fits)
-        fitted = model.in_parts(x, ids, own)
-        figures["residual"] = float((fitted - logits.double()).square().mean().sqrt())
-        parts = model.split(x.float(), ids)
-        features = {party: OwnColumns(numeric, categorical) for party, (numeric, categorical) in parts.items()}
+        figures["residual"] = float((model.in_parts(columns, own) - logits.double()).square().mean().sqrt())
+        features = model.split(OwnColumns(columns.numeric.float(), columns.categorical))
         return RebuiltRows(view.ids[: self.rows], LAYER, features, figures, note)
 
-    def _by_equations(self, system: System, logits: Tensor, guess: Guess) -> tuple[Tensor, Tensor, dict[str, float], bool]:
-        """Numeric columns (n, k), ids (n, c), figures, means over rows, and whether the predictions can be the model's."""
-        n, k, sizes = len(logits), system.numeric, system.cardinalities
+    def _by_equations(self, system: System, logits: Tensor, guess: Guess) -> tuple[OwnColumns, dict[str, float], bool]:
+        """Columns, figures, means over rows, and whether the predictions can be the model's."""
+        n, k, sizes = len(logits), system.coding.numeric, system.coding.cardinalities
         u, ids = guess.mean.clone(), torch.zeros(n, len(sizes), dtype=torch.int32, device=logits.device)
         fits = True
         missing, bound, matches = (torch.zeros(n, dtype=torch.float64, device=logits.device) for _ in range(3))
@@ -150,14 +147,14 @@ class EquationSolving(Attack):
             if sizes:
                 relaxed, first = u[at, k:], guess.mean[at, :k]
                 ids[at], matches[at] = fitting_ids(equations, sizes, relaxed, first, self.combinations, self.tolerance)
-                rest = equations.less(k, one_hot(ids[at], sizes))
+                rest = equations.less(k, system.coding.vectors(OwnColumns(first, ids[at]))[:, k:])
                 u[at, :k] = self._solved(rest, guess.rows(at).columns(k), system.sums()[:0, :k])[0]
         figures = {"directions_missing": float(missing.mean())}
         if bool(bound.isfinite().all()) and fits:
             figures["error_bound"] = float(bound.mean())
         if sizes and not bool(matches.isnan().any()):
             figures["matches"] = float(matches.mean())
-        return u[:, :k], ids, figures, fits
+        return OwnColumns(u[:, :k], ids), figures, fits
 
     def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> tuple[Tensor, float, float, Tensor]:
         """u = argmin |u - guess|^2 under the equations, and within the box where that is asked for. guess: of the same rows.
@@ -200,38 +197,34 @@ class EquationSolving(Attack):
         return x.clamp(0, 1), float(missing), bound, fits
 
     def _by_newton(
-        self, model: FlatModel, own: OwnColumns, logits: Tensor, guess: Guess, rng: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        """Numeric columns (n, k) and ids (n, c)."""
+        self, model: JointModel, own: OwnColumns, logits: Tensor, guess: Guess, rng: torch.Generator
+    ) -> OwnColumns:
         if self.nonlinear == "refuse":
             problem = "the logits are not affine in the other parties' columns; use nonlinear=newton, or model=logistic"
             raise UserError(problem, key="attack.equation_solving.nonlinear", value="refuse")
-        k, sizes = model.columns, model.cardinalities
         observed, reference = logits.double(), torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         if self.message == "probabilities":
             reference, low, high = log_odds(probabilities(logits, self.decimals), self.decimals)
             observed = (low + high) / 2
         is_difference = self.message == "probabilities" and logits.shape[1] > 1
         is_known = observed.isfinite()
-        ones = observed.new_ones(len(observed), len(sizes))
+        ones = observed.new_ones(len(observed), len(model.coding.cardinalities))
         observed = torch.cat([observed.masked_fill(~is_known, 0.0), ones], dim=1)
         is_known = torch.cat([is_known, ones.bool()], dim=1)
 
         def f(u: Tensor, rows: Tensor) -> Tensor:
-            shares = u[:, k:].split(sizes, dim=1) if sizes else []
-            out = from_shares(model, u[:, :k], shares, own.rows(rows))
+            _, *shares = model.coding.split(u)
+            out = model.of_vectors(u, own.rows(rows))
             out = out - out.gather(1, reference[rows][:, None]) if is_difference else out
             return torch.cat([out, *(share.sum(dim=1, keepdim=True) for share in shares)], dim=1)
 
         u, _ = newton(f, observed, is_known, guess, rng, starts=self.restarts, steps=self.steps, noise=self.noise)
-        columns = [share.argmax(dim=1) for share in u[:, k:].split(sizes, dim=1)] if sizes else []
-        ids = torch.stack(columns, dim=1).int() if columns else torch.empty(len(u), 0, dtype=torch.int32, device=u.device)
-        return u[:, :k], ids
+        return model.coding.columns(u)
 
 
 def _note(system: System, figures: dict[str, float], *, fits: bool) -> str:
     """fits: whether the predictions can be those of the model."""
-    unknowns = system.numeric + sum(system.cardinalities) - len(system.cardinalities)
+    unknowns = system.coding.width - len(system.coding.cardinalities)
     missing = figures["directions_missing"]
     if not fits:
         changed = "noise, compression or coarser arithmetic changed them"
@@ -266,7 +259,7 @@ class Guess:
         return SPREAD if self.covariance is None else 1.0
 
 
-def guess_of(prior: str, model: FlatModel, own: OwnColumns, view: View, rows: int) -> Guess:
+def guess_of(prior: str, model: JointModel, own: OwnColumns, view: View, rows: int) -> Guess:
     """A guess of each row.
 
     zero; middle: 1/2, and of a categorical column the same share for each id; mean of auxiliary rows; class_mean: of
@@ -275,15 +268,12 @@ def guess_of(prior: str, model: FlatModel, own: OwnColumns, view: View, rows: in
 
     own: of the rows that are guessed. rows: of the auxiliary ones, at most.
     """
-    sizes, n = model.cardinalities, len(own.numeric)
+    n = len(own.numeric)
     if prior in ("zero", "middle"):
-        is_half = float(prior == "middle")
-        parts = [own.numeric.new_full((n, model.columns), is_half / 2, dtype=torch.float64)]
-        parts += [own.numeric.new_full((n, size), is_half / size, dtype=torch.float64) for size in sizes]
-        return Guess(torch.cat(parts, dim=1))
+        nothing = own.numeric.new_zeros(n, model.coding.width, dtype=torch.float64)
+        return Guess(model.coding.decoded(nothing) if prior == "middle" else nothing)
     known = view[Auxiliary]
-    numeric, ids = model.joined(known.columns)
-    x = torch.cat([numeric[:rows].double(), one_hot(ids[:rows], sizes)], dim=1)
+    x = model.coding.vectors(model.joined(known.columns))[:rows].double()
     if not len(x):
         raise UserError("there are no auxiliary rows", key="attack.equation_solving.prior", value=prior)
     mean = x.mean(dim=0)
@@ -297,9 +287,9 @@ def guess_of(prior: str, model: FlatModel, own: OwnColumns, view: View, rows: in
         problem = f"a covariance of {x.shape[1]} columns and ids is too large; {_MOST_WITH_COVARIANCE} at most"
         raise UserError(problem, key="attack.equation_solving.prior", value=prior)
     count = int(torch.cat([classes, theirs]).max()) + 1
-    others = [columns.numeric[:rows].double() for party, columns in known.columns.items() if party not in model.parties]
-    given = torch.cat([*others, one_hot(theirs[:, None], [count])], dim=1)
-    mine = torch.cat([*([own.numeric.double()] if others else []), one_hot(classes[:, None], [count])], dim=1)
+    others = [columns.numeric[:rows].double() for party, columns in known.columns.items() if party not in model.models]
+    given = torch.cat([*others, F.one_hot(theirs, count)], dim=1).double()
+    mine = torch.cat([*([own.numeric.double()] if others else []), F.one_hot(classes, count)], dim=1).double()
     left, right = x - mean, given - given.mean(dim=0)
     slope = torch.linalg.solve(_raised(right.T @ right), right.T @ left)  # (given, u)
     left = left - right @ slope
@@ -318,62 +308,60 @@ class System:
 
         z_i = offset_i + effects u_i,   u_i = (numeric columns, one-hot vectors of categorical ones)
 
-    effects: (outputs, unknowns) float64. offsets: (n, outputs). numeric: number of numeric columns. cardinalities: of the
-    categorical ones. rounding: bound of the error of a float32 logit about this function, for model=logistic.
+    effects: (outputs, unknowns) float64. offsets: (n, outputs). coding: of the unknowns. rounding: bound of the error of a
+    float32 logit about this function, for model=logistic.
     """
 
     effects: Tensor
     offsets: Tensor
-    numeric: int
-    cardinalities: tuple[int, ...]
+    coding: Coding
     rounding: float
 
     @classmethod
-    def of(cls, model: FlatModel, own: OwnColumns, rng: torch.Generator) -> System | None:
+    def of(cls, model: JointModel, own: OwnColumns, rng: torch.Generator) -> System | None:
         """The equations of a model in float64; None if it is not affine at any of 64 random points, half of them corners.
 
         own: the label party's columns of the rows. Raises UserError if there are more than 20,000 unknowns.
         """
-        k, sizes, n, device = model.columns, tuple(model.cardinalities), len(own.numeric), own.numeric.device
+        k, sizes, n, device = model.coding.numeric, model.coding.cardinalities, len(own.numeric), own.numeric.device
         if k + sum(sizes) > _MOST_UNKNOWNS:
             held = f"the other parties hold {k} numeric columns and {sum(sizes)} ids together"
             problem = f"{held}; it solves for {_MOST_UNKNOWNS} at most"
             raise UserError(problem, key="attack", value="equation_solving")
         x = F.pad(torch.eye(k, dtype=torch.float64, device=device), (0, 0, 1, sum(sizes)))  # each unknown alone
         ids = torch.block_diag(torch.empty(1 + k, 0), *(torch.arange(size)[:, None] for size in sizes)).int().to(device)
-        nothing = torch.zeros(len(x), dtype=torch.int64, device=device)
-        at = model.in_parts(x, ids, own.rows(nothing))
+        first = torch.zeros(max(n, len(x)), dtype=torch.int64, device=device)
+        alone = OwnColumns(x, ids)
+        at = model.in_parts(alone, own.rows(first[: len(x)]))
         effects = (at[1:] - at[:1]).T
-        offsets = model.in_parts(x[:1].expand(n, -1), ids[:1].expand(n, -1), own)
-        largest = effects[:, :k].abs().sum(dim=1)  # sums of absolute terms of a logit over the box
-        blocks = effects[:, k:].split(list(sizes), dim=1) if sizes else ()
-        size_of = sum((block.abs().amax(dim=1) for block in blocks), largest).amax()
+        offsets = model.in_parts(alone.rows(first[:n]), own)
+        numeric, *blocks = model.coding.split(effects)  # sums of absolute terms of a logit over the box
+        size_of = sum((block.abs().amax(dim=1) for block in blocks), numeric.abs().sum(dim=1)).amax()
         x = torch.rand(_PROBES, k, generator=rng, device=device, dtype=torch.float64)
         x[_PROBES // 2 :] = x[_PROBES // 2 :].round()
         drawn = [torch.randint(size, (_PROBES,), generator=rng, device=device) for size in sizes]
         ids = torch.stack(drawn, dim=1).int() if drawn else torch.empty(_PROBES, 0, dtype=torch.int32, device=device)
         rows = torch.randint(n, (_PROBES,), generator=rng, device=device)
-        true = model.in_parts(x, ids, own.rows(rows))
-        affine = offsets[rows] + torch.cat([x, one_hot(ids, sizes)], dim=1) @ effects.T
+        true = model.in_parts(OwnColumns(x, ids), own.rows(rows))
+        affine = offsets[rows] + model.coding.vectors(OwnColumns(x, ids)) @ effects.T
         if not bool((true - affine).abs().amax() <= _AFFINE * (1 + size_of + true.abs().amax())):
             return None
-        operations = max(model.numeric, default=0) + own.numeric.shape[1] + len(sizes) + len(model.parties) + 4
+        operations = max(model.numeric, default=0) + own.numeric.shape[1] + len(sizes) + len(model.models) + 4
         size_of = size_of + offsets.abs().amax() + _own_size(model, own)
-        return cls(effects, offsets, k, sizes, float(operations * ROUNDING * size_of))
+        return cls(effects, offsets, model.coding, float(operations * ROUNDING * size_of))
 
     def sums(self) -> Tensor:
         """(c, unknowns): each one-hot vector adds up to 1."""
-        ones = [self.effects.new_ones(1, size) for size in self.cardinalities]
-        return torch.block_diag(self.effects.new_empty(0, self.numeric), *ones)
+        ones = [self.effects.new_ones(1, size) for size in self.coding.cardinalities]
+        return torch.block_diag(self.effects.new_empty(0, self.coding.numeric), *ones)
 
 
-def _own_size(model: FlatModel, own: OwnColumns) -> Tensor:
+def _own_size(model: JointModel, own: OwnColumns) -> Tensor:
     """The largest sum of absolute terms that the label party's own numeric columns add to a logit."""
-    k, device = own.numeric.shape[1], own.numeric.device
-    x = torch.zeros(1 + k, model.columns, dtype=torch.float64, device=device)
-    ids = torch.zeros(1 + k, len(model.cardinalities), dtype=torch.int32, device=device)
-    numeric = torch.cat([own.numeric.new_zeros(1, k), torch.eye(k, dtype=own.numeric.dtype, device=device)])
-    at = model.in_parts(x, ids, OwnColumns(numeric, own.categorical[:1].expand(1 + k, -1)))
+    k = own.numeric.shape[1]
+    nothing = model.coding.columns(own.numeric.new_zeros(1 + k, model.coding.width, dtype=torch.float64))
+    numeric = F.pad(torch.eye(k).to(own.numeric), (0, 0, 1, 0))
+    at = model.in_parts(nothing, OwnColumns(numeric, own.categorical[:1].expand(1 + k, -1)))
     return (at[1:] - at[:1]).abs().sum(dim=0).amax() + at[0].abs().amax()
 
 

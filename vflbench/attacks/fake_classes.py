@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.followed import last_met
 from vflbench.attacks.kmeans import clusters
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
 from vflbench.messages.threat import Threat, View
@@ -64,20 +65,17 @@ class FakeClasses(Attack):
                 kept.setdefault(layer, []).append(sums / cluster.bincount(minlength=self.count).clamp_min(1)[:, None])
 
     def epoch(self, view: View) -> Scores | None:
-        ids, order = torch.cat([view.ids[:0].cpu(), *self._ids]).sort()
-        if not len(ids):
+        is_met, rows = last_met(self._ids, view.ids)
+        if not len(rows):
             return None
-        places = torch.searchsorted(ids, view.ids.cpu()).clamp_max(len(ids) - 1)
-        met = ids[places] == view.ids.cpu()
-        rows, positive = order[places[met]], view[ClassShares].positive
-        scores = {}
+        positive, scores = view[ClassShares].positive, {}
         for layer, found in self._clusters.items():
             if len(found) < len(self._ids):  # a gradient was withheld
                 continue
             means, centres = torch.cat(self._means[layer]), torch.cat(self._centres[layer])
             scores[layer] = by_class(torch.cat(found), means, centres, positive)[rows]
         self.__post_init__()
-        return Scores(view.ids[met.to(view.ids.device)], scores)
+        return Scores(view.ids[is_met.to(view.ids.device)], scores)
 
 
 def by_class(cluster: Tensor, means: Tensor, centres: Tensor, positive: float) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -13,20 +12,20 @@ from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.equation_solving import LAYER, Decimals, probabilities
-from vflbench.attacks.joint_model import FlatModel, JointModel, from_shares, one_hot
+from vflbench.attacks.joint_model import Coding, JointModel
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Labels, OwnColumns, OwnTop, Predictions
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Seat, Threat, View
 from vflbench.models.layers import linear
+from vflbench.numerics.column_vectors import column_vectors
 from vflbench.numerics.optim import AdamSteps
 from vflbench.options import Count, NonNegativeInt, Rate, Rows, Steps, Weight, Width, options
 
-_BUCKETS = 8  # coordinates of an own categorical column; ids that are equal modulo this share one
 _LONGEST = 100.0  # gradient: longer ones are cut, as predictions of large logits can be steep
 
-_Known = tuple[OwnColumns, Tensor, Tensor, Tensor]
+_Known = tuple[OwnColumns, Tensor, Tensor]
 
 
 @options
@@ -84,24 +83,23 @@ class Generator(Attack):
 
     def batch(self, view: View) -> RebuiltRows:
         own, logits = view[OwnColumns], view[Predictions].logits
-        model = FlatModel(JointModel(view))
+        model = JointModel(view)
         observed = self._read(logits)
         beside = self._beside(observed, view[Labels].classes if self.sees_labels else None)
         known = self._known(view, model) if self.auxiliary else None
-        network = self._network(model, own, beside, view.rng)
+        network = GeneratorNetwork(own, beside, model.coding, self.width, view.rng)
+        if self.weights:
+            network.load_state_dict(self.weights)
         with torch.enable_grad():
             self._train(network, model, (own, observed, beside), known, view.rng)
         self.weights = {name: value.detach().clone() for name, value in network.state_dict().items()}
         with torch.no_grad():
             few = torch.arange(len(logits), device=logits.device)[: self.rows]
             given = network.given(own.rows(few), beside[few])
-            draws = [network(given, view.rng) for _ in range(self.samples)]
-            x = torch.stack([numeric for numeric, _ in draws]).mean(dim=0)
-            shares = [torch.stack(parts).mean(dim=0) for parts in zip(*(s for _, s in draws), strict=True)]
-            ids = torch.stack([share.argmax(dim=1) for share in shares], dim=1) if shares else few.new_empty(len(few), 0)
-            fitted = self._read(from_shares(model, x, shares, own.rows(few)))
+            made = torch.stack([network(given, view.rng) for _ in range(self.samples)]).mean(dim=0)
+            fitted = self._read(model.of_vectors(made, own.rows(few)))
             residual = float((fitted - observed[few]).square().mean().sqrt())
-        features = {p: OwnColumns(numeric, i.int()) for p, (numeric, i) in model.split(x, ids).items()}
+        features = model.split(model.coding.columns(made))
         return RebuiltRows(view.ids[: self.rows], LAYER, features, {"residual": residual})
 
     def _read(self, logits: Tensor) -> Tensor:
@@ -110,38 +108,27 @@ class Generator(Attack):
 
     def _beside(self, observed: Tensor, classes: Tensor | None) -> Tensor:
         """(n, m) what the network reads of each row beside the own columns."""
-        parts = [observed] if self.sees_predictions else []
+        parts = [observed if self.sees_predictions else observed[:, :0]]
         if classes is not None:
-            parts.append(one_hot(classes[:, None], [max(2, observed.shape[1])]).to(observed.dtype))
-        return torch.cat([observed[:, :0], *parts], dim=1)
+            parts.append(F.one_hot(classes, max(2, observed.shape[1])).to(observed.dtype))
+        return torch.cat(parts, dim=1)
 
-    def _known(self, view: View, model: FlatModel) -> _Known:
-        """Auxiliary rows: the own columns, what the network reads beside them, and the columns of the others."""
-        columns = view[Auxiliary].columns
-        x, ids = model.joined(columns)
-        x, ids = x[: self.auxiliary], ids[: self.auxiliary]
-        if not len(x):
+    def _known(self, view: View, model: JointModel) -> _Known:
+        """Auxiliary rows: the own columns, what the network reads beside them, and the columns of the others as vectors."""
+        columns, others = view[Auxiliary].columns, model.joined(view[Auxiliary].columns)
+        few = torch.arange(len(others.numeric), device=others.numeric.device)[: self.auxiliary]
+        if not len(few):
             raise UserError("there are no auxiliary rows", key="attack.generator.auxiliary", value=self.auxiliary)
-        others = [block for party, block in columns.items() if party not in model.parties]
-        nothing = OwnColumns(x.new_empty(len(x), 0), ids.new_empty(len(x), 0))
-        own = OwnColumns(others[0].numeric[: len(x)], others[0].categorical[: len(x)]) if others else nothing
-        classes = view[Auxiliary].labels[: len(x)] if self.sees_labels else None
-        return own, self._beside(self._read(model.in_parts(x, ids, own)), classes), x, ids
-
-    def _network(self, model: FlatModel, own: OwnColumns, beside: Tensor, rng: torch.Generator) -> GeneratorNetwork:
-        """A new one, or the one that was trained on earlier batches."""
-        own_columns = own.numeric.shape[1], own.categorical.shape[1]
-        network = GeneratorNetwork(*own_columns, beside.shape[1], model.columns, model.cardinalities, self.width, rng)
-        if self.weights:
-            network.load_state_dict(self.weights)
-        else:
-            network.scale_to(beside)
-        return network
+        others = others.rows(few)
+        held = [block for party, block in columns.items() if party not in model.models]
+        own = held[0].rows(few) if held else OwnColumns(others.numeric[:, :0], others.categorical[:, :0])
+        classes = view[Auxiliary].labels[few] if self.sees_labels else None
+        return own, self._beside(self._read(model.in_parts(others, own)), classes), model.coding.vectors(others)
 
     def _train(
         self,
         network: GeneratorNetwork,
-        model: FlatModel,
+        model: JointModel,
         seen: tuple[OwnColumns, Tensor, Tensor],
         known: _Known | None,
         rng: torch.Generator,
@@ -151,76 +138,54 @@ class Generator(Attack):
         optimizer = AdamSteps(network.parameters(), lr=self.lr)
         for step in range(self.steps):
             at = torch.randperm(len(observed), generator=rng, device=rng.device)[: self.minibatch]
-            mine = own.rows(at)
-            x, shares = network(network.given(mine, beside[at]), rng)
-            made = from_shares(model, x, shares, mine)
-            made = made if self.message == "logits" else F.softmax(made, dim=1) if made.shape[1] > 1 else made.sigmoid()
-            loss = ((made - observed[at]) / max(unit, 1e-6)).square().sum()
-            every = torch.cat([x, *shares], dim=1)
-            if self.variance and len(every) > 1:
-                loss = loss + self.variance * every.var(dim=0).sum()
+            made = network(network.given(own.rows(at), beside[at]), rng)
+            read = model.of_vectors(made, own.rows(at))
+            read = read if self.message == "logits" else F.softmax(read, dim=1) if read.shape[1] > 1 else read.sigmoid()
+            loss = ((read - observed[at]) / max(unit, 1e-6)).square().sum()
+            if self.variance and len(made) > 1:
+                loss = loss + self.variance * made.var(dim=0).sum()
             if known is not None:
-                loss = loss + self._of_known(network, known, rng)
+                theirs, given, wanted = known
+                drawn = torch.randint(len(wanted), (min(self.minibatch, len(wanted)),), generator=rng, device=rng.device)
+                errors = network(network.given(theirs.rows(drawn), given[drawn]), rng) - wanted[drawn]
+                loss = loss + errors.square().sum()
             optimizer.param_groups[0]["lr"] = self.lr * (1 - step / self.steps)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(network.parameters(), _LONGEST)
             optimizer.step()
 
-    def _of_known(self, network: GeneratorNetwork, known: _Known, rng: torch.Generator) -> Tensor:
-        own, beside, true, ids = known
-        at = torch.randint(len(true), (min(self.minibatch, len(true)),), generator=rng, device=rng.device)
-        x, shares = network(network.given(own.rows(at), beside[at]), rng)
-        wanted = torch.cat([true[at], one_hot(ids[at], network.cardinalities).to(true.dtype)], dim=1)
-        return (torch.cat([x, *shares], dim=1) - wanted).square().sum()
-
 
 class GeneratorNetwork(nn.Module):
-    """(own columns, what is read beside them, noise) -> numeric columns (n, k) in [0, 1], and shares of the ids of each
-    categorical one.
+    """(own columns, what is read beside them, noise) -> the unknown columns as vectors: numbers in [0, 1], and shares of the
+    ids of each categorical one.
 
-    own_numeric, own_categories: numbers of own columns. beside: numbers that are read beside them, a prediction for one.
-    Noise has as many coordinates as there are unknown columns.
+    own, beside: of rows as they will be read. What is read beside own columns is read less its mean here, and in units of
+    its standard deviation. Noise has as many coordinates as there are unknown columns.
     """
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(
-        self,
-        own_numeric: int,
-        own_categories: int,
-        beside: int,
-        numeric: int,
-        cardinalities: Sequence[int],
-        width: int,
-        rng: torch.Generator,
-    ):
+    def __init__(self, own: OwnColumns, beside: Tensor, coding: Coding, width: int, rng: torch.Generator):
         super().__init__()
-        self.numeric, self.cardinalities = numeric, list(cardinalities)
-        self.noise = numeric + len(cardinalities)
+        self.coding, self.noise = coding, coding.numeric + len(coding.cardinalities)
         drawn = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
-        sizes = [own_numeric + _BUCKETS * own_categories + beside + self.noise, width, -(-width // 3), -(-width // 6)]
+        inputs = column_vectors(own.numeric, own.categorical).shape[1] + beside.shape[1] + self.noise
         layers: list[nn.Module] = []
-        for below, above in pairwise(sizes):
+        for below, above in pairwise([inputs, width, -(-width // 3), -(-width // 6)]):
             layers += [linear(below, above, drawn), nn.LayerNorm(above), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, linear(sizes[-1], numeric + sum(cardinalities), drawn, gain=0.5))
-        self.register_buffer("mean", torch.zeros(beside))
-        self.register_buffer("scale", torch.ones(beside))
+        self.layers = nn.Sequential(*layers, linear(-(-width // 6), coding.width, drawn, gain=0.5))
+        several = beside.numel() > beside.shape[1]
+        self.register_buffer("mean", beside.mean(dim=0) if several else torch.zeros(beside.shape[1]))
+        self.register_buffer("scale", beside.std(dim=0).clamp_min(1e-3) if several else torch.ones(beside.shape[1]))
         self.to(rng.device)
-
-    def scale_to(self, beside: Tensor) -> None:
-        """What is read beside own columns (n, m) is read less its mean here, and in units of its standard deviation."""
-        if beside.shape[1] and len(beside) > 1:
-            self.mean, self.scale = beside.mean(dim=0), beside.std(dim=0, correction=int(len(beside) > 1)).clamp_min(1e-3)
 
     def given(self, own: OwnColumns, beside: Tensor) -> Tensor:
         """(n, inputs) all that it reads of each row but the noise."""
-        ids = F.one_hot(own.categorical.long() % _BUCKETS, _BUCKETS).flatten(1).to(beside.dtype)
-        return torch.cat([own.numeric, ids, (beside - self.mean) / self.scale], dim=1)
+        return torch.cat([column_vectors(own.numeric, own.categorical), (beside - self.mean) / self.scale], dim=1)
 
-    def forward(self, given: Tensor, rng: torch.Generator) -> tuple[Tensor, list[Tensor]]:
-        """Numeric columns (n, k), and (n, ids) for each categorical one, which add up to 1."""
+    def forward(self, given: Tensor, rng: torch.Generator) -> Tensor:
+        """(n, width) vectors."""
         noise = torch.randn(len(given), self.noise, generator=rng, device=rng.device)
-        numeric, *scores = self.layers(torch.cat([given, noise], dim=1)).split([self.numeric, *self.cardinalities], dim=1)
-        return torch.sigmoid(numeric), [score.softmax(dim=1) for score in scores]
+        return self.coding.decoded(self.layers(torch.cat([given, noise], dim=1)))

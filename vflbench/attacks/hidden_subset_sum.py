@@ -156,13 +156,6 @@ class HiddenSubsetSum(Attack):
         rounds, self._rounds = self._rounds, {}
         return [_rebuilt(step, rounds[str(step)]) for step in sorted(map(int, rounds))]
 
-    def state(self) -> dict[str, Any]:
-        """The rounds of an epoch that has not ended."""
-        return {"rounds": self._rounds}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._rounds = {step: dict(kept) for step, kept in state["rounds"].items()}
-
 
 def _rebuilt(step: int, kept: Mapping[str, Any]) -> RebuiltBatch:
     rules, sources = kept["rules"], len(kept["seen"])

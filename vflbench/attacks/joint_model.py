@@ -1,120 +1,122 @@
-"""The joint model as the label party knows it: every other party's bottom and its own networks."""
+"""The joint model as the label party knows it: a function of the columns of all other parties, side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns, OwnTop
-from vflbench.messages.peer_facts import PeerModel, PeerModels
+from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import View
 
 _AT_ONCE = 512  # rows at a time
 
-Features = Mapping[str, tuple["Tensor", "Tensor"]]
-"""Party -> its numeric (n, k) and categorical (n, c) columns."""
+
+@dataclass(frozen=True)
+class Coding:
+    """Columns as vectors: numeric ones, then one coordinate for each id of each categorical column.
+
+    numeric: how many. cardinalities: of the categorical columns.
+    """
+
+    numeric: int
+    cardinalities: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return self.numeric + sum(self.cardinalities)
+
+    def split(self, vectors: Tensor) -> list[Tensor]:
+        """Numeric columns (n, k), and (n, ids) of each categorical one."""
+        return list(vectors.split([self.numeric, *self.cardinalities], dim=1))
+
+    def vectors(self, columns: OwnColumns) -> Tensor:
+        """(n, width)."""
+        one_hot = [
+            F.one_hot(ids.long(), size).to(columns.numeric.dtype)
+            for ids, size in zip(columns.categorical.T, self.cardinalities, strict=True)
+        ]
+        return torch.cat([columns.numeric, *one_hot], dim=1)
+
+    def columns(self, vectors: Tensor) -> OwnColumns:
+        """The nearest columns: numbers are clipped to [0, 1], of each categorical column the largest coordinate counts."""
+        numeric, *scores = self.split(vectors)
+        ids = [part.argmax(dim=1) for part in scores]
+        empty = torch.empty(len(vectors), 0, device=vectors.device)
+        return OwnColumns(numeric.clamp(0, 1), (torch.stack(ids, dim=1) if ids else empty).int())
+
+    def decoded(self, outputs: Tensor) -> Tensor:
+        """Vectors from a network's outputs: sigmoids of numeric columns, softmax of categorical ones."""
+        numeric, *logits = self.split(outputs)
+        return torch.cat([torch.sigmoid(numeric), *(part.softmax(dim=1) for part in logits)], dim=1)
 
 
 class JointModel:
-    """Columns of all parties -> logits, in the networks of one round.
+    """Columns of all other parties -> logits, in the networks of one round.
 
-    view: of the label party, with PeerModels and OwnTop. dtype: of the copies; float64 where an answer has to be exact, else
-    float32. Networks are in evaluation mode.
+    view: of the label party, with PeerModels and OwnTop. dtype: of the copies; float64 where an answer has to be exact.
+    Networks are in evaluation mode. coding: of the columns, party after party.
     """
 
-    def __init__(self, view: View, dtype: torch.dtype | None = None):
-        self.models: Mapping[str, PeerModel] = view[PeerModels].models
-        self._top, self._dtype = view[OwnTop], dtype or torch.float32
+    def __init__(self, view: View, dtype: torch.dtype = torch.float32):
+        self.models, self._top, self._dtype = view[PeerModels].models, view[OwnTop], dtype
         for network in (*(model.network for model in self.models.values()), self._top.networks.forward):
             if isinstance(network, nn.Module):
-                network.to(self._dtype).eval()
+                network.to(dtype).eval()
+        self.numeric = [len(model.numeric) for model in self.models.values()]
+        self._categorical = [len(model.cardinalities) for model in self.models.values()]
+        self.coding = Coding(sum(self.numeric), tuple(n for model in self.models.values() for n in model.cardinalities))
 
-    @property
-    def sizes(self) -> dict[str, tuple[int, tuple[int, ...]]]:
-        """Party -> its number of numeric columns, and the number of ids of each categorical one."""
-        return {party: (len(model.numeric), tuple(model.cardinalities)) for party, model in self.models.items()}
-
-    def sends(self, party: str) -> tuple[str, ...]:
-        """The layers that cross."""
-        return tuple(self.models[party].network.sends)
-
-    def logits(self, features: Features, own: OwnColumns) -> Tensor:
-        """(n, outputs). own: the label party's own columns of the same rows."""
-        return self.answer({p: self.models[p].network(x.to(self._dtype), ids) for p, (x, ids) in features.items()}, own)
-
-    def answer(self, layers: Mapping[str, Mapping[str, Tensor]], own: OwnColumns) -> Tensor:
-        """(n, outputs) of the layers of the other parties' networks, of which some are sent."""
-        sent = {party: {name: of_party[name] for name in self.sends(party)} for party, of_party in layers.items()}
-        return self._top.logits(sent, OwnColumns(own.numeric.to(self._dtype), own.categorical))
-
-
-class FlatModel:
-    """The joint model as a function of all unknown columns side by side.
-
-    x: (n, k) numeric columns of all other parties, party after party; ids: (n, c) categorical ones. parties: their names.
-    """
-
-    def __init__(self, joint: JointModel):
-        self.joint, self.parties = joint, tuple(joint.models)
-        self.numeric = [joint.sizes[party][0] for party in self.parties]
-        self.cardinalities = [size for party in self.parties for size in joint.sizes[party][1]]
-        self._categorical = [len(joint.sizes[party][1]) for party in self.parties]
-
-    @property
-    def columns(self) -> int:
-        """k: the number of numeric columns of all other parties."""
-        return sum(self.numeric)
-
-    def split(self, x: Tensor, ids: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    def split(self, columns: OwnColumns) -> dict[str, OwnColumns]:
         """Party -> its columns."""
-        parts = zip(x.split(self.numeric, dim=1), ids.split(self._categorical, dim=1), strict=True)
-        return dict(zip(self.parties, parts, strict=True))
+        parts = zip(columns.numeric.split(self.numeric, 1), columns.categorical.split(self._categorical, 1), strict=True)
+        return {party: OwnColumns(*part) for party, part in zip(self.models, parts, strict=True)}
 
-    def joined(self, columns: Mapping[str, OwnColumns]) -> tuple[Tensor, Tensor]:
-        """The columns of the other parties side by side: x (n, k), ids (n, c)."""
-        numeric = torch.cat([columns[party].numeric for party in self.parties], dim=1)
-        return numeric, torch.cat([columns[party].categorical for party in self.parties], dim=1)
+    def joined(self, columns: Mapping[str, OwnColumns]) -> OwnColumns:
+        """The columns of the other parties side by side."""
+        parts = [(columns[party].numeric, columns[party].categorical) for party in self.models]
+        return OwnColumns(*(torch.cat(blocks, dim=1) for blocks in zip(*parts, strict=True)))
 
-    def __call__(self, x: Tensor, ids: Tensor, own: OwnColumns) -> Tensor:
-        """(n, outputs)."""
-        return self.joint.logits(self.split(x, ids), own)
+    def __call__(self, columns: OwnColumns, own: OwnColumns) -> Tensor:
+        """(n, outputs). own: the label party's own columns of the same rows."""
+        split = self.split(columns).items()
+        return self._answer({p: self.models[p].network(x.numeric.to(self._dtype), x.categorical) for p, x in split}, own)
 
     @torch.no_grad()
-    def in_parts(self, x: Tensor, ids: Tensor, own: OwnColumns) -> Tensor:
+    def in_parts(self, columns: OwnColumns, own: OwnColumns) -> Tensor:
         """The same, some rows at a time and without a gradient."""
-        index = torch.arange(len(x), device=x.device)
-        return torch.cat([self(x[at], ids[at], own.rows(at)) for at in index.split(_AT_ONCE)])
+        index = torch.arange(len(columns.numeric), device=columns.numeric.device)
+        return torch.cat([self(columns.rows(at), own.rows(at)) for at in index.split(_AT_ONCE)])
 
+    def of_vectors(self, vectors: Tensor, own: OwnColumns) -> Tensor:
+        """Logits (n, outputs) of vectors (n, width) in which categories are mixed in these shares; differentiable in them.
 
-def one_hot(ids: Tensor, cardinalities: Sequence[int]) -> Tensor:
-    """(n, sum of cardinalities) float64 with a 1 for each id. ids: (n, c)."""
-    blocks = [nn.functional.one_hot(ids[:, j].long(), size) for j, size in enumerate(cardinalities)]
-    return torch.cat(blocks, dim=1).double() if blocks else torch.empty(len(ids), 0, dtype=torch.float64, device=ids.device)
+        Raises UserError if a party's network doesn't read vectors of categories that can be mixed.
+        """
+        numeric, *shares = self.coding.split(vectors)
+        nothing = torch.empty(len(vectors), 0, dtype=torch.int32, device=vectors.device)
+        layers = {}
+        for (party, model), x in zip(self.models.items(), numeric.split(self.numeric, dim=1), strict=True):
+            mine, shares = shares[: len(model.cardinalities)], shares[len(model.cardinalities) :]
+            if not mine:
+                layers[party] = model.network(x, nothing)
+                continue
+            tables = model.network.tables()
+            if len(tables) != len(mine):
+                raise _unmixable(party, "reads no vectors of categories")
+            mixed = torch.stack([share @ table for share, table in zip(mine, tables, strict=True)], dim=1)
+            layers[party] = model.network.from_vectors(x, mixed)
+            if set(model.network.sends) - set(layers[party]):
+                raise _unmixable(party, "has a linear part of categories beside its vectors")
+        return self._answer(layers, own)
 
-
-def from_shares(model: FlatModel, x: Tensor, shares: Sequence[Tensor], own: OwnColumns) -> Tensor:
-    """Logits (n, outputs) of numeric columns, and of categories that are mixed in these shares; differentiable in both.
-
-    Raises UserError if a party's network doesn't read vectors of categories that can be mixed.
-    """
-    if not shares:
-        return model(x, torch.empty(len(x), 0, dtype=torch.int32, device=x.device), own)
-    embeddings, left = {}, list(shares)
-    for (party, one), numeric in zip(model.joint.models.items(), x.split(model.numeric, dim=1), strict=True):
-        mine, left = left[: len(one.cardinalities)], left[len(one.cardinalities) :]
-        nothing = torch.empty(len(x), 0, dtype=torch.int32, device=x.device)
-        if not mine:
-            embeddings[party] = one.network(numeric, nothing)
-            continue
-        tables = one.network.tables()
-        if len(tables) != len(mine):
-            raise _unmixable(party, "reads no vectors of categories")
-        mixed = torch.stack([share @ table for share, table in zip(mine, tables, strict=True)], dim=1)
-        embeddings[party] = one.network.from_vectors(numeric, mixed)
-        if set(model.joint.sends(party)) - set(embeddings[party]):
-            raise _unmixable(party, "has a linear part of categories beside its vectors")
-    return model.joint.answer(embeddings, own)
+    def _answer(self, layers: Mapping[str, Mapping[str, Tensor]], own: OwnColumns) -> Tensor:
+        """layers: of the other parties' networks, of which some are sent."""
+        sent = {p: {name: of_party[name] for name in self.models[p].network.sends} for p, of_party in layers.items()}
+        return self._top.logits(sent, OwnColumns(own.numeric.to(self._dtype), own.categorical))
 
 
 def _unmixable(party: str, why: str) -> UserError:

@@ -48,18 +48,27 @@ class Kmeans(Attack):
     def batch(self, view: View) -> Scores:
         scores = {}
         shares = view[ClassShares].shares if self.map == "ratios" else ()
-        known = view[ClassHints].places.cpu().numpy() if self.map == "hints" else None
+        hints = view[ClassHints].places.cpu().numpy() if self.map == "hints" else np.empty(0, dtype=np.int64)
         for layer, values in view[MESSAGE_FACTS[self.message]].layers.items():
-            centred = (values.double() - values.double().mean(dim=0)).cpu().numpy()
-            x = (centred / max(np.abs(centred).max(initial=0), np.finfo(np.float64).tiny)).astype(np.float32)
             seed = int(torch.randint(2**31 - 1, (), generator=view.rng, device=view.rng.device))
-            classes = len(shares) if known is None else len(known)
-            if len(x) < classes:
-                continue
-            labels, distances = clusters(x, classes, seed)
-            order = by_ratios(labels, shares) if known is None else by_hints(distances[known])
-            scores[layer] = torch.from_numpy(-distances[:, order]).to(values.device)
+            x = (values.double() - values.double().mean(dim=0)).cpu().numpy()
+            x = x / max(np.abs(x).max(initial=0), np.finfo(np.float64).tiny)
+            clustered = self.cluster(x, len(shares) or len(hints), hints, seed)
+            if clustered is not None:
+                labels, likeness = clustered
+                order = by_hints(-likeness[hints]) if len(hints) else by_ratios(labels, shares)
+                scores[layer] = torch.from_numpy(likeness[:, order]).to(values.device)
         return Scores(view.ids, scores)
+
+    def cluster(self, x: np.ndarray, classes: int, hints: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """The clusters of some rows, and how near every row is to each cluster, (n, K); None for too few rows.
+
+        x: (n, d), centred, in units of the largest value. hints: places of known rows.
+        """
+        if len(x) < classes:
+            return None
+        labels, squares = clusters(x.astype(np.float32), classes, seed)
+        return labels, -squares
 
 
 def clusters(x: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

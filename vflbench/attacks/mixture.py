@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
+from vflbench.attacks.followed import last_met
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import top_eigenvector
@@ -130,14 +131,10 @@ class LeadingProjections(Attack):
 
     def epoch(self, view: View) -> Scores | None:
         """The log odds of the rows of this epoch that the view asks about, each where it was met last."""
-        ids, projections = torch.cat([view.ids[:0].cpu(), *self._ids]), self._projections
+        (is_met, rows), prior = last_met(self._ids, view.ids), view[ClassShares].positive
+        scores = {layer: self._odds(layer, torch.cat(parts), prior)[rows] for layer, parts in self._projections.items()}
         self._ids, self._projections = [], {}
-        order = ids.sort(stable=True).indices
-        is_last = torch.ones_like(ids, dtype=torch.bool)
-        is_last[order[:-1]] = ids[order[1:]] != ids[order[:-1]]
-        asked, prior = is_last & torch.isin(ids, view.ids.cpu()), view[ClassShares].positive
-        scores = {layer: self._odds(layer, torch.cat(parts), prior)[asked] for layer, parts in projections.items()}
-        return Scores(ids[asked], scores) if bool(asked.any()) else None
+        return Scores(view.ids.cpu()[is_met], scores) if len(rows) else None
 
     def _odds(self, layer: str, z: Tensor, prior: float) -> Tensor:
         """(n,) log odds of positives. z: (n,) float64; prior: the share of positives."""

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vflbench.attacks.base import Answers, Attack, Scores
+from vflbench.attacks.base import Answers, Scores
 from vflbench.attacks.exploit import through_flips
-from vflbench.attacks.spectral import rising_projection
-from vflbench.messages.facts import ClassShares, Gradients, OwnModel
-from vflbench.messages.threat import Threat, View
-from vflbench.models.layer_names import WIDE
+from vflbench.attacks.followed import CutRows, with_rows
+from vflbench.messages.facts import ClassShares
+from vflbench.messages.threat import View
 from vflbench.numerics.directions import leading_components
 from vflbench.numerics.optim import Lbfgs
 from vflbench.options import Rows, options
@@ -118,18 +117,17 @@ def _intercept(rising: Tensor, share: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Residuals:
-    """What the gradients of an epoch say: ids (n,), sorted, each once; z (n,), of root mean square 1; direction u (d,);
-    most: the largest variance of additive noise in z.
+    """What the gradients of an epoch say: ids (n,), sorted, each once; z (n,), of root mean square 1; most: the largest
+    variance of additive noise in z.
     """
 
     ids: Tensor
     z: Tensor
-    direction: Tensor
     most: float
 
 
 @options
-class Posterior(Attack):
+class Posterior(CutRows):
     """Score each row by the log odds of its label, given its embedding and all gradients about it, at the cut layer.
 
         s_i = log p_i / (1 - p_i) + sum_e log N(z_ie | y = 1) / N(z_ie | y = 0)
@@ -155,42 +153,30 @@ class Posterior(Attack):
     """
 
     rows: Rows = 4096
-    threat = Threat(knows={OwnModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
-        self.follows = self.rows
-        self._met: list[tuple[Tensor, Tensor]] = []  # ids, and gradients at the cut, of this epoch
+        super().__post_init__()
         self._passed: list[list[Any]] = []  # `Residuals` of epochs since the last answer
-        self._layer, self._epoch = "", 0
-        self._direction = torch.empty(0, dtype=torch.float64)
         self._evidence = torch.zeros(len(_HYPOTHESES), dtype=torch.float64)  # log likelihood, in nats
         self._ids = torch.empty(0, dtype=torch.int64)  # sorted; rows that any ratio is about
-        self._ratios = torch.empty(len(_HYPOTHESES), 0, dtype=torch.float64)  # added up over the epochs
+        self._ratios = {"ratios": torch.empty(0, len(_HYPOTHESES), dtype=torch.float64)}  # added up over the epochs
 
-    def observe(self, view: View) -> None:
-        layers = [layer for layer in view[Gradients].layers if layer != WIDE]
-        if not layers:
-            return
-        ids, g = view.ids.cpu(), view[Gradients].layers[layers[-1]].cpu().float()
-        if view.epoch != self._epoch:
-            self._end_epoch()  # it isn't asked after each epoch
-            self._epoch = view.epoch
-        self._layer = layers[-1]
-        self._met.append((ids, g))
+    def keep(self, view: View, g: Tensor) -> list[Tensor]:
+        """Ids (b,), gradients (b, d)."""
+        return [view.ids.cpu(), g.float()]
 
     def epoch(self, view: View) -> Answers:
-        self._end_epoch()
+        self.end_epoch()
         passed, prior = [Residuals(*one) for one in self._passed[::-1]], view[ClassShares].positive
         self._passed = []
         if not passed or len(passed[0].ids) < _LEAST_ROWS or not 0 < prior < 1:
             return None
-        asked = view.ids.cpu()[torch.isin(view.ids.cpu(), torch.cat([one.ids for one in passed] + [self._ids]))]
-        embedded = view[OwnModel].embed(asked.to(view.ids.device)) if len(asked) else {}
-        if self._layer not in embedded or not bool(passed[0].z.any()):
+        embedded = self.embedded(view, torch.cat([one.ids for one in passed] + [self._ids]))
+        if embedded is None or not bool(passed[0].z.any()):
             return None
-        asked, order = asked.sort()
-        t = rising_projection(embedded[self._layer].cpu().double()[order], passed[0].direction)
-        t = t / t.square().mean().sqrt().clamp_min(1e-300)
+        asked, order = embedded[0].sort()
+        t = embedded[1][order]
+        self._ids, self._ratios = with_rows(self._ids, self._ratios, asked)
         models = [self._learn(which, passed[0], asked, t, prior) for which in range(len(_HYPOTHESES))]
         chosen = int(self._evidence.argmax())
         for residuals in passed[1:]:
@@ -200,37 +186,26 @@ class Posterior(Attack):
         _, q, side = _HYPOTHESES[chosen]
         p = ((torch.sigmoid(models[chosen].log_odds(side * t)) - q) / (1 - 2 * q)).clamp(_CERTAIN, 1 - _CERTAIN)
         odds = p.logit() if q else models[chosen].log_odds(side * t)
-        scores = odds + through_flips(self._ratios[chosen, torch.searchsorted(self._ids, asked)], q)
+        scores = odds + through_flips(self._ratios["ratios"][torch.searchsorted(self._ids, asked), chosen], q)
         return Scores(asked.to(view.ids.device), {self._layer: scores})
 
-    def _end_epoch(self) -> None:
-        if not self._met:
-            return
-        ids, order = torch.cat([ids for ids, _ in self._met]).sort(stable=True)
-        parts = torch.cat([g for _, g in self._met]).double().split(_GROUP)
-        self._met = []
+    def join(self, met: list[list[Tensor]]) -> None:
+        ids, order = torch.cat([ids for ids, _ in met]).sort(stable=True)
+        parts = torch.cat([g for _, g in met]).double().split(_GROUP)
         g = torch.cat([part / part.square().sum(dim=1).mean().sqrt().clamp_min(1e-300) for part in parts])
         spreads, vectors = leading_components(g, 2)
-        u = vectors[:, 0]
-        if len(self._direction) == len(u) and float(self._direction @ u) < 0:
-            u = -u
-        self._direction = u
+        u = self.turned(vectors[:, 0])
         most = float((spreads[1] / spreads[0].clamp_min(1e-300)).square()) if g.shape[1] > 1 else 1.0
         z = g @ u
         z = z / z.square().mean().sqrt().clamp_min(1e-300)
         first = torch.cat([torch.ones(1, dtype=torch.bool), ids[1:] != ids[:-1]])
-        self._passed.append([ids[first], z[order][first], u, most])
+        self._passed.append([ids[first], z[order][first], most])
 
     def _learn(self, which: int, residuals: Residuals, ids: Tensor, t: Tensor, prior: float) -> NoisyResiduals:
         """Fit a hypothesis to the rows with these sorted ids, and add its evidence and what it reads of them.
 
         t: (n,), what their embeddings say.
         """
-        both = torch.cat([self._ids, ids]).unique()
-        if len(both) > len(self._ids):
-            ratios = torch.zeros(len(_HYPOTHESES), len(both), dtype=torch.float64)
-            ratios[:, torch.searchsorted(both, self._ids)] = self._ratios
-            self._ids, self._ratios = both, ratios
         noise, q, side = _HYPOTHESES[which]
         is_met = torch.isin(ids, residuals.ids)
         z = side * residuals.z[torch.searchsorted(residuals.ids, ids[is_met])]
@@ -240,5 +215,5 @@ class Posterior(Attack):
         model = fit_noisy_residuals(z[sample], t[sample], share, noise, residuals.most)
         likelihood, _, ratio = model.read(z, t)
         self._evidence[which] += likelihood.sum()
-        self._ratios[which, torch.searchsorted(self._ids, ids[is_met])] += ratio
+        self._ratios["ratios"][torch.searchsorted(self._ids, ids[is_met]), which] += ratio
         return model

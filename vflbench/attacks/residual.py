@@ -5,6 +5,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.directions import add_moments
+from vflbench.attacks.followed import last_met
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat, View
@@ -47,21 +48,19 @@ class Residual(Attack):
             self._along.setdefault(layer, []).append((v.cpu(), c.cpu()))
 
     def epoch(self, view: View) -> Scores | None:
-        ids, order = torch.cat([view.ids[:0].cpu(), *self._ids]).sort()
-        if not len(ids):
+        is_met, rows = last_met(self._ids, view.ids)
+        if not len(rows):
             return None
-        places = torch.searchsorted(ids, view.ids.cpu()).clamp_max(len(ids) - 1)
-        met = ids[places] == view.ids.cpu()
-        rows, prior, scores = order[places[met]], view[ClassShares].positive, {}
-        for layer, h in view[OwnModel].embed(view.ids[met.to(view.ids.device)]).items():
-            if layer not in self._moments or not len(h):
+        ids, prior, scores = view.ids[is_met.to(view.ids.device)], view[ClassShares].positive, {}
+        for layer, h in view[OwnModel].embed(ids).items():
+            if layer not in self._moments:
                 continue
             u = logit_direction(*self._moments[layer], prior)
             logit = rising_projection(h.double().cpu(), u)
             residual = torch.cat([c if float(v @ u) >= 0 else -c for v, c in self._along[layer]])[rows]
             scores[layer] = _standard(logit) - _standard(residual)
         self.__post_init__()
-        return Scores(view.ids[met.to(view.ids.device)], scores)
+        return Scores(ids, scores)
 
 
 def _along_top(g: Tensor) -> tuple[Tensor, Tensor]:

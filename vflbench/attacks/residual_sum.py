@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Attack, Scores
-from vflbench.attacks.spectral import rising_projection
+from vflbench.attacks.base import Answers, Scores
+from vflbench.attacks.followed import CutRows, with_rows
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnModel
 from vflbench.messages.threat import Threat, View
-from vflbench.models.layer_names import WIDE
 from vflbench.numerics.directions import leading_components
 from vflbench.options import Rows, Weight, options
 
@@ -15,7 +14,7 @@ _LIKE = 500  # rows with a similar embedding, among which a residual is measured
 
 
 @options
-class ResidualSum(Attack):
+class ResidualSum(CutRows):
     """Add up the residuals of a row over the epochs, each divided by the usual size for its embedding, and add what the
     embedding says.
 
@@ -43,53 +42,34 @@ class ResidualSum(Attack):
     threat = Threat(knows={Embeddings, OwnModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
-        self.follows = self.rows
-        self._met: list[list[Tensor]] = []  # of this epoch, by round: ids (b,), gradients (b, d), embeddings (b, d)
-        self._epochs, self._epoch = 0, 0  # that are over; under way
-        self._layer = ""
+        super().__post_init__()
+        self._epochs = 0  # that are over
         self._ids = torch.empty(0, dtype=torch.int64)  # sorted
-        self._sums = self._direction = torch.empty(0, dtype=torch.float64)
+        self._sums = {"z": torch.empty(0, 1, dtype=torch.float64)}  # of residuals, (n, 1)
 
-    def observe(self, view: View) -> None:
-        layers = [layer for layer in view[Gradients].layers if layer != WIDE and layer in view[Embeddings].layers]
-        if not layers or not len(view.ids):
-            return
-        self._layer = layers[-1]
-        ids = view.ids.cpu()
-        if view.epoch != self._epoch:
-            self._end_epoch()  # it isn't asked after each epoch
-            self._epoch = view.epoch
-        g = view[Gradients].layers[self._layer].cpu().double()
-        h = view[Embeddings].layers[self._layer].cpu().double()
-        self._met.append([ids, g / g.square().sum(dim=1).mean().sqrt().clamp_min(1e-300), h])
+    def keep(self, view: View, g: Tensor) -> list[Tensor]:
+        """Ids (b,), gradients (b, d), embeddings (b, d)."""
+        g, h = g.double(), view[Embeddings].layers[self._layer].cpu().double()
+        return [view.ids.cpu(), g / g.square().sum(dim=1).mean().sqrt().clamp_min(1e-300), h]
 
     def epoch(self, view: View) -> Answers:
-        self._end_epoch()
-        prior, asked = view[ClassShares].positive, view.ids.cpu()
-        asked = asked[torch.isin(asked, self._ids)]
-        embedded = view[OwnModel].embed(asked.to(view.ids.device)) if len(asked) else {}
-        if self._layer not in embedded or not 0 < prior < 1:
+        self.end_epoch()
+        prior, embedded = view[ClassShares].positive, self.embedded(view, self._ids)
+        if embedded is None or not 0 < prior < 1:
             return None
-        side = 1.0 if (float((self._sums - self._sums.mean()).pow(3).sum()) <= 0) == (prior <= 0.5) else -1.0
-        t = rising_projection(embedded[self._layer].cpu().double(), self._direction)
-        t = t / t.square().mean().sqrt().clamp_min(1e-300)
-        told = self._sums[torch.searchsorted(self._ids, asked)] / max(1, self._epochs) ** 0.5
-        return Scores(asked.to(view.ids.device), {self._layer: side * (self.weight * t - told)})
+        asked, t = embedded
+        sums = self._sums["z"][:, 0]
+        side = 1.0 if (float((sums - sums.mean()).pow(3).sum()) <= 0) == (prior <= 0.5) else -1.0
+        of_residuals = sums[torch.searchsorted(self._ids, asked)] / self._epochs**0.5
+        return Scores(asked.to(view.ids.device), {self._layer: side * (self.weight * t - of_residuals)})
 
-    def _end_epoch(self) -> None:
-        if not self._met:
-            return
-        ids, g, h = (torch.cat(values) for values in zip(*self._met, strict=True))
-        self._met, self._epochs = [], self._epochs + 1
-        u = leading_components(g, 1)[1][:, 0]
-        if len(self._direction) == len(u) and float(self._direction @ u) < 0:
-            u = -u
-        self._direction = u
-        both = torch.cat([self._ids, ids]).unique()
-        sums = torch.zeros(len(both), dtype=torch.float64)
-        sums[torch.searchsorted(both, self._ids)] = self._sums
-        sums.index_add_(0, torch.searchsorted(both, ids), in_usual_units(g @ u, (h - h.mean(dim=0)) @ u))
-        self._ids, self._sums = both, sums
+    def join(self, met: list[list[Tensor]]) -> None:
+        ids, g, h = (torch.cat(values) for values in zip(*met, strict=True))
+        self._epochs += 1
+        u = self.turned(leading_components(g, 1)[1][:, 0])
+        z = in_usual_units(g @ u, (h - h.mean(dim=0)) @ u)
+        self._ids, self._sums = with_rows(self._ids, self._sums, ids)
+        self._sums["z"].index_add_(0, torch.searchsorted(self._ids, ids), z[:, None])
 
 
 def in_usual_units(z: Tensor, t: Tensor) -> Tensor:

@@ -1,16 +1,11 @@
 """Spectral-clustering attack: the classes are the parts of a batch's neighbourhood graph."""
 
-import math
 import warnings
 from typing import Literal
 
 import numpy as np
-import torch
 
-from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
-from vflbench.attacks.kmeans import by_hints, by_ratios
-from vflbench.messages.facts import ClassHints, ClassShares
-from vflbench.messages.threat import Threat, View
+from vflbench.attacks.kmeans import Kmeans
 from vflbench.options import Number, Rows, options
 
 _STARTS = 4
@@ -18,7 +13,7 @@ _TINY = np.finfo(np.float64).tiny
 
 
 @options
-class SpectralClustering(Attack):
+class SpectralClustering(Kmeans):
     """Divide a batch into as many clusters as there are classes, at every layer, and assign a class to each cluster.
 
         s_ik = mean_(j in cluster m(k)) A_ij,   m: class -> cluster, one to one
@@ -41,35 +36,17 @@ class SpectralClustering(Attack):
     Learning", 2022.
     """
 
-    max_classes = math.inf
-
-    message: Literal["embeddings", "gradients"] = "embeddings"
     affinity: Literal["neighbours", "rbf"] = "neighbours"
     neighbours: Number = 10
-    map: Literal["ratios", "hints"] = "ratios"
     rows: Rows = 1000
 
-    @property
-    def threat(self) -> Threat:
-        return message_threat(self.message, ClassShares if self.map == "ratios" else ClassHints)
-
-    def batch(self, view: View) -> Scores:
-        shares = view[ClassShares].shares if self.map == "ratios" else ()
-        hints = view[ClassHints].places.cpu().numpy() if self.map == "hints" else np.empty(0, dtype=np.int64)
-        classes, scores = len(shares) or len(hints), {}
-        for layer, values in view[MESSAGE_FACTS[self.message]].layers.items():
-            seed = int(torch.randint(2**31 - 1, (), generator=view.rng, device=view.rng.device))
-            x = values.double().cpu().numpy()
-            x = (x - x.mean(axis=0)) / max(np.abs(x - x.mean(axis=0)).max(initial=0), _TINY)
-            drawn = self._drawn(len(x), hints, seed)
-            if len(np.unique(x[drawn], axis=0)) < classes:
-                continue
-            labels = clusters(self._affinities(x[drawn], x[drawn], drawn, drawn), classes, seed)
-            near = self._affinities(x, x[drawn], np.arange(len(x)), drawn)
-            to_cluster = np.stack([near[:, labels == k].mean(axis=1) for k in range(classes)], axis=1)
-            order = by_hints(-to_cluster[hints]) if len(hints) else by_ratios(labels, shares)
-            scores[layer] = torch.from_numpy(to_cluster[:, order]).to(values.device)
-        return Scores(view.ids, scores)
+    def cluster(self, x: np.ndarray, classes: int, hints: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
+        drawn = self._drawn(len(x), hints, seed)
+        if len(np.unique(x[drawn], axis=0)) < classes:
+            return None
+        labels = clusters(self._affinities(x[drawn], x[drawn], drawn, drawn), classes, seed)
+        near = self._affinities(x, x[drawn], np.arange(len(x)), drawn)
+        return labels, np.stack([near[:, labels == k].mean(axis=1) for k in range(classes)], axis=1)
 
     def _drawn(self, count: int, hints: np.ndarray, seed: int) -> np.ndarray:
         """Places of the rows that are cut into clusters, in rising order."""

@@ -5,17 +5,16 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import lsmr
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Attack, Scores
-from vflbench.attacks.spectral import rising_projection
-from vflbench.messages.facts import ClassShares, Gradients, OwnModel
-from vflbench.messages.threat import Threat, View
-from vflbench.models.layer_names import WIDE
+from vflbench.attacks.base import Answers, Scores
+from vflbench.attacks.followed import CutRows
+from vflbench.messages.facts import ClassShares
+from vflbench.messages.threat import View
 from vflbench.numerics.directions import top_eigenvector
 from vflbench.options import Rows, Weight, options
 
 
 @options
-class Ungroup(Attack):
+class Ungroup(CutRows):
     """Solve for what each row adds to the gradients of its groups, which change in each epoch, and add what its embedding
     says.
 
@@ -41,64 +40,42 @@ class Ungroup(Attack):
     ridge: Weight = 0.1
     weight: Weight = 0.3
 
-    threat = Threat(knows={OwnModel, Gradients, ClassShares})
-
     def __post_init__(self) -> None:
-        self.follows = self.rows
-        self._met: list[list[Tensor]] = []  # of this epoch, by round: ids (b,), group of each (b,), gradients (groups, d)
+        super().__post_init__()
         self._ids: list[Tensor] = []  # by epoch, (n,)
         self._groups: list[Tensor] = []  # (n,), counted on over the epochs
         self._sums: list[Tensor] = []  # (groups,)
-        self._layer, self._epoch = "", 0
-        self._direction = torch.empty(0, dtype=torch.float64)
 
-    def observe(self, view: View) -> None:
-        layers = [layer for layer in view[Gradients].layers if layer != WIDE]
-        if not layers or not len(view.ids):
-            return
-        self._layer = layers[-1]
-        ids = view.ids.cpu()
-        if view.epoch != self._epoch:
-            self._end_epoch()  # it isn't asked after each epoch
-            self._epoch = view.epoch
-        vectors, group = view[Gradients].layers[self._layer].cpu().float().unique(dim=0, return_inverse=True)
-        self._met.append([ids, group, vectors])
+    def keep(self, view: View, g: Tensor) -> list[Tensor]:
+        """Ids (b,), the gradients of groups (groups, d), and the group of each row (b,)."""
+        return [view.ids.cpu(), *g.float().unique(dim=0, return_inverse=True)]
 
     def epoch(self, view: View) -> Answers:
-        self._end_epoch()
+        self.end_epoch()
         prior = view[ClassShares].positive
         if not self._sums or not 0 < prior < 1:
             return None
         ids, place = torch.cat(self._ids).unique(return_inverse=True)
         r = rows_of_sums(place, torch.cat(self._groups), torch.cat(self._sums), self.ridge)
         side = 1.0 if (float((r - r.mean()).pow(3).sum()) <= 0) == (prior <= 0.5) else -1.0
-        asked = view.ids.cpu()
-        asked = asked[torch.isin(asked, ids)]
-        embedded = view[OwnModel].embed(asked.to(view.ids.device)) if len(asked) else {}
-        if self._layer not in embedded:
+        embedded = self.embedded(view, ids)
+        if embedded is None:
             return None
-        t = rising_projection(embedded[self._layer].cpu().double(), side * self._direction)
-        t = t / t.square().mean().sqrt().clamp_min(1e-300)
-        scores = self.weight * t - side * r[torch.searchsorted(ids, asked)]
+        asked, t = embedded
+        scores = side * (self.weight * t - r[torch.searchsorted(ids, asked)])
         return Scores(asked.to(view.ids.device), {self._layer: scores})
 
-    def _end_epoch(self) -> None:
-        if not self._met:
-            return
-        sizes = [group.bincount(minlength=len(vectors)).double() for _, group, vectors in self._met]
-        sums = torch.cat([size[:, None] * met[2].double() for size, met in zip(sizes, self._met, strict=True)])
+    def join(self, met: list[list[Tensor]]) -> None:
+        sizes = [group.bincount(minlength=len(g)).double() for _, g, group in met]
+        sums = torch.cat([size[:, None] * g.double() for size, (_, g, _) in zip(sizes, met, strict=True)])
         scaled = sums / torch.cat(sizes).sqrt()[:, None]
         scaled = scaled / scaled.abs().max().clamp_min(1e-300)
-        u = top_eigenvector(scaled.T @ scaled)
-        if len(self._direction) == len(u) and float(self._direction @ u) < 0:
-            u = -u
+        u = self.turned(top_eigenvector(scaled.T @ scaled))
         unit = (scaled @ u).square().mean().sqrt().clamp_min(1e-300)
-        first = sum(map(len, self._sums))
-        counted = torch.tensor([0, *map(len, sizes)]).cumsum(0)[:-1] + first
-        self._ids.append(torch.cat([ids for ids, _, _ in self._met]))
-        self._groups.append(torch.cat([met[1] + start for met, start in zip(self._met, counted, strict=True)]))
+        counted = torch.tensor([sum(map(len, self._sums)), *map(len, sizes)]).cumsum(0)[:-1]
+        self._ids.append(torch.cat([ids for ids, _, _ in met]))
+        self._groups.append(torch.cat([group + start for (_, _, group), start in zip(met, counted, strict=True)]))
         self._sums.append(scaled @ u / unit * torch.cat(sizes).sqrt())
-        self._direction, self._met = u, []
 
 
 def rows_of_sums(rows: Tensor, groups: Tensor, sums: Tensor, ridge: float) -> Tensor:
