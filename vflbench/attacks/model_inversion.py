@@ -39,7 +39,6 @@ MNIST in quarters (two draws). On MNIST at noise 0.1 it is 18 % and 32 % above: 
 """
 
 _WIDEST = 3.0  # largest distance of a relaxed category from the mean of its column's table, in standard deviations
-_AT_ONCE = 128  # rows at a time, so that a step stays in the cache
 _DARK = 0.1
 _SLOPE = 0.1
 _ROUGH = 1e-6  # under the root of the total variation, so that it has a gradient everywhere
@@ -185,41 +184,57 @@ class ModelInversion(Attack):
         """Of one party."""
         sizes = {"width": self.decoder_width, "steps": self.decoder_steps}
         if self.mode == "black_box":
-            known, answers = self._known(view)[party], self._answers(view, party)
+            known, answers = self._known(view, party), self._answers(view, party)
             with torch.enable_grad():
                 decoder = fit_decoder(_joined(received, answers), known.numeric, known.categorical, view.rng, **sizes)
             return OwnColumns(*decoder(_joined(received, received)))
         compress = view[Compression].rules(party) if self.knows_compression else {}
         fit = Fit(view[PeerModels].models[party], received, compress)
-        prior = None
         with torch.enable_grad():
             if self.prior == "auxiliary":
                 answer = partial(self._answers, view, party)
-                prior = auxiliary_prior(fit, self._known(view)[party], answer, view.rng, **sizes)
+                fit.prior = auxiliary_prior(fit, self._known(view, party), answer, view.rng, **sizes)
             with OpenRelu(_SLOPE):
-                places = [slice(i, i + _AT_ONCE) for i in range(0, len(fit), _AT_ONCE)]
-                parts = [self._invert(fit.rows(at, prior), view.rng) for at in places]
-        return OwnColumns(torch.cat([part.numeric for part in parts]), torch.cat([part.categorical for part in parts]))
+                return self._invert(fit, view.rng)
 
     def _jointly(self, received: Mapping[str, Layers], view: View) -> dict[str, OwnColumns] | None:
-        """The most likely columns of all parties at once under a normal prior of auxiliary rows, if messages bear it out."""
-        models, known = view[PeerModels].models, self._known(view)
+        """The most likely numeric columns of every party, with a prior and a channel fitted to auxiliary rows; None if the
+        messages are none of rows like these (`believable`).
+        """
+        models = view[PeerModels].models
         for party in received:
             if models[party].cardinalities:
                 problem = f"it goes with numeric columns alone, and party {party} has categorical ones; use auxiliary"
                 raise UserError(problem, key="attack.model_inversion.prior", value="pca")
-        rows = {party: known[party].numeric for party in received}
-        with torch.enable_grad():
-            return jointly(received, models, rows, lambda: {party: self._answers(view, party) for party in received})
+        known = [self._known(view, party) for party in received]
+        widths, rows = [columns.numeric.shape[1] for columns in known], torch.cat([c.numeric for c in known], dim=1)
 
-    def _known(self, view: View) -> dict[str, OwnColumns]:
-        """Party -> its columns of the auxiliary rows."""
-        m = self.auxiliary
-        return {p: OwnColumns(rows.numeric[:m], rows.categorical[:m]) for p, rows in view[Auxiliary].columns.items()}
+        def split(x: Tensor) -> dict[str, OwnColumns]:
+            no_ids = torch.empty(len(x), 0, dtype=torch.int32, device=x.device)
+            return {p: OwnColumns(part, no_ids) for p, part in zip(received, x.split(widths, dim=1), strict=True)}
+
+        def embed(x: Tensor) -> Tensor:
+            parts = split(x).items()
+            return _all_joined(received, {p: models[p].network(own.numeric, own.categorical) for p, own in parts})
+
+        fitted = len(rows) - min(_ASIDE, len(rows) // 5)
+        with torch.no_grad():
+            answers = [{party: self._answers(view, party) for party in received} for _ in range(_ASKED)]
+            sent = [_all_joined(received, answer) for answer in answers]
+            channel = Channel.of(embed(rows[:fitted]).repeat(_ASKED, 1), torch.cat([h[:fitted] for h in sent]))
+        with torch.enable_grad():
+            prior = NormalPrior.of(rows[:fitted])
+            x = believable(_all_joined(received, received), sent[0][fitted:], embed, prior, channel)
+        return None if x is None else split(x)
+
+    def _known(self, view: View, party: str) -> OwnColumns:
+        """Its columns of the auxiliary rows."""
+        rows = view[Auxiliary].columns[party]
+        return OwnColumns(rows.numeric[: self.auxiliary], rows.categorical[: self.auxiliary])
 
     def _answers(self, view: View, party: str) -> Layers:
         """What the party would send for its auxiliary rows, less the mean of the noise if that is known."""
-        rows = self._known(view)[party]
+        rows = self._known(view, party)
         layers = view[Queries].answer[party](rows.numeric, rows.categorical, view.rng)
         means = view[NoiseMean].means.get(party, {}) if self.knows_noise_mean else {}
         return {layer: h - means[layer][:1] if layer in means else h for layer, h in layers.items()}
@@ -340,15 +355,10 @@ class Fit:
         self.centre = torch.stack([t.mean(dim=0) for t in self.tables]) if self.tables else torch.empty(0, 0)
         spread = [t.std(dim=0, correction=0).clamp_min(1e-9) for t in self.tables]
         self.spread = torch.stack(spread) if spread else torch.empty(0, 0)
-        self._energy = {layer: h.square().sum(dim=1).mean().clamp_min(1e-12) for layer, h in self.received.items()}
+        self.energy = {layer: h.square().sum(dim=1).mean().clamp_min(1e-12) for layer, h in self.received.items()}
 
     def __len__(self) -> int:
         return len(next(iter(self.received.values())))
-
-    def rows(self, at: slice, prior: AuxiliaryPrior | None) -> Fit:
-        """Of these rows, with a prior of all."""
-        own = prior and replace(prior, mean=prior.mean[at])
-        return Fit(self.model, {layer: h[at] for layer, h in self.received.items()}, self.compress, own)
 
     def no_ids(self, rows: int) -> Tensor:
         return torch.empty(rows, 0, dtype=torch.int32, device=next(iter(self.received.values())).device)
@@ -370,7 +380,7 @@ class Fit:
                 squared = (self.sent(layer, layers[layer]) - h).square()
                 is_closed = layers[layer] == 0
                 mean = squared[is_closed].mean() if is_closed.any() else squared.mean()
-                noises.append(float(mean / self._energy[layer]))
+                noises.append(float(mean / self.energy[layer]))
         return max(noises)
 
     def distance(self, x: Tensor, rows: Tensor, *, ids: Tensor | None = None, vectors: Tensor | None = None) -> Tensor:
@@ -381,7 +391,7 @@ class Fit:
         else:
             layers = network(x, self.no_ids(len(x)) if ids is None else ids)
         parts = [
-            (self.sent(layer, layers[layer]) - h[rows]).square().sum(dim=1) / self._energy[layer]
+            (self.sent(layer, layers[layer]) - h[rows]).square().sum(dim=1) / self.energy[layer]
             for layer, h in self.received.items()
             if layer in layers
         ]
@@ -463,21 +473,17 @@ def auxiliary_prior(
         numeric, categorical = decoder(h)
         return OwnColumns(mean + share * (numeric - mean), categorical)
 
-    @torch.no_grad()
-    def misfits(rows: OwnColumns, h_of: Layers) -> Tensor:
-        made = network(rows.numeric, rows.categorical)
-        parts = [
-            (slopes[layer] * fit.sent(layer, made[layer]) - h_of[layer]).square().sum(dim=1)
-            / h.square().sum(dim=1).mean().clamp_min(1e-12)
-            for layer, h in received.items()
-        ]
-        return torch.stack(parts).sum(dim=0)
+    prior = AuxiliaryPrior(guess(_joined(received, received)).numeric, whitening, max(noises), slopes)
 
-    guessed, aside = guess(_joined(received, received)), {layer: h[1::2] for layer, h in answers[0].items()}
-    usual = misfits(guess(_joined(received, aside)), aside)
-    if len(known.numeric) >= 2 * _FEWEST and is_larger(misfits(guessed, received), usual):
-        return None
-    return AuxiliaryPrior(guessed.numeric, whitening, max(noises), slopes)
+    @torch.no_grad()
+    def misfits(h_of: Layers) -> Tensor:
+        rows, other = guess(_joined(received, h_of)), replace(fit, received=h_of, prior=prior)
+        other.energy = fit.energy
+        return other.distance(rows.numeric, torch.arange(len(other), device=mean.device), ids=rows.categorical)
+
+    aside = {layer: answers[0][layer][1::2] for layer in received}
+    is_other = len(known.numeric) >= 2 * _FEWEST and is_larger(misfits(received), misfits(aside))
+    return None if is_other else prior
 
 
 @dataclass(frozen=True)
@@ -592,38 +598,6 @@ def believable(
         if not is_larger(energy, usual):
             return x
     return None
-
-
-def jointly(
-    received: Mapping[str, Layers],
-    models: Mapping[str, PeerModel],
-    known: Mapping[str, Tensor],
-    answer: Callable[[], Mapping[str, Layers]],
-) -> dict[str, OwnColumns] | None:
-    """The most likely numeric columns of every party, with a prior and a channel fitted to known rows; None if the messages
-    are none of rows like these (`believable`).
-
-    received: party -> layer -> h (n, d). known: party -> its columns (m, k) of the same m other rows. answer: what the
-    parties would send for these, with fresh noise.
-    """
-    widths = [x.shape[1] for x in known.values()]
-
-    def embed(x: Tensor) -> Tensor:
-        no_ids = torch.empty(len(x), 0, dtype=torch.int32, device=x.device)
-        parts = x.split(widths, dim=1)
-        return _all_joined(received, {p: models[p].network(part, no_ids) for p, part in zip(known, parts, strict=True)})
-
-    rows = torch.cat(list(known.values()), dim=1)
-    fitted = len(rows) - min(_ASIDE, len(rows) // 5)
-    with torch.no_grad():
-        sent = [_all_joined(received, answer()) for _ in range(_ASKED)]
-        embedded = embed(rows[:fitted]).repeat(_ASKED, 1)
-        channel = Channel.of(embedded, torch.cat([h[:fitted] for h in sent]))
-    x = believable(_all_joined(received, received), sent[0][fitted:], embed, NormalPrior.of(rows[:fitted]), channel)
-    if x is None:
-        return None
-    no_ids = torch.empty(len(x), 0, dtype=torch.int32, device=x.device)
-    return {p: OwnColumns(part, no_ids) for p, part in zip(known, x.split(widths, dim=1), strict=True)}
 
 
 def _joined(received: Layers, layers: Layers) -> Tensor:
@@ -765,18 +739,6 @@ class OpenRelu(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _RELUS:
-            return _OpenRelu.apply(args[0], self.slope)
+            leaky = F.leaky_relu(args[0], self.slope)
+            return leaky + (args[0].clamp_min(0) - leaky).detach()
         return func(*args, **(kwargs or {}))
-
-
-class _OpenRelu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
-        ctx.save_for_backward(x > 0)
-        ctx.slope = slope
-        return x.clamp_min(0)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        (is_open,) = ctx.saved_tensors
-        return torch.where(is_open, g, ctx.slope * g), None

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
+from vflbench.attacks.joint_model import Coding
 from vflbench.attacks.unpaired import Grid, by_matching, by_moments
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.facts import Embeddings, Labels, OwnColumns, OwnTop
@@ -167,10 +166,9 @@ class Simulator(Attack):
         outputs = view[OwnTop].logits(first, own).shape[1]
         for party, layers in received.items():
             self._mimics[party] = self._mimic(party, layers, columns[party], max(outputs, 2), view, drawn)
-        for party, states in self._saved.items():
-            for name, learner in self._mimics[party].learners.items():
-                learner.network.load_state_dict(states[name]["network"])
-                learner.optimizer.load_state_dict(states[name]["optimizer"])
+        for party, (networks, optimizer) in self._saved.items():
+            self._mimics[party].load_state_dict(networks)
+            self._mimics[party].optimizer.load_state_dict(optimizer)
         self._saved = {}
 
     def _mimic(self, party: str, sent: Layers, columns: OwnColumns, classes: int, view: View, rng: torch.Generator) -> Mimic:
@@ -190,19 +188,13 @@ class Simulator(Attack):
         else:
             self._grids[party] = grid
             decoder = Convolutional(grid, known, max(1, width // 4), draws)
-        judges = [Dense(size, 1, classes, width, draws) for size in (inputs, coding.width)]
-        w1, w2, lr = self.embedding_weight, self.row_weight, self.lr
-        made = zip((bottom, decoder, *judges), (lr, lr / 2, w1 * lr, w2 * lr / 2), strict=True)
-        return Mimic(coding, *(Learner(network.to(view.ids.device), rate) for network, rate in made))
+        judge, judge_of_rows = (Dense(size, 1, classes, width, draws) for size in (inputs, coding.width))
+        networks = {"bottom": bottom, "decoder": decoder, "judge": judge, "judge_of_rows": judge_of_rows}
+        rates = [self.lr * share for share in (1, 0.5, self.embedding_weight, self.row_weight / 2)]
+        return Mimic(coding, networks, rates, view.ids.device)
 
     def state(self) -> dict[str, Any]:
-        networks = {
-            party: {
-                name: {"network": learner.network.state_dict(), "optimizer": learner.optimizer.state_dict()}
-                for name, learner in mimic.learners.items()
-            }
-            for party, mimic in self._mimics.items()
-        }
+        networks = {party: (mimic.state_dict(), mimic.optimizer.state_dict()) for party, mimic in self._mimics.items()}
         return {"memory": self._memory, "networks": networks or self._saved}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -215,82 +207,32 @@ def _no_columns(rows: int) -> OwnColumns:
     return OwnColumns(torch.empty(rows, 0), torch.empty(rows, 0, dtype=torch.int32))
 
 
-@dataclass(frozen=True)
-class Coding:
-    """Columns as vectors: numeric ones, then one coordinate for each id of each categorical column.
-
-    numeric: how many. cardinalities: of the categorical columns.
-    """
-
-    numeric: int
-    cardinalities: tuple[int, ...]
-
-    @property
-    def width(self) -> int:
-        return self.numeric + sum(self.cardinalities)
-
-    def vectors(self, columns: OwnColumns) -> Tensor:
-        """(n, width)."""
-        one_hot = [
-            F.one_hot(ids.long(), size).to(columns.numeric.dtype)
-            for ids, size in zip(columns.categorical.T, self.cardinalities, strict=True)
-        ]
-        return torch.cat([columns.numeric, *one_hot], dim=1)
-
-    def columns(self, vectors: Tensor) -> OwnColumns:
-        """The nearest columns: numbers are clipped to [0, 1], of each categorical column the largest coordinate counts."""
-        numeric, *scores = vectors.split([self.numeric, *self.cardinalities], dim=1)
-        ids = [part.argmax(dim=1) for part in scores]
-        empty = torch.empty(len(vectors), 0, device=vectors.device)
-        return OwnColumns(numeric.clamp(0, 1), (torch.stack(ids, dim=1) if ids else empty).int())
-
-    def decoded(self, outputs: Tensor) -> Tensor:
-        """Vectors from a network's outputs: sigmoids of numeric columns, softmax of categorical ones."""
-        numeric, *logits = outputs.split([self.numeric, *self.cardinalities], dim=1)
-        return torch.cat([torch.sigmoid(numeric), *(part.softmax(dim=1) for part in logits)], dim=1)
-
-    def loss(self, outputs: Tensor, columns: OwnColumns) -> Tensor:
-        """Mean squared error of numeric columns plus the mean cross-entropy of each categorical one."""
-        numeric, *logits = outputs.split([self.numeric, *self.cardinalities], dim=1)
-        entropies = [F.cross_entropy(part, ids.long()) for part, ids in zip(logits, columns.categorical.T, strict=True)]
-        squares = [(torch.sigmoid(numeric) - columns.numeric).square().mean()] if self.numeric else []
-        return torch.stack([*squares, *entropies]).sum()
-
-
 class PlainBottom(nn.Module):
     """Two dense ReLU layers over the columns as vectors, then one dense layer for each layer that is sent."""
 
     def __init__(self, coding: Coding, sent: Layers, width: int, rng: torch.Generator):
         super().__init__()
-        self.coding = coding
-        self.inner = nn.ModuleList([linear(coding.width, width, rng, math.sqrt(2)), linear(width, width, rng, math.sqrt(2))])
+        self.coding, inner = coding, [linear(size, width, rng, math.sqrt(2)) for size in (coding.width, width)]
+        self.inner = nn.Sequential(inner[0], nn.ReLU(), inner[1], nn.ReLU())
         self.outputs = nn.ModuleDict({layer: linear(width, h.shape[1], rng, math.sqrt(2)) for layer, h in sent.items()})
         self.positive = {layer: bool((h >= 0).all()) for layer, h in sent.items()}
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
-        x = self.coding.vectors(OwnColumns(numeric, categorical))
-        for layer in self.inner:
-            x = F.relu(layer(x))
-        values = {name: layer(x) for name, layer in self.outputs.items()}
-        return {name: F.relu(h) if self.positive[name] else h for name, h in values.items()}
+        x = self.inner(self.coding.vectors(OwnColumns(numeric, categorical)))
+        return {name: F.relu(layer(x)) if self.positive[name] else layer(x) for name, layer in self.outputs.items()}
 
 
-class Dense(nn.Module):
+class Dense(nn.Sequential):
     """(inputs, class) -> two leaky ReLU layers -> outputs. classes: 0 to leave the class out."""
 
     def __init__(self, inputs: int, outputs: int, classes: int, width: int, rng: torch.Generator):
-        super().__init__()
+        inner = [linear(size, width, rng, math.sqrt(2)) for size in (inputs + classes, width)]
+        super().__init__(inner[0], nn.LeakyReLU(_LEAK), inner[1], nn.LeakyReLU(_LEAK), linear(width, outputs, rng))
         self.classes = classes
-        sizes = [inputs + classes, width, width]
-        self.inner = nn.ModuleList([linear(a, b, rng, math.sqrt(2)) for a, b in pairwise(sizes)])
-        self.last = linear(width, outputs, rng)
 
-    def forward(self, x: Tensor, classes: Tensor) -> Tensor:
-        if self.classes:
-            x = torch.cat([x, F.one_hot(classes, self.classes).to(x.dtype)], dim=1)
-        for layer in self.inner:
-            x = F.leaky_relu(layer(x), _LEAK)
-        outputs: Tensor = self.last(x)
+    def forward(self, x: Tensor, classes: Tensor) -> Tensor:  # type: ignore[override]
+        beside = [F.one_hot(classes, self.classes).to(x.dtype)] if self.classes else []
+        outputs: Tensor = super().forward(torch.cat([x, *beside], dim=1))
         return outputs
 
 
@@ -314,36 +256,31 @@ class Convolutional(nn.Module):
         return grid.columns(self.last(x).flatten(2).transpose(1, 2))
 
 
-class Learner:
-    """A network and its Adam. Nothing in it draws while it learns: it is in evaluation mode."""
-
-    def __init__(self, network: Any, rate: float):
-        self.network = network.requires_grad_(True).eval()
-        self.optimizer = AdamSteps(network.parameters(), lr=rate)
-
-
-@dataclass
-class Mimic:
-    """What the attacker trains about one party.
+class Mimic(nn.Module):
+    """What the attacker trains about one party. Nothing in it draws while it learns: it is in evaluation mode.
 
     bottom: the simulator of its network. decoder: embeddings -> columns. judge: tells received embeddings from simulated
-    ones. judge_of_rows: tells auxiliary rows from decoded ones.
+    ones. judge_of_rows: tells auxiliary rows from decoded ones. optimizer: one Adam, with a rate for each of them.
     """
 
-    coding: Coding
-    bottom: Learner
-    decoder: Learner
-    judge: Learner
-    judge_of_rows: Learner
+    bottom: Any
+    decoder: Any
+    judge: Any
+    judge_of_rows: Any
 
-    @property
-    def learners(self) -> dict[str, Learner]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, Learner)}
+    def __init__(self, coding: Coding, networks: Mapping[str, nn.Module], rates: Sequence[float], device: torch.device):
+        super().__init__()
+        self.coding = coding
+        for name, network in networks.items():
+            self.add_module(name, network)
+        self.to(device).requires_grad_(True).eval()
+        groups = [{"params": network.parameters(), "lr": rate} for network, rate in zip(self.children(), rates, strict=True)]
+        self.optimizer = AdamSteps(groups)
 
     @torch.no_grad()
     def decode(self, h: Tensor, classes: Tensor) -> Tensor:
         """(n, width) vectors of columns from embeddings (n, d)."""
-        return self.coding.decoded(self.decoder.network(h, classes))
+        return self.coding.decoded(self.decoder(h, classes))
 
 
 def joined(parts: Mapping[str, Tensor], order: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -367,32 +304,32 @@ def train(
     """
     simulated: dict[str, Layers] = {}
     for party, mimic in mimics.items():
-        layers = mimic.bottom.network(rows[party].numeric, rows[party].categorical)
+        layers = mimic.bottom(rows[party].numeric, rows[party].categorical)
         simulated[party] = {layer: layers[layer] for layer in received[party]}
     entropy = classification(logits(simulated), classes_of_rows)
-    steps: list[tuple[Learner, Tensor]] = []
+    losses: list[tuple[Any, Tensor]] = []
     for party, mimic in mimics.items():
         loss = entropy
         if weights is not None:
-            verdict = mimic.judge.network(joined(simulated[party]), classes_of_rows)
-            real = mimic.judge.network(joined(received[party]), classes)
+            verdict = mimic.judge(joined(simulated[party]), classes_of_rows)
+            real = mimic.judge(joined(received[party]), classes)
             loss = entropy + weights[0] * _taken_for(verdict, 1.0)
-            steps.append((mimic.judge, _taken_for(real, 1.0) + _taken_for(verdict, 0.0)))
-        steps.append((mimic.bottom, loss))
-    _step_together(steps)
-    steps = []
+            losses.append((mimic.judge, _taken_for(real, 1.0) + _taken_for(verdict, 0.0)))
+        losses.append((mimic.bottom, loss))
+    _step_together(mimics, losses)
+    losses = []
     for party, mimic in mimics.items():
         with torch.no_grad():
-            fake = joined(mimic.bottom.network(rows[party].numeric, rows[party].categorical), received[party])
-        loss = mimic.coding.loss(mimic.decoder.network(fake, classes_of_rows), rows[party])
+            fake = joined(mimic.bottom(rows[party].numeric, rows[party].categorical), received[party])
+        loss = _error(mimic.coding, mimic.decoder(fake, classes_of_rows), rows[party])
         if weights is not None:
-            decoded = mimic.coding.decoded(mimic.decoder.network(joined(received[party]), classes))
-            verdict = mimic.judge_of_rows.network(decoded, classes)
-            real = mimic.judge_of_rows.network(mimic.coding.vectors(rows[party]), classes_of_rows)
+            decoded = mimic.coding.decoded(mimic.decoder(joined(received[party]), classes))
+            verdict = mimic.judge_of_rows(decoded, classes)
+            real = mimic.judge_of_rows(mimic.coding.vectors(rows[party]), classes_of_rows)
             loss = loss + weights[1] * _taken_for(verdict, 1.0)
-            steps.append((mimic.judge_of_rows, _taken_for(real, 1.0) + _taken_for(verdict, 0.0)))
-        steps.append((mimic.decoder, loss))
-    _step_together(steps)
+            losses.append((mimic.judge_of_rows, _taken_for(real, 1.0) + _taken_for(verdict, 0.0)))
+        losses.append((mimic.decoder, loss))
+    _step_together(mimics, losses)
 
 
 def classification(logits: Tensor, classes: Tensor) -> Tensor:
@@ -406,16 +343,23 @@ def _taken_for(verdict: Tensor, real: float) -> Tensor:
     return F.binary_cross_entropy_with_logits(verdict, torch.full_like(verdict, real))
 
 
-def _step_together(steps: Sequence[tuple[Learner, Tensor]]) -> None:
+def _error(coding: Coding, outputs: Tensor, columns: OwnColumns) -> Tensor:
+    """Mean squared error of numeric columns plus the mean cross-entropy of each categorical one."""
+    numeric, *logits = coding.split(outputs)
+    entropies = [F.cross_entropy(part, ids.long()) for part, ids in zip(logits, columns.categorical.T, strict=True)]
+    squares = [(torch.sigmoid(numeric) - columns.numeric).square().mean()] if coding.numeric else []
+    return torch.stack([*squares, *entropies]).sum()
+
+
+def _step_together(mimics: Mapping[str, Mimic], losses: Sequence[tuple[nn.Module, Tensor]]) -> None:
     """All gradients are taken before any network moves; a loss moves the weights of its own network alone."""
-    gradients = [
-        torch.autograd.grad(loss, list(learner.network.parameters()), retain_graph=True, allow_unused=True)
-        for learner, loss in steps
-    ]
-    for (learner, _), own in zip(steps, gradients, strict=True):
-        for parameter, g in zip(learner.network.parameters(), own, strict=True):
+    for network, loss in losses:
+        own = list(network.parameters())
+        for parameter, g in zip(own, torch.autograd.grad(loss, own, retain_graph=True, allow_unused=True), strict=True):
             parameter.grad = g
-        learner.optimizer.step()
+    for mimic in mimics.values():
+        mimic.optimizer.step()
+        mimic.optimizer.zero_grad(set_to_none=True)
 
 
 def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | None:
