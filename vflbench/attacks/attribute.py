@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, ColumnScores
 from vflbench.attacks.completion import completed
-from vflbench.attacks.followed import with_rows
+from vflbench.attacks.rows import with_rows
 from vflbench.messages.facts import Embeddings, KnownColumn, Labels, OwnColumns
 from vflbench.messages.threat import Seat, Threat, View
 from vflbench.numerics.column_vectors import column_vectors

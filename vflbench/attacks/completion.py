@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack, Scores
-from vflbench.attacks.followed import with_rows
+from vflbench.attacks.rows import with_rows
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import ClassShares, Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat, View

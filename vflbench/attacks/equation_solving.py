@@ -30,8 +30,8 @@ LAYER = "logits"
 ROUNDING = 2.0**-24
 """Largest relative error of one operation of float32."""
 
-SPREAD = 12**-0.5
-"""Standard deviation of a number of which nothing is known but that it lies in [0, 1]."""
+VARIANCE = 1 / 12
+"""Of a number of which nothing is known but that it lies in [0, 1]."""
 
 NARROW = 1e-4
 """A difference of logits that is known up to this counts as an equation."""
@@ -172,10 +172,10 @@ class EquationSolving(Attack):
         right = torch.cat([equations.right, weight * sums.new_ones(len(equations.places), len(sums))], dim=1)
         u, s, v = singular_rows(left, self.tolerance)
         target = right @ u / s  # (m, rank): v x
-        seen = v @ guess.times(v) * guess.spread**2
+        seen = v @ guess.times(v)
         noisy = torch.diag(noise**2 / s.square())
         step = torch.linalg.solve(seen + noisy, (target - guess.mean @ v.T).T).T if len(s) else target
-        x = guess.mean + guess.spread**2 * step @ guess.times(v).mT
+        x = guess.mean + step @ guess.times(v).mT
         missing = unknowns - len(s)
         bound = math.sqrt(len(c)) * equations.rounding / float(s[-1]) if missing == 0 and len(s) else math.inf
         off = (x @ c.T - right[:, : len(c)]).norm(dim=1) if noise == 0 else x.new_zeros(len(x))
@@ -236,7 +236,7 @@ def _note(system: System, figures: dict[str, float], *, fits: bool) -> str:
 
 @dataclass(frozen=True)
 class Guess:
-    """mean: (n, u) float64, of each row. covariance: (u, u), or None where all numbers count alike."""
+    """mean: (n, u) float64, of each row. covariance: (u, u), or None where all numbers count alike: then it is I / 12."""
 
     mean: Tensor
     covariance: Tensor | None = None
@@ -251,12 +251,7 @@ class Guess:
 
     def times(self, rows: Tensor) -> Tensor:
         """covariance rows^T, (..., u, r); rows: (..., r, u)."""
-        return rows.mT if self.covariance is None else self.covariance @ rows.mT
-
-    @property
-    def spread(self) -> float:
-        """By which distances are to be multiplied, to be in the units of a column."""
-        return SPREAD if self.covariance is None else 1.0
+        return VARIANCE * rows.mT if self.covariance is None else self.covariance @ rows.mT
 
 
 def guess_of(prior: str, model: JointModel, own: OwnColumns, view: View, rows: int) -> Guess:
@@ -505,7 +500,6 @@ def newton(
     random = torch.rand(n * (starts - 1), k, generator=rng, device=observed.device, dtype=torch.float64)
     x = torch.cat([guess.mean.clamp(0, 1), random])
     centre, weight, y = guess.mean[rows], is_known[rows].double(), observed[rows].nan_to_num()
-    scale = guess.spread**2
 
     def misfit(x: Tensor) -> Tensor:
         return ((f(x, rows).detach() - y) * weight).square().sum(dim=1)
@@ -514,7 +508,7 @@ def newton(
     eye = torch.eye(observed.shape[1], dtype=torch.float64, device=x.device)
 
     def move(jacobian: Tensor, right: Tensor, ridge: Tensor) -> Tensor:
-        spread = guess.times(jacobian) * scale  # (m, k, r)
+        spread = guess.times(jacobian)  # (m, k, r)
         gram = jacobian @ spread
         size = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None] + 1e-12
         return (spread @ torch.linalg.solve(gram + (ridge * size + noise**2) * eye, right[:, :, None]))[:, :, 0]
@@ -571,17 +565,12 @@ def log_odds(p: Tensor, decimals: int | None = None) -> tuple[Tensor, Tensor, Te
     error = half + ROUNDING * p * (terms + 4 - p.clamp_min(_TINY).log())
     low, high = torch.where(p > _TINY, p - error, 0.0).clamp_min(0), (p + error).clamp(2 * _TINY, 1)
     if not terms:
-        return torch.zeros(len(p), dtype=torch.int64, device=p.device), _logit(low), _logit(high)
+        return torch.zeros(len(p), dtype=torch.int64, device=p.device), low.logit(), high.logit()
     r = p.argmax(dim=1)
     at = r[:, None]
     lower = low.log() - high.gather(1, at).log()
     upper = high.log() - low.gather(1, at).log()
     return r, lower.scatter(1, at, 0.0), upper.scatter(1, at, 0.0)
-
-
-def _logit(p: Tensor) -> Tensor:
-    odds = p.log() - (-p).log1p()
-    return torch.where(p <= 0, -math.inf, torch.where(p >= 1, math.inf, odds))
 
 
 def singular_rows(c: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from flint import fmpz_mat
-from torch import Tensor
 
 from vflbench.attacks.base import Attack, RebuiltBatch
 from vflbench.attacks.batch_reconstruction.gram import PRIME, kernel_modulo
-from vflbench.messages.facts import ClassShares, OwnColumns, Updates
+from vflbench.attacks.batch_reconstruction.recover import rounding_unit
+from vflbench.attacks.batch_reconstruction.solutions import guesses_by_columns
+from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Updates
 from vflbench.messages.threat import Seat, Threat, View
 from vflbench.options import options
 
@@ -139,74 +138,46 @@ class HiddenSubsetSum(Attack):
 
     threat = Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares})
 
-    def __post_init__(self) -> None:
-        self._rounds: dict[str, dict[str, Any]] = {}  # of this epoch, by step
+    def batch(self, view: View) -> RebuiltBatch:
+        """Side by side what each update gave; rows that none gave are unknown."""
+        updates, shares, rules = view[Updates], view[OwnColumns].numeric.double().cpu().mean(dim=0), view[Updates].rules
+        seen = list(updates.received.values()) or [updates.others]
+        alone = len(seen) > 1 or rules.parties == 2
+        rows = rules.batches * rules.batch_size * (1 if alone else rules.parties - 1)
+        theta, after = (values.double().cpu().numpy() for values in (updates.before, updates.after))
+        found = [_solved(rules, theta, after, update.double().cpu().numpy(), rows) for update in seen]
+        x = np.vstack([np.full((rows, len(theta)), np.nan) if part.x is None else part.x for part in found])
+        y = np.concatenate([np.full(rows, np.nan) if part.y is None else part.y for part in found])
+        y[(x == 0).all(axis=1)] = np.nan  # a row of zeros has no label that the update tells
+        known = [part for part in found if part.x is not None]
+        step = view.step or 0
+        guesses = torch.from_numpy(guesses_by_columns(shares.numpy(), rows * len(seen), seed=step)).double()
+        return RebuiltBatch(
+            step,
+            (shares > 0.5).double(),
+            1.0 if view[ClassShares].positive > 0.5 else -1.0,
+            rows=torch.from_numpy(x) if known else None,
+            labels=torch.from_numpy(y) if known else None,
+            candidates=(torch.from_numpy(x),) if len(known) == len(found) else (),
+            guessed_rows=guesses[0],
+            column_guesses=guesses,
+            figures={
+                "explained": len(known) / len(found),
+                "row_candidates_count": float(np.mean([part.candidates for part in found])),
+            },
+            note="; ".join(dict.fromkeys(part.refusal for part in found if part.refusal)),
+        )
 
-    def batch(self, view: View) -> None:
-        """Keep the update of this round."""
-        updates, columns, positive = view[Updates], view[OwnColumns].numeric.double().cpu(), view[ClassShares].positive
-        seen = torch.stack(list(updates.received.values()) or [updates.others])
-        values = {"before": updates.before, "after": updates.after, "seen": seen, "shares": columns.mean(dim=0)}
-        kept = {name: value.double().cpu() for name, value in values.items()}
-        label = 1.0 if positive > 0.5 else -1.0
-        self._rounds[str(view.step)] = {"rules": asdict(updates.rules), "label": label, **kept}
 
-    def epoch(self, view: View) -> Sequence[RebuiltBatch]:
-        """The batches of the epoch, in the order of rounds."""
-        rounds, self._rounds = self._rounds, {}
-        return [_rebuilt(step, rounds[str(step)]) for step in sorted(map(int, rounds))]
-
-
-def _rebuilt(step: int, kept: Mapping[str, Any]) -> RebuiltBatch:
-    rules, sources = kept["rules"], len(kept["seen"])
-    alone = sources > 1 or rules["parties"] == 2
-    rows = rules["batches"] * rules["batch_size"] * (1 if alone else rules["parties"] - 1)
-    found = [_solved(kept, update.numpy(), rows) for update in kept["seen"]]
-    from vflbench.attacks.batch_reconstruction.solutions import guesses_by_columns
-
-    guesses = guesses_by_columns(kept["shares"].numpy(), rows * sources, seed=step)
-    return _answer(step, found, rows, guesses, kept["shares"], kept["label"])
-
-
-def _solved(kept: Mapping[str, Any], u: np.ndarray, rows: int) -> OneUpdate:
+def _solved(rules: Rules, theta: np.ndarray, after: np.ndarray, u: np.ndarray, rows: int) -> OneUpdate:
     """u: (d,), of `rows` rows."""
-    from vflbench.attacks.batch_reconstruction.recover import rounding_unit  # late: scipy, and flint
-
-    rules, theta, after = kept["rules"], kept["before"].numpy(), kept["after"].numpy()
-    if rules["whole"] is False:
+    if rules.whole is False:
         return OneUpdate(refusal="updates are shared in part")
-    if rules["batches"] > 1:
+    if rules.batches > 1:
         return OneUpdate(refusal="the update is of several local steps")
-    if rules["schema"] is not None and len(rules["schema"]["binary"]) < len(theta):
+    if rules.schema is not None and len(rules.schema.binary) < len(theta):
         return OneUpdate(refusal="by the schema some columns are not binary")
-    step = rules["rate"] / (rules["batch_size"] if rules["reduction"] == "mean" else 1)
+    step = rules.rate / (rules.batch_size if rules.reduction == "mean" else 1)
     largest = np.abs(theta).max() + np.abs(after).max() + np.abs(u).max()
-    error = 4 * rounding_unit(theta[None], u[None]) * (rules["parties"] * largest + step * rules["batch_size"])
+    error = 4 * rounding_unit(theta[None], u[None]) * (rules.parties * largest + step * rules.batch_size)
     return rows_of_one_update(u, theta, rows, step, float(error))
-
-
-def _answer(
-    step: int, found: Sequence[OneUpdate], rows: int, column_guesses: np.ndarray, shares: Tensor, label: float
-) -> RebuiltBatch:
-    """Side by side what each update gave; rows that none gave are unknown."""
-    d = len(shares)
-    x = np.vstack([np.full((rows, d), np.nan) if part.x is None else part.x for part in found])
-    y = np.concatenate([np.full(rows, np.nan) if part.y is None else part.y for part in found])
-    y[(x == 0).all(axis=1)] = np.nan  # a row of zeros has no label that the update tells
-    known = [part for part in found if part.x is not None]
-    guesses = torch.from_numpy(column_guesses).double()
-    return RebuiltBatch(
-        step,
-        (shares > 0.5).double(),
-        label,
-        rows=torch.from_numpy(x) if known else None,
-        labels=torch.from_numpy(y) if known else None,
-        candidates=(torch.from_numpy(x),) if len(known) == len(found) else (),
-        guessed_rows=guesses[0],
-        column_guesses=guesses,
-        figures={
-            "explained": len(known) / len(found),
-            "row_candidates_count": float(np.mean([part.candidates for part in found])),
-        },
-        note="; ".join(dict.fromkeys(part.refusal for part in found if part.refusal)),
-    )

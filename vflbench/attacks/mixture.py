@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
-from vflbench.attacks.followed import last_met
+from vflbench.attacks.rows import last_met
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import top_eigenvector

@@ -693,8 +693,9 @@ def improve_ids(
     value = score(rows, ids)
     for j, table in enumerate(tables):
         tried = _candidates(ids, j, table, targets[:, j], slope, candidates)  # (n, m)
-        scores = torch.cat([_scores(r, ids, j, t, score) for r, t in _parts(rows, tried)])
-        least, place = scores.min(dim=1)
+        size = max(1, _ROWS_PER_CALL // tried.shape[1])
+        parts = zip(rows.split(size), tried.split(size), strict=True)
+        least, place = torch.cat([_scores(r, ids, j, t, score) for r, t in parts]).min(dim=1)
         better = least < value
         ids[better, j] = tried.gather(1, place[:, None])[better, 0]
         value = torch.minimum(value, least)
@@ -709,11 +710,6 @@ def _candidates(ids: Tensor, j: int, table: Tensor, target: Tensor, slope: Calla
     promising = (slope(ids)[:, j] @ table.T).topk(half, largest=False).indices
     near = torch.cdist(target, table).topk(half, largest=False).indices
     return torch.cat([promising, near, ids[:, j : j + 1]], dim=1)
-
-
-def _parts(rows: Tensor, tried: Tensor) -> list[tuple[Tensor, Tensor]]:
-    size = max(1, _ROWS_PER_CALL // tried.shape[1])
-    return list(zip(rows.split(size), tried.split(size), strict=True))
 
 
 def _scores(rows: Tensor, ids: Tensor, j: int, tried: Tensor, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from vflbench.attacks.base import Answers, Scores
 from vflbench.attacks.exploit import through_flips
-from vflbench.attacks.followed import CutRows, with_rows
+from vflbench.attacks.residual_sum import CutRows
+from vflbench.attacks.rows import with_rows
 from vflbench.messages.facts import ClassShares
 from vflbench.messages.threat import View
 from vflbench.numerics.directions import leading_components

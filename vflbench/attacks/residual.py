@@ -5,7 +5,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.directions import add_moments
-from vflbench.attacks.followed import last_met
+from vflbench.attacks.rows import last_met
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, OwnModel
 from vflbench.messages.threat import Threat, View

@@ -3,14 +3,74 @@
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Scores
-from vflbench.attacks.followed import CutRows, with_rows
+from vflbench.attacks.base import Answers, Attack, Scores
+from vflbench.attacks.rows import with_rows
+from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnModel
 from vflbench.messages.threat import Threat, View
+from vflbench.models.layer_names import WIDE
 from vflbench.numerics.directions import leading_components
 from vflbench.options import Rows, Weight, options
 
 _LIKE = 500  # rows with a similar embedding, among which a residual is measured
+
+
+class CutRows(Attack):
+    """It follows rows through the run by the gradients about them at the cut, and joins those of an epoch.
+
+    A subclass keeps a round by `keep`, and joins the rounds of an epoch in `join`, once it is over: also where it isn't
+    asked after each epoch.
+    """
+
+    rows: int
+    threat = Threat(knows={OwnModel, Gradients, ClassShares})
+
+    def __post_init__(self) -> None:
+        self.follows = self.rows
+        self._met: list[list[Tensor]] = []  # of the epoch under way, by round
+        self._layer, self._epoch = "", 0
+        self._direction = torch.empty(0, dtype=torch.float64)  # of the last epoch, (d,)
+
+    def keep(self, view: View, g: Tensor) -> list[Tensor]:
+        """What is kept of a round, ids first. g: (n, d), on the CPU."""
+        raise NotImplementedError
+
+    def join(self, met: list[list[Tensor]]) -> None:
+        """At the end of an epoch. met: what was kept of its rounds, at least one."""
+        raise NotImplementedError
+
+    def observe(self, view: View) -> None:
+        layers = [layer for layer in view[Gradients].layers if layer != WIDE]
+        if not layers or not len(view.ids):
+            return
+        if view.epoch != self._epoch:
+            self.end_epoch()
+            self._epoch = view.epoch
+        self._layer = layers[-1]
+        self._met.append(self.keep(view, view[Gradients].layers[self._layer].cpu()))
+
+    def end_epoch(self) -> None:
+        met, self._met = self._met, []
+        if met:
+            self.join(met)
+
+    def turned(self, u: Tensor) -> Tensor:
+        """u or -u (d,), whichever turned less from the direction of the last epoch; it is kept as the next one."""
+        if len(self._direction) == len(u) and float(self._direction @ u) < 0:
+            u = -u
+        self._direction = u
+        return u
+
+    def embedded(self, view: View, ids: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Of the rows that the view asks about, those among `ids`, and their embeddings along the last direction, with a
+        root mean square of 1, both (n,). None if there are none.
+        """
+        asked = view.ids.cpu()[torch.isin(view.ids.cpu(), ids)]
+        layers = view[OwnModel].embed(asked.to(view.ids.device)) if len(asked) else {}
+        if self._layer not in layers:
+            return None
+        t = rising_projection(layers[self._layer].cpu().double(), self._direction)
+        return asked, t / t.square().mean().sqrt().clamp_min(1e-300)
 
 
 @options

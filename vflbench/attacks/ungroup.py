@@ -6,7 +6,7 @@ from scipy.sparse.linalg import lsmr
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, Scores
-from vflbench.attacks.followed import CutRows
+from vflbench.attacks.residual_sum import CutRows
 from vflbench.messages.facts import ClassShares
 from vflbench.messages.threat import View
 from vflbench.numerics.directions import top_eigenvector
