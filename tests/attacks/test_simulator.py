@@ -136,7 +136,7 @@ def test_pcat_learns_to_deceive_the_top(rng):
     _, view = run(attack, rows, auxiliary, started, rng, batch=30)
     own = auxiliary.features["a"]
     with torch.no_grad():
-        simulated = attack._mimics["a"].bottom.network(own.numeric, own.categorical)
+        simulated = attack._mimics["a"].bottom(own.numeric, own.categorical)
     logits = view[OwnTop].logits({"a": {"f1": simulated["f1"]}}, OwnColumns(torch.empty(200, 0), torch.empty(200, 0).int()))
     assert (logits.argmax(1) == auxiliary.labels).float().mean() > 0.8
 

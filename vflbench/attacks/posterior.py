@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,10 @@ Noise = Literal["additive", "along"]
 
 Hypothesis = tuple[Noise, float, int]
 """Kind of the noise, rate of changed labels, and the side of the leading direction to which the logit rises."""
+
+Residuals = tuple[Tensor, Tensor, float]
+"""What the gradients of an epoch say: ids (n,), sorted, each once; z (n,), of root mean square 1; the largest variance of
+additive noise in z."""
 
 _FLIPS = (0.0, 0.12, 0.27, 0.38)  # randomized response with an eps of infinity, 2, 1 and 0.5
 _NOISES: tuple[tuple[Noise, float], ...] = (("along", 0.0), *(("additive", q) for q in _FLIPS))
@@ -116,17 +120,6 @@ def _intercept(rising: Tensor, share: float) -> Tensor:
     return b
 
 
-@dataclass(frozen=True)
-class Residuals:
-    """What the gradients of an epoch say: ids (n,), sorted, each once; z (n,), of root mean square 1; most: the largest
-    variance of additive noise in z.
-    """
-
-    ids: Tensor
-    z: Tensor
-    most: float
-
-
 @options
 class Posterior(CutRows):
     """Score each row by the log odds of its label, given its embedding and all gradients about it, at the cut layer.
@@ -157,7 +150,7 @@ class Posterior(CutRows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._passed: list[list[Any]] = []  # `Residuals` of epochs since the last answer
+        self._passed: list[Residuals] = []  # of epochs since the last answer
         self._evidence = torch.zeros(len(_HYPOTHESES), dtype=torch.float64)  # log likelihood, in nats
         self._ids = torch.empty(0, dtype=torch.int64)  # sorted; rows that any ratio is about
         self._ratios = {"ratios": torch.empty(0, len(_HYPOTHESES), dtype=torch.float64)}  # added up over the epochs
@@ -168,12 +161,12 @@ class Posterior(CutRows):
 
     def epoch(self, view: View) -> Answers:
         self.end_epoch()
-        passed, prior = [Residuals(*one) for one in self._passed[::-1]], view[ClassShares].positive
+        passed, prior = self._passed[::-1], view[ClassShares].positive
         self._passed = []
-        if not passed or len(passed[0].ids) < _LEAST_ROWS or not 0 < prior < 1:
+        if not passed or len(passed[0][0]) < _LEAST_ROWS or not 0 < prior < 1:
             return None
-        embedded = self.embedded(view, torch.cat([one.ids for one in passed] + [self._ids]))
-        if embedded is None or not bool(passed[0].z.any()):
+        embedded = self.embedded(view, torch.cat([ids for ids, _, _ in passed] + [self._ids]))
+        if embedded is None or not bool(passed[0][1].any()):
             return None
         asked, order = embedded[0].sort()
         t = embedded[1][order]
@@ -200,7 +193,7 @@ class Posterior(CutRows):
         z = g @ u
         z = z / z.square().mean().sqrt().clamp_min(1e-300)
         first = torch.cat([torch.ones(1, dtype=torch.bool), ids[1:] != ids[:-1]])
-        self._passed.append([ids[first], z[order][first], most])
+        self._passed.append((ids[first], z[order][first], most))
 
     def _learn(self, which: int, residuals: Residuals, ids: Tensor, t: Tensor, prior: float) -> NoisyResiduals:
         """Fit a hypothesis to the rows with these sorted ids, and add its evidence and what it reads of them.
@@ -208,12 +201,13 @@ class Posterior(CutRows):
         t: (n,), what their embeddings say.
         """
         noise, q, side = _HYPOTHESES[which]
-        is_met = torch.isin(ids, residuals.ids)
-        z = side * residuals.z[torch.searchsorted(residuals.ids, ids[is_met])]
+        met, of_met, most = residuals
+        is_met = torch.isin(ids, met)
+        z = side * of_met[torch.searchsorted(met, ids[is_met])]
         t = side * t[is_met]
         sample = torch.linspace(0, len(z) - 1, min(len(z), _FITTED)).long()
         share = prior + q * (1 - 2 * prior)
-        model = fit_noisy_residuals(z[sample], t[sample], share, noise, residuals.most)
+        model = fit_noisy_residuals(z[sample], t[sample], share, noise, most)
         likelihood, _, ratio = model.read(z, t)
         self._evidence[which] += likelihood.sum()
         self._ratios["ratios"][torch.searchsorted(self._ids, ids[is_met]), which] += ratio

@@ -391,11 +391,6 @@ def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | 
 
 def class_means(rows: ByParty, classes_of_rows: Tensor, classes: Tensor) -> dict[str, Tensor]:
     """The mean auxiliary row of each row's class; of a class that no auxiliary row has, the mean of all."""
-    means: dict[str, Tensor] = {}
-    for party, vectors in rows.items():
-        by_class = {
-            k: vectors[classes_of_rows == k].mean(dim=0) if bool((classes_of_rows == k).any()) else vectors.mean(dim=0)
-            for k in classes.unique().tolist()
-        }
-        means[party] = torch.stack([by_class[k] for k in classes.tolist()])
-    return means
+    of_class = [classes_of_rows == k for k in classes.tolist()]
+    counted = [own if bool(own.any()) else ~own for own in of_class]
+    return {party: torch.stack([vectors[own].mean(dim=0) for own in counted]) for party, vectors in rows.items()}
