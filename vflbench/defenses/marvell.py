@@ -106,8 +106,6 @@ class Marvell(LabelDefense):
         """g: (n, d) gradients; y: (n,) classes 0 and 1."""
         positive = y != 0
         if 0 < int(positive.sum()) < len(y):
-            if not bool(g.isfinite().all()):
-                raise NonFiniteError("Marvell was given a gradient that is not a finite number")
             self._last = self._published(g, positive) if self.noise == "published" else self._of_any_rank(g, positive)
             self._batches += 1
         else:
@@ -127,7 +125,7 @@ class Marvell(LabelDefense):
                 self._seen["anisotropy"].append(result.deviation)
                 self._seen[f"effective_dimension_{name}"].append(result.dimension)
         moments, share = class_moments(g, positive), positive.double().mean().item()
-        u, v, gap, d = moments.u, moments.v, moments.gap, len(moments.direction)
+        u, v, gap, d = moments.u, moments.v, _finite(moments.gap), len(moments.direction)
         solve, goal = (solve_target, self.target) if self.power is None else (solve_power, self.power * gap)
         noise = solve(u, v, d, gap, share, goal)
         self._seen["sumkl_without_noise"].append(sumkl_without_noise(u, v, d, gap))
@@ -139,7 +137,7 @@ class Marvell(LabelDefense):
     def _of_any_rank(self, g: Tensor, positive: Tensor) -> dict[str, Any]:
         """Roots (2, d, k) of the classes' covariances of noise."""
         moments, solve = full_moments(g, positive), equalising_noise if self.noise == "full" else shared_noise
-        gap = float(moments.gap.square().sum())
+        gap = _finite(float(moments.gap.square().sum()))
         if self.power is None and math.isinf(self.target):
             return {"roots": torch.zeros(2, g.shape[1], 1, dtype=torch.float64, device=g.device)}
         noise = solve(moments, sumkl=self.target) if self.power is None else solve(moments, power=self.power * gap)
@@ -196,6 +194,13 @@ class Marvell(LabelDefense):
         self._one_class_batches = self._withheld_batches = 0
         self._seen = {name: [] for name in _FIGURES}
         return counts | figures
+
+
+def _finite(gap: float) -> float:
+    """|m1 - m0|^2. A gradient that is no finite number leaves it none; asking for it costs no read from the device."""
+    if not math.isfinite(gap):
+        raise NonFiniteError("Marvell was given a gradient that is not a finite number")
+    return gap
 
 
 def leak_auc_bound(sumkl: float) -> float:

@@ -53,11 +53,9 @@ class Mid(LabelDefense):
 
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         """beta times the KL of the forward pass before it."""
-        if self._bottlenecks is None:
+        if self._bottlenecks is None or (kl := self._bottlenecks.kl) is None:
             return 0.0
-        kl, self._bottlenecks.kl = self._bottlenecks.kl, None
-        if kl is None:
-            return 0.0
+        self._bottlenecks.kl = None
         self._sum, self._count = self._sum + kl.item(), self._count + 1
         return self.beta * kl
 
