@@ -38,7 +38,7 @@ READS = {
     "nopeek": 8,
     "pe_loss": 4,
     "quantize": 3,
-    "sec_dt": 1,
+    "fake_labels": 1,
     "split_guard": 1,
     "tpsl": 2,
     "vector_quantize": 2,

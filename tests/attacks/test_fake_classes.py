@@ -5,7 +5,7 @@ from attacks.views import embeddings, scores_of, shares, view_of
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.fake_classes import FakeClasses, by_class
 from vflbench.attacks.norm import Norm
-from vflbench.defenses.sec_dt import SecDt
+from vflbench.defenses.fake_labels import FakeLabels
 from vflbench.messages.facts import Gradients
 from vflbench.numerics.auc import auc
 
@@ -24,7 +24,7 @@ def epoch_of(rng, positive, shift=0.8, slow=0.02):
         g = centres[fake] + 0.3 * torch.randn(ROWS, D, generator=rng)
         h = torch.randn(ROWS, D, generator=rng)
         h[:, 0] = 1.5 * h[:, 0] + 1.5 * shift * y
-        batches.append((SecDt().gradient(g, None, None), h, y))
+        batches.append((FakeLabels().gradient(g, None, None), h, y))
     return batches
 
 

@@ -4,9 +4,9 @@ import torch
 from builders import TappedWire, session, table, whole_network
 
 from vflbench.defenses.binomial import Binomial
+from vflbench.defenses.fake_labels import FakeLabels
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
-from vflbench.defenses.sec_dt import SecDt
 from vflbench.messages.facts import Embeddings, Gradients, Labels, OwnColumns, OwnModel, OwnTop, Predictions, SummedGradients
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
@@ -186,7 +186,7 @@ def split_embeddings(split, rows):
 def test_the_own_top_says_what_defenses_make_of_its_logits(rng):
     """Of eight fake classes, three are left: an attacker who compares with predictions needs the same."""
     rows = table(rng, parties=("a", "b"), classes=3)
-    split = session(rows, defenses=(SecDt(),))
+    split = session(rows, defenses=(FakeLabels(),))
     split.round(rows.ids)  # in which the fake classes are drawn
     done = split.round(rows.ids, watch=EVERYTHING).facts["label"]
     assert torch.equal(done[OwnTop].logits(done[Embeddings].received, done[OwnColumns]), done[Predictions].logits)

@@ -37,7 +37,7 @@ class FakeClasses(Attack):
     count: clusters of a batch, at least as many as there are fake classes; more than these cost little. If positives are the
     minority, they are on the side of u on which few rows lie far out. If they are the majority, they are on the other side.
 
-    It is the adaptive attack on sec_dt. Source: ours.
+    It is the adaptive attack on fake_labels. Source: ours.
     """
 
     threat = Threat(knows={Gradients, Embeddings, ClassShares})

@@ -5,13 +5,13 @@ from scipy import stats
 from torch.nn import functional as F
 
 from vflbench.defenses.chain import Chain
+from vflbench.defenses.fake_labels import FakeLabels
 from vflbench.defenses.label_dp import LabelDp
-from vflbench.defenses.sec_dt import SecDt
 from vflbench.errors import UserError
 
 
 def started(classes=2, **options):
-    defense = SecDt(**options)
+    defense = FakeLabels(**options)
     assert defense.outputs(1 if classes == 2 else classes) == defense.width
     return defense
 
@@ -70,16 +70,16 @@ def test_gradients_keep_their_direction_and_get_one_length(rng):
     rows = torch.arange(60) != 7
     length = g.norm(dim=1)
     for standard, s in (("min", length.min()), ("mean", length.mean()), ("max", length.max())):
-        sent = SecDt(standard=standard).gradient(g, None, drawing(rng))
+        sent = FakeLabels(standard=standard).gradient(g, None, drawing(rng))
         assert torch.allclose(sent[rows].norm(dim=1), s.expand(59)), standard
         assert (sent[7] == 0).all(), standard
-    cosines = F.cosine_similarity(SecDt().gradient(g, None, drawing(rng)), g)
+    cosines = F.cosine_similarity(FakeLabels().gradient(g, None, drawing(rng)), g)
     assert torch.allclose(cosines[rows], torch.ones(59))
 
 
 def test_it_claims_nothing_and_hands_on_fake_classes_only(rng):
-    assert SecDt().guarantee() is None
-    chain = Chain({"sec_dt": started(), "label_dp": LabelDp()})
+    assert FakeLabels().guarantee() is None
+    chain = Chain({"fake_labels": started(), "label_dp": LabelDp()})
     y, logits = torch.arange(400) % 2, torch.zeros(400, 8)
     noisy = chain.labels(y, logits, drawing(rng, torch.arange(400)))
     assert noisy.max() > 1
@@ -87,8 +87,8 @@ def test_it_claims_nothing_and_hands_on_fake_classes_only(rng):
 
 
 def test_what_cannot_be_is_refused(rng):
-    with pytest.raises(UserError, match=r"defense.sec_dt.width=8: it must be more than the number of classes, 10"):
-        SecDt().outputs(10)
-    first = Chain({"label_dp": LabelDp(), "sec_dt": started()})
+    with pytest.raises(UserError, match=r"defense.fake_labels.width=8: it must be more than the number of classes, 10"):
+        FakeLabels().outputs(10)
+    first = Chain({"label_dp": LabelDp(), "fake_labels": started()})
     with pytest.raises(UserError, match="beyond the 2 classes"):
         first.labels(torch.arange(400) % 2, torch.zeros(400, 8), drawing(rng, torch.arange(400)))

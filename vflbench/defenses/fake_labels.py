@@ -1,4 +1,4 @@
-"""SecDT: more classes than there are, gradients of one length, and noise on the labels."""
+"""More classes than there are, gradients of one length, and noise on the labels: after the idea of SecDT."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from vflbench.options import Range, ShareOrZero, Width, attributes, options
 
 
 @options
-class SecDt(LabelDefense):
+class FakeLabels(LabelDefense):
     """Training on more classes than there are, with noise on their labels and gradients of one length. Falls to
     `fake_classes`, which needs no label: AUC 0.996 to 0.999 from gradients at the cut.
 
@@ -27,11 +27,11 @@ class SecDt(LabelDefense):
     mu: share of the noise; 0 is no noise. standard: the length that gradients get. The defense promises nothing. Other
     defenses get the fake classes.
 
-    Source: Jiang, Wang, Lin, Huang and Cheng, "Training on Fake Labels: Mitigating Label Leakage in Split Learning via
-    Secure Dimension Transformation", 2024 (arXiv:2410.09125), by its abstract and published reviews: a mapping of labels to
-    more classes and back, gradients scaled to one L2 norm a batch, softmax of Gaussian noise times mu on labels. The
-    paper's own weights of the mapping, its standard norm and its scale of the noise are not known to us; how these are
-    chosen here is ours.
+    Source: ours, after the idea of SecDT (Jiang, Wang, Lin, Huang and Cheng, "Training on Fake Labels: Mitigating Label
+    Leakage in Split Learning via Secure Dimension Transformation", 2024, arXiv:2410.09125), by its abstract and published
+    reviews: a mapping of labels to more classes and back, gradients scaled to one L2 norm a batch, softmax of Gaussian noise
+    times mu on labels. The paper's own weights of the mapping, its standard norm and its scale of the noise are not known to
+    us, so that what is read here says nothing about the published defense.
     """
 
     width: Annotated[Width, Range(3, 10**4)] = 8
@@ -47,7 +47,7 @@ class SecDt(LabelDefense):
         self._classes = max(2, classes)
         if self.width <= self._classes:
             problem = f"it must be more than the number of classes, {self._classes}"
-            raise UserError(problem, key="defense.sec_dt.width", value=self.width)
+            raise UserError(problem, key="defense.fake_labels.width", value=self.width)
         return self.width
 
     def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
@@ -55,7 +55,7 @@ class SecDt(LabelDefense):
         rng = context.rng
         if int(y.max()) >= self._classes:
             problem = f"it got labels beyond the {self._classes} classes from a defense before it; put it before that one"
-            raise UserError(problem, key="defense", value="sec_dt")
+            raise UserError(problem, key="defense", value="fake_labels")
         if not self._order:
             self._order = torch.randperm(self.width, generator=rng, device=rng.device).tolist()
         self._noise = torch.randn(len(y), self.width, generator=rng, device=rng.device).to(y.device).softmax(dim=1)
