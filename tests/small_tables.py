@@ -1,16 +1,14 @@
 """Small text files in two made-up formats, and what is parsed from them."""
 
-from typing import Any
-
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from vflbench.data.cache import Prepared
-from vflbench.data.file_dataset import FileDataset
+from vflbench.data.cache import Request, prepare
+from vflbench.data.files import find_parts, open_parts
 from vflbench.data.readings import INTEGER
-from vflbench.data.text import TextFormat
+from vflbench.data.text import TextFormat, parsed, texts
 from vflbench.errors import UserError
-from vflbench.options import options
 
 TABS = TextFormat(
     "tabs (y, n, c)",
@@ -28,34 +26,26 @@ WAYS = [(end, compress) for end in ("\n", "\r\n") for compress in (False, True)]
 """Line ends, and whether the file is compressed."""
 
 
-@options
-class Small(FileDataset):
-    """Files in a format of a test."""
+def request(path, form=TABS, rows=None, **options) -> Request:
+    def classes(labels, _rows):
+        return ["0", "1"], np.array([int(text) for text in labels])
 
-    form: Any = TABS
-
-    def text_format(self, parts):
-        return self.form
-
-    def layout_options(self):
-        return {"test": self.form.name}
+    return Request(find_parts(path), lambda: form, classes, {"test": form.name}, rows=rows, **options)
 
 
-def prepare(path, form=TABS, **options) -> Prepared:
-    return Small(path=path, form=form, **options).prepare()
-
-
-def table_of(path) -> dict[str, list]:
-    """The columns of a file of tabs, a category by its code; None where a number is missing."""
-    table = prepare(path).table
-    numbers = [None if np.isnan(value) else value for value in table.numeric[:, 0].tolist()]
-    return {"y": table.labels.tolist(), "n": numbers, "c": table.categorical[:, 0].tolist()}
+def table_of(path, form=TABS) -> dict[str, list]:
+    """The parsed columns, with labels as in the file; None where a number is missing."""
+    tables = [
+        parsed(rows, form).table for part, stream, _ in open_parts(find_parts(path)) for rows in texts(part, stream, form)
+    ]
+    columns = pa.concat_tables(tables).to_pydict()
+    return {name: [None if value != value else value for value in values] for name, values in columns.items()}
 
 
 def problem_of(path, form=TABS, rows=None) -> str:
     """The problem that preparing the file reports, without key and value."""
     with pytest.raises(UserError) as error:
-        prepare(path, form, rows=rows)
+        prepare(request(path, form, rows))
     assert error.value.key == "dataset.path"
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)

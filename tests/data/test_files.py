@@ -1,12 +1,14 @@
 import io
 import tarfile
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from raw_files import write
-from small_tables import GOOD, GOOD_NUMBERS, TABS, Small, problem_of, table_of
+from small_tables import GOOD, GOOD_NUMBERS, problem_of, request, table_of
 
+from vflbench.data.cache import prepare
 from vflbench.data.files import Part, find_parts
 from vflbench.errors import UserError
 
@@ -71,5 +73,5 @@ def test_members_of_an_archive(tmp_path, kind):
 def test_the_rows_of_all_parts_follow_one_another(tmp_path):
     both = archive(tmp_path / "both.tar.gz", "gz", {"a": GOOD[:1], "b": GOOD[1:]})
     assert [part.member for part in find_parts(both, ["*"])] == ["a", "b"]
-    table = Small(path=both).prepared(find_parts(both, ["b", "a"]), lambda: TABS, None).table
+    table = prepare(replace(request(str(write(tmp_path / "x", GOOD))), parts=find_parts(both, ["b", "a"]))).table
     assert table.numeric[:, 0].tolist() == pytest.approx([-7, np.nan, 12, 3], nan_ok=True)

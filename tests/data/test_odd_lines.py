@@ -200,7 +200,7 @@ def test_a_mark_of_bytes_stands_before_a_comment(tmp_path):
 @pytest.mark.parametrize("others", [[], ["x"]], ids=["alone", "beside a bad one"])
 def test_whether_an_integer_is_accepted_rests_on_no_other_row(others):
     values = pa.array(["1", "1" + "0" * 18, "0x10", "-3", *others])
-    assert np.isnan(Plain(whole=True).made(values)[""]).tolist() == [False, False, True, False, *(True for _ in others)]
+    assert np.isnan(Plain(whole=True).numbers(values)[0]).tolist() == [False, False, True, False, *(True for _ in others)]
 
 
 def test_rows_have_their_numbers_however_many_threads_the_library_has(tmp_path):

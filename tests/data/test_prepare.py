@@ -183,13 +183,13 @@ def test_processes_that_prepare_the_same_at_once_make_it_once(cache, raw):
 
 def test_callers_that_prepare_the_same_at_once_make_it_once(raw, monkeypatch):
     """Three threads, which the lock separates like processes. The first parses only when another waits for the lock."""
-    another_waits, parse = threading.Event(), streaming.coded
+    another_waits, parse = threading.Event(), streaming.parsed
 
     def parse_when_another_waits(*arguments, **options):
         assert another_waits.wait(300)
         return parse(*arguments, **options)
 
-    monkeypatch.setattr(streaming, "coded", parse_when_another_waits)
+    monkeypatch.setattr(streaming, "parsed", parse_when_another_waits)
     monkeypatch.setattr("vflbench.data.cache.tqdm", SimpleNamespace(write=lambda *_, **__: another_waits.set()))
     with ThreadPoolExecutor(3) as pool:
         prepared = list(pool.map(lambda _: Criteo(path=raw).prepare(), range(3)))
@@ -249,14 +249,14 @@ def test_a_cache_that_cannot_be_written_is_an_error(raw, monkeypatch, tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_rejected(cache, raw, monkeypatch):
-    parse = streaming.coded
+    parse = streaming.parsed
 
     def append_and_parse(*arguments, **options):
         with open(raw, "a") as file:
             file.write(criteo_line() + "\n")
         return parse(*arguments, **options)
 
-    monkeypatch.setattr(streaming, "coded", append_and_parse)
+    monkeypatch.setattr(streaming, "parsed", append_and_parse)
     with pytest.raises(UserError, match="changed while it was read"):
         Criteo(path=raw).prepare()
     assert not tables(cache)

@@ -1,23 +1,27 @@
 import gzip
 import hashlib
+import tracemalloc
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from raw_files import write
-from small_tables import COMMAS, GOOD, prepare, problem_of
+from small_tables import COMMAS, GOOD, problem_of, request
 
+from vflbench.data.cache import prepare
+from vflbench.data.csv import Csv
 from vflbench.errors import UserError
 
 
 def test_codes_follow_the_order_of_the_values(tmp_path):
-    table = prepare(write(tmp_path / "x", GOOD)).table
+    table = prepare(request(write(tmp_path / "x", GOOD))).table
     assert (table.categorical[:, 0].tolist(), table.sizes) == ([2, 1, 0, 1], (3,))  # "" < "fig" < "pear"
     assert table.labels.tolist() == [0, 1, 1, 0]
     assert table.numeric[:, 0].tolist() == pytest.approx([-7, np.nan, 12, 3], nan_ok=True)
 
 
 def test_the_smallest_integer_of_32_bits_is_no_missing_value(tmp_path):
-    table = prepare(write(tmp_path / "x", ["0\t-2147483648\tfig", "1\t\tfig", "1\t5\tfig"])).table
+    table = prepare(request(write(tmp_path / "x", ["0\t-2147483648\tfig", "1\t\tfig", "1\t5\tfig"]))).table
     assert np.array_equal(table.numeric[:, 0], [-(2.0**31), np.nan, 5], equal_nan=True)
     assert (table.statistics.low.tolist(), table.statistics.high.tolist()) == ([-(2.0**31)], [5])
 
@@ -29,13 +33,35 @@ def test_one_vocabulary_covers_all_blocks(tmp_path, monkeypatch):
         words = [f"w{(i * 7) % 300:03d}".ljust(length if i % 2 else 3, "~") for i in range(300)]
         path = write(tmp_path / f"{length}", [f"{i % 2}\t{i}\t{w}" for i, w in enumerate(words)])
         for rows in (None, 250):
-            table = prepare(path, rows=rows).table
+            table = prepare(request(path, rows=rows)).table
             kept = words[:rows]
             ranks = {word: rank for rank, word in enumerate(sorted(set(kept)))}
             assert table.categorical[:, 0].tolist() == [ranks[word] for word in kept], (length, rows)
             assert table.statistics.counts[0].tolist() == [kept.count(word) for word in sorted(set(kept))], (length, rows)
             assert table.numeric[:, 0].tolist() == list(range(len(kept)))
             assert (table.statistics.low.tolist(), table.statistics.high.tolist()) == ([0], [len(kept) - 1])
+
+
+def test_numbers_that_all_differ_take_no_more_memory_in_a_longer_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 1 << 14)
+    peaks = []
+    for rows in (2_000, 20_000):
+        values = np.random.default_rng(rows).standard_normal((rows, 4)).tolist()
+        path = write(
+            tmp_path / f"{rows}", ["y,a,b,c,d", *(",".join([str(k % 2), *map(repr, of)]) for k, of in enumerate(values))]
+        )
+        del values
+        Csv(path=str(write(tmp_path / f"first-{rows}", ["y,a", "0,1.5", "1,2.5"])), label="y").prepare()  # imports, once
+        pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+        pa.set_memory_pool(pool)
+        tracemalloc.start()
+        try:
+            Csv(path=str(path), label="y").prepare()
+            peaks.append(tracemalloc.get_traced_memory()[1] + (pool.max_memory() or 0))
+        finally:
+            tracemalloc.stop()
+            pa.set_memory_pool(before)
+    assert peaks[1] < 1.5 * peaks[0], peaks
 
 
 def test_a_file_without_rows_is_rejected(tmp_path):
@@ -52,7 +78,7 @@ def test_facts_hold_the_whole_path_and_the_hash_of_the_bytes_on_disk(tmp_path, m
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "x", GOOD, compress=True)
     sha256 = hashlib.sha256((tmp_path / "x").read_bytes()).hexdigest()
-    assert prepare("x").facts == {
+    assert prepare(request("x")).facts == {
         "path": str((tmp_path / "x").resolve()),
         "file_sha256": sha256,
         "class_rows": {"0": 2, "1": 2},
@@ -63,22 +89,22 @@ def test_bad_rows_are_counted_and_shown_and_too_many_are_an_error(tmp_path, monk
     monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 64)
     lines = [f"{i % 2}\t{i}\tw{i}" if i % 4 else f"{i % 2}\tword\t{i}" for i in range(100)]
     path = write(tmp_path / "x", lines)
-    prepared = prepare(path, bad_rows="skip", max_bad_fraction=0.25)
+    prepared = prepare(request(path, skip=True, max_bad_fraction=0.25))
     assert prepared.table.numeric[:, 0].tolist() == [i for i in range(100) if i % 4]
     assert prepared.facts["bad_rows"]["count"] == 25
     expected = [f"row {i}: column n: it holds integers, and 'word' can't be read as one" for i in (1, 5, 9, 13, 17)]
     assert prepared.facts["bad_rows"]["first"] == expected
     with pytest.raises(UserError, match=r"25 of 100 rows are bad \(25.00%\), more than allowed") as error:
-        prepare(path, bad_rows="skip", max_bad_fraction=0.24)
+        prepare(request(path, skip=True, max_bad_fraction=0.24))
     assert (error.value.key, error.value.value) == ("dataset.max_bad_fraction", 0.24)
     with pytest.raises(UserError, match="all 2 rows are bad"):
-        prepare(write(tmp_path / "y", ["x", "y"]), bad_rows="skip", max_bad_fraction=1.0)
+        prepare(request(write(tmp_path / "y", ["x", "y"]), skip=True, max_bad_fraction=1.0))
 
 
 def test_a_limit_counts_good_rows_and_parses_no_further(tmp_path, monkeypatch):
     monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 64)
     path = write(tmp_path / "x", [*GOOD, "bad", *GOOD, "worse"] * 3)
-    prepared = prepare(path, rows=6, bad_rows="skip", max_bad_fraction=0.5)
+    prepared = prepare(request(path, rows=6, skip=True, max_bad_fraction=1.0))
     assert (len(prepared.table), prepared.facts["bad_rows"]["count"]) == (6, 1)
     assert prepared.facts["file_sha256"] is None  # the file was not read to its end
-    assert len(prepare(path, rows=4).table) == 4
+    assert len(prepare(request(path, rows=4)).table) == 4

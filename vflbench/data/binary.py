@@ -2,7 +2,8 @@
 
 import codecs
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from vflbench.data.file_dataset import FileDataset
-from vflbench.data.files import Part, listed, read_whole
+from vflbench.data.base import Dataset
+from vflbench.data.files import Part, find_parts, listed, open_parts, read_whole
 from vflbench.data.labels import classes_of, is_real
-from vflbench.data.readings import NUMBER
+from vflbench.data.readings import NUMBER, Plain
 from vflbench.data.table import RawNumeric, RawTable, Statistics, raw_table
-from vflbench.data.text import Rows, TextFormat, names_of
+from vflbench.data.text import TextFormat, names_of, parsed, texts
 from vflbench.errors import UserError, shown
 from vflbench.numerics.system import refuse_too_large
 from vflbench.options import Count, options
@@ -26,7 +27,7 @@ _ZERO, _ONE = r"(?i)^[ \t]*(?:n|no|false)?[ \t]*$", r"(?i)^[ \t]*(?:y|yes|true)[
 
 
 @options
-class Binary(FileDataset):
+class Binary(Dataset):
     """A table of zeros and ones in libsvm text (`label index:1 index:1 ...`) or CSV with a header, plain or compressed.
 
     path: a file, or several (a list or a pattern).
@@ -38,63 +39,21 @@ class Binary(FileDataset):
     Source: the format of libsvm, Chang and Lin, "LIBSVM: A library for support vector machines", 2011.
     """
 
+    path: str | list[str]
     label: str | None = None
     positive: str | int | None = None
     columns: Count | list[str] | None = None
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        prepared = self.prepare()
-        whole, facts = prepared.table, dict(prepared.facts)
-        facts["classes_are"] = list(facts.pop("class_rows"))
-        chosen, rows = self._chosen(whole.names, rng), slice(None, self.rows)
-        x = np.nan_to_num(whole.numeric[rows][:, chosen])
-        table = binary_table([whole.names[j] for j in chosen], x, whole.labels[rows], len(facts["classes_are"]))
-        return table, {**facts, "notes": prepared.notes()}
-
-    def prepare(self) -> Any:
-        parts = self.find(self.path)
-        return self.prepared(parts, lambda: self.text_format(parts), None)
-
-    def layout_options(self) -> dict[str, Any]:
-        return {"label": self.label, "positive": self.positive}
-
-    def classes(self, labels: Mapping[str, int], rows: int) -> tuple[list[str], np.ndarray]:
-        names, class_of = classes_of(labels, self.positive)
-        return names, np.array([class_of[label] for label in labels])
-
-    def text_format(self, parts: list[Part]) -> TextFormat:
-        if _is_libsvm(parts[0]):
-            several = [_libsvm(part, content)[0] for part, content in read_whole(parts)]
-            width, first = max(x.shape[1] for x in several), int(not any(x[:, 0].nnz for x in several))
-            if width == first:
-                raise parts[0].error("no row has a feature")
-            refuse_too_large(sum(x.shape[0] for x in several) * width, 8, "the rows and columns", "dataset.path")
-            names = tuple(f"x{j}" for j in range(first, width))
-            plain = dict.fromkeys(names, NUMBER)
-            return TextFormat("the text", ("label", *names), "label", readings=plain, typed=True, binary_label=False)
-        names = names_of(parts[0], TextFormat())
-        for part in parts[1:]:
-            if names_of(part, TextFormat()) != names:
-                raise part.error(f"its header is not that of {shown(parts[0], 200)}")
-        if len(names) < 2:
-            raise parts[0].error("it has one column; it needs a label and at least one feature")
-        if self.label is not None and self.label not in names:
-            problem = f"there is no such column; the columns are {listed(names, 40)}"
-            raise UserError(problem, key="dataset.label", value=self.label)
-        label = self.label or next((name for name in names if name.strip().lower() in _LABELS), names[0])
-        readings = {name: _Bits() for name in names if name != label}
-        return TextFormat(columns=names, label=label, readings=readings, binary_label=False)
-
-    def blocks(self, part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
-        if not form.typed:
-            yield from super().blocks(part, stream, form)
-            return
-        matrix, labels = _libsvm(part, stream.read())
-        x = np.zeros((len(labels), int(form.columns[-1][1:]) + 1))
-        x[:, : matrix.shape[1]] = matrix.toarray()
-        texts = [f"{label:.0f}" if label == int(label) else repr(label) for label in labels.tolist()]
-        columns = {name: x[:, int(name[1:])] for name in form.columns[1:]}
-        yield Rows(pa.table({"label": texts, **columns}), np.arange(1, len(x) + 1), [])
+        parts = find_parts(self.path)
+        names, x, labels = _libsvm(parts) if _is_libsvm(parts[0]) else _csv(parts, self.label)
+        if not labels:
+            raise UserError("it holds no rows", key="dataset.path", value=self.path)
+        classes, class_of = classes_of(Counter(labels), self.positive)
+        chosen, rows = self._chosen(names, rng), slice(None, self.rows)
+        numbers = np.array([class_of[label] for label in labels], dtype=np.int64)
+        table = binary_table([names[j] for j in chosen], x[rows, chosen], numbers[rows], len(classes))
+        return table, {"classes_are": classes}
 
     def _chosen(self, names: Sequence[str], rng: torch.Generator) -> list[int]:
         if self.columns is None:
@@ -104,11 +63,12 @@ class Binary(FileDataset):
                 problem = f"as a number it must be between 1 and {len(names)}"
                 raise UserError(problem, key="dataset.columns", value=self.columns)
             return sorted(torch.randperm(len(names), generator=rng)[: self.columns].tolist())
-        unknown = next((name for name in self.columns if name not in names), None)
-        if unknown is not None:
-            problem = f"there is no column {shown(unknown)}; the columns are {listed(names, 40)}"
-            raise UserError(problem, key="dataset.columns", value=self.columns)
-        return [names.index(name) for name in self.columns]
+        place = {name: j for j, name in enumerate(names)}
+        for name in self.columns:
+            if name not in place:
+                problem = f"there is no column {shown(name)}; the columns are {listed(names, 40)}"
+                raise UserError(problem, key="dataset.columns", value=self.columns)
+        return [place[name] for name in self.columns]
 
 
 def binary_table(names: Sequence[str], x: np.ndarray, labels: np.ndarray, classes: int = 2) -> RawTable:
@@ -119,14 +79,16 @@ def binary_table(names: Sequence[str], x: np.ndarray, labels: np.ndarray, classe
     return replace(table, statistics=Statistics(np.where(is_binary, 0.0, low), np.where(is_binary, 1.0, high), ()))
 
 
-class _Bits:
+class _Bits(Plain):
     """A reading of cells: y, yes, true are 1; n, no, false and empty ones 0; others are numbers."""
 
-    words = "0, 1, y, n or numbers"
+    @property
+    def words(self) -> str:
+        return "0, 1, y, n or numbers"
 
-    def made(self, values: pa.Array, name: str = "") -> dict[str, np.ndarray]:
+    def numbers(self, values: pa.Array) -> list[np.ndarray]:
         digits = pc.if_else(pc.match_substring_regex(values, _ZERO), "0", values)
-        return NUMBER.made(pc.if_else(pc.match_substring_regex(values, _ONE), "1", digits), name)
+        return NUMBER.numbers(pc.if_else(pc.match_substring_regex(values, _ONE), "1", digits))
 
 
 def _is_libsvm(part: Part) -> bool:
@@ -139,22 +101,65 @@ def _is_libsvm(part: Part) -> bool:
     return False
 
 
-def _libsvm(part: Part, content: bytes) -> tuple[Any, np.ndarray]:
-    """Values, a sparse matrix (n, d), and labels (n,) of a libsvm text. Raises UserError, with the line."""
-    from sklearn.datasets import load_svmlight_file  # late: it takes a second to import
+def _libsvm(parts: Sequence[Part]) -> tuple[list[str], np.ndarray, list[str]]:
+    """Names, values (n, d) and labels of libsvm texts. Raises UserError, with the line. Indices begin with 0 or 1."""
+    from sklearn.datasets import load_svmlight_files  # late: it takes a second to import
 
-    content = content.removeprefix(codecs.BOM_UTF8)
+    contents = [content.removeprefix(codecs.BOM_UTF8) for part in parts for _, content in read_whole([part])]
     try:
-        x, labels = load_svmlight_file(io.BytesIO(content), zero_based=True)
-    except (ValueError, OverflowError) as problem:
+        read = load_svmlight_files(list(map(io.BytesIO, contents)), zero_based=True)
+    except (ValueError, OverflowError) as error:
+        raise _libsvm_error(parts, contents) or UserError(str(error), key="dataset.path", value=str(parts[0])) from error
+    matrices, numbers = read[::2], np.concatenate(read[1::2])
+    width = matrices[0].shape[1]
+    refuse_too_large(len(numbers) * width, 8, "the rows and columns", "dataset.path")
+    x = np.concatenate([matrix.toarray() for matrix in matrices])
+    finite = np.isfinite(numbers) & np.isfinite(x).all(axis=1)
+    if not finite.all():
+        problem = f"row {finite.argmin() + 1:,} holds a value that isn't finite"
+        raise UserError(problem, key="dataset.path", value=str(parts[0]))
+    first = int(not any(matrix[:, 0].nnz for matrix in matrices))
+    if width == first:
+        raise UserError("no row has a feature", key="dataset.path", value=str(parts[0]))
+    labels = [f"{number:.0f}" if number == int(number) else repr(number) for number in numbers.tolist()]
+    return [f"x{j}" for j in range(first, width)], x[:, first:], labels
+
+
+def _libsvm_error(parts: Sequence[Part], contents: Sequence[bytes]) -> UserError | None:
+    """The first line that can't be read by itself."""
+    from sklearn.datasets import load_svmlight_file  # late, as above
+
+    for part, content in zip(parts, contents, strict=True):
         for number, line in enumerate(content.split(b"\n"), 1):
             try:
                 load_svmlight_file(io.BytesIO(line), zero_based=True)
             except (ValueError, OverflowError) as error:
-                raise part.error(f"line {number}: {shown(str(error), 200)}") from error
-        raise part.error(str(problem)) from problem
-    finite = np.isfinite(labels)
-    finite[np.searchsorted(x.indptr, np.flatnonzero(~np.isfinite(x.data)), "right") - 1] = False
-    if not finite.all():
-        raise part.error(f"row {finite.argmin() + 1:,} holds a value that isn't finite")
-    return x, labels
+                return UserError(f"line {number}: {shown(str(error), 200)}", key="dataset.path", value=str(part))
+    return None
+
+
+def _csv(parts: Sequence[Part], label: str | None) -> tuple[list[str], np.ndarray, list[str]]:
+    """Names, values (n, d) and labels of CSV texts, each with the same header."""
+    names = names_of(parts[0], TextFormat())
+    for part in parts[1:]:
+        if names_of(part, TextFormat()) != names:
+            raise part.error(f"its header is not that of {shown(parts[0], 200)}")
+    if len(names) < 2:
+        raise parts[0].error("it has one column; it needs a label and at least one feature")
+    if label is not None and label not in names:
+        problem = f"there is no such column; the columns are {listed(names, 40)}"
+        raise UserError(problem, key="dataset.label", value=label)
+    target = label or next((name for name in names if name.strip().lower() in _LABELS), names[0])
+    features = [name for name in names if name != target]
+    form = TextFormat(columns=names, label=target, readings=dict.fromkeys(features, _Bits()), binary_label=False)
+    tables: list[pa.Table] = []
+    for part, stream, _ in open_parts(parts):
+        for rows in (parsed(block, form) for block in texts(part, stream, form)):
+            if rows.bad:
+                raise part.error(str(rows.bad[0]))
+            tables.append(rows.table)
+    if not tables:
+        return features, np.empty((0, len(features))), []
+    table = pa.concat_tables(tables)
+    labels = [text.strip() for text in table[target].to_pylist()]
+    return features, np.nan_to_num(np.stack([table[name].to_numpy() for name in features], axis=1)), labels

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,20 +21,41 @@ from tqdm import tqdm
 from vflbench.data.files import Part
 from vflbench.data.labels import listed_rows
 from vflbench.data.table import RawTable, Statistics
+from vflbench.data.text import Rows, TextFormat, texts
 from vflbench.errors import UserError
 from vflbench.plain_files import in_a_line, open_plain, sync_folder, written_whole
 
-_VERSION = 6
+_VERSION = 5
 """Of what is accepted as a row, and of the files of a table. Tables of another version are prepared again."""
 _TABLE = re.compile(r"[0-9a-f]{32}(\.part)?")
 _DAMAGED = (OSError, ValueError, KeyError, TypeError)
 
 
-def key_of(parts: Sequence[Part], options: Mapping[str, Any]) -> str:
-    """A digest of all that a table depends on: options, and the state of the files, which are not read."""
-    states = [(str(part), str(part.file.resolve()), *_state(part.file)) for part in parts]
-    content = json.dumps([_VERSION, states, dict(options)], sort_keys=True, default=str)
-    return hashlib.sha256(content.encode()).hexdigest()[:32]
+@dataclass(frozen=True)
+class Request:
+    """What to prepare.
+
+    parts: the files, in the order of their rows. form: returns the layout; it may read the files for that.
+    classes: all labels, each with its rows, and the number of rows -> names of the classes, and the class of each label.
+    options: everything a prepared table depends on besides the content of the files. rows: limit on the number of good rows.
+    skip: leave bad rows out; the preparation fails if their share exceeds `max_bad_fraction`. blocks: reads a part.
+    """
+
+    parts: Sequence[Part]
+    form: Callable[[], TextFormat]
+    classes: Callable[[Mapping[str, int], int], tuple[list[str], np.ndarray]]
+    options: Mapping[str, Any]
+    rows: int | None = None
+    skip: bool = False
+    max_bad_fraction: float = 0.01
+    blocks: Callable[[Part, Any, TextFormat], Iterator[Rows]] = texts
+
+    def key(self) -> str:
+        """A digest of the options and of the state of the files, which are not read."""
+        states = [(str(part), str(part.file.resolve()), *_state(part.file)) for part in self.parts]
+        limits = [self.rows, self.skip, self.max_bad_fraction if self.skip else None]
+        content = json.dumps([_VERSION, states, dict(self.options), limits], sort_keys=True, default=str)
+        return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
 def _state(file: Path) -> tuple[int, ...]:
@@ -100,19 +121,19 @@ def clear() -> int:
     return size
 
 
-def prepare(parts: Sequence[Part], key: str, make: Callable[[Path], None]) -> Prepared:
-    """Return the prepared table of these files, from the cache or made now. key: of `key_of`. make: writes it into a folder.
+def prepare(request: Request) -> Prepared:
+    """Return the prepared table of these files, from the cache or made now.
 
     A damaged table is made again. If another process is making the table, wait for it. Folders are for their owner alone.
     A table that is there whole needs no lock, and no right to write: it was brought to its place in one step.
     """
-    folder = cache_folder() / "prepared" / key
+    folder = cache_folder() / "prepared" / request.key()
     with suppress(*_DAMAGED):
-        return _prepared(parts, folder, made=False)
+        return _prepared(request, folder, made=False)
     try:
         for parent in (cache_folder(), folder.parent, cache_folder() / "locks"):
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = FileLock(cache_folder() / "locks" / key, mode=0o600)
+        lock = FileLock(cache_folder() / "locks" / folder.name, mode=0o600)
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -121,35 +142,37 @@ def prepare(parts: Sequence[Part], key: str, make: Callable[[Path], None]) -> Pr
         try:
             if os.path.lexists(folder):
                 try:
-                    return _prepared(parts, folder, made=False)
+                    return _prepared(request, folder, made=False)
                 except _DAMAGED as error:
                     reason = in_a_line(error, 200)
                     tqdm.write(f"the prepared data in {folder} is damaged ({reason}) and will be prepared again")
                     shutil.rmtree(folder)
-            _make(folder, parts, make)
-            return _prepared(parts, folder, made=True)
+            _make(folder, request)
+            return _prepared(request, folder, made=True)
         finally:
             lock.release()
     except OSError as error:
         raise _unwritable(error) from error
 
 
-def _make(folder: Path, parts: Sequence[Part], make: Callable[[Path], None]) -> None:
+def _make(folder: Path, request: Request) -> None:
+    from vflbench.data.streaming import Preparation
+
     building = folder.with_suffix(".part")
     shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
     building.mkdir(mode=0o700)
-    before = [_state(part.file) for part in parts]
+    before = [_state(part.file) for part in request.parts]
     try:
-        make(building)
-        if before != [_state(part.file) for part in parts]:
-            raise UserError("a file changed while it was read", key="dataset.path", value=str(parts[0].file))
+        Preparation(request, building).run()
+        if before != [_state(part.file) for part in request.parts]:
+            raise UserError("a file changed while it was read", key="dataset.path", value=str(request.parts[0].file))
         building.rename(folder)
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _prepared(parts: Sequence[Part], folder: Path, *, made: bool) -> Prepared:
+def _prepared(request: Request, folder: Path, *, made: bool) -> Prepared:
     """The rows, memory-mapped, so that only rows that are read take memory; and facts."""
     schema, arrays = read_arrays(folder)
     counts = np.split(arrays.pop("counts"), np.cumsum(schema["sizes"], dtype=np.int64))[:-1]
@@ -163,7 +186,7 @@ def _prepared(parts: Sequence[Part], folder: Path, *, made: bool) -> Prepared:
         statistics=Statistics(np.array(schema["low"], float), np.array(schema["high"], float), tuple(counts)),
         folder=folder,
     )
-    paths = [str(part.file.resolve()) + (f"::{part.member}" if part.member else "") for part in parts]
+    paths = [str(part.file.resolve()) + (f"::{part.member}" if part.member else "") for part in request.parts]
     files = {"path": paths, "file_sha256": schema["facts"].pop("file_sha256")}
     facts = {key: several[0] if len(several) == 1 else several for key, several in files.items()}
     return Prepared(table, folder, {**facts, **schema["facts"]}, schema["ids"], made)

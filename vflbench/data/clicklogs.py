@@ -1,11 +1,9 @@
 """Click logs of several days: Criteo and Avazu, tested on one day, trained on those before it."""
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from vflbench.data.base import TEST, TRAIN
@@ -96,6 +94,9 @@ class Criteo(DailyLog):
         return equal_parts(len(raw), DAYS)
 
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 AVAZU = TextFormat(
     name="labelled Avazu data (id, click and 22 columns; comma-separated, with a header)",
     columns=(
@@ -138,16 +139,18 @@ class Avazu(DailyLog):
             if missing:
                 label = "; these rows carry no label, and training needs one" if "click" in missing else ""
                 raise part.error(f"row 1: the header has no column {listed(sorted(missing))}{label}")
-        return AVAZU if self.hour == "raw" else replace(AVAZU, readings={"hour": _Hour()})
+        return AVAZU if self.hour == "raw" else replace(AVAZU, finish=_split_hour)
 
     def layout_options(self) -> dict[str, Any]:
         return {"hour": self.hour}
 
 
-class _Hour:
-    """A reading of YYMMDDHH: `day` (YYMMDD) and `hour_of_day` (HH)."""
+def _split_hour(table: "pa.Table") -> "pa.Table":
+    """Replace `hour` (YYMMDDHH) by `day` (YYMMDD) and `hour_of_day` (HH)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    words = "hours"
-
-    def made(self, values: pa.Array, name: str = "") -> dict[str, pa.Array]:
-        return {"day": pc.utf8_slice_codeunits(values, 0, 6), "hour_of_day": pc.utf8_slice_codeunits(values, 6)}
+    position, hour = table.column_names.index("hour"), table.column("hour").cast(pa.string())
+    day, hour_of_day = pc.utf8_slice_codeunits(hour, 0, 6), pc.utf8_slice_codeunits(hour, 6)
+    table = table.set_column(position, "day", day.dictionary_encode())
+    return table.add_column(position + 1, "hour_of_day", hour_of_day.dictionary_encode())

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from vflbench.data.base import Dataset
-from vflbench.data.cache import Prepared, key_of, prepare
+from vflbench.data.cache import Prepared, Request, prepare
 from vflbench.data.files import Part, find_parts
-from vflbench.data.streaming import Preparation
 from vflbench.data.table import RawTable
 from vflbench.data.text import Rows, TextFormat, texts
 from vflbench.options import Range, options
@@ -48,12 +46,6 @@ class FileDataset(Dataset):
         """The rows of a file, block by block."""
         return texts(part, stream, form)
 
-    def decided(self, form: TextFormat, values: Mapping[str, pa.Array], missing: Mapping[str, int], rows: int) -> TextFormat:
-        """An undecided layout after a look at all rows. values: of each column, all different ones, null among them.
-        missing: in how many rows each column has none.
-        """
-        return form
-
     def layout_options(self) -> dict[str, Any]:
         """The options that a prepared table depends on."""
         return {}
@@ -67,12 +59,19 @@ class FileDataset(Dataset):
         parts = self.find(self.path)
         return self.prepared(parts, lambda: self.text_format(parts), self.rows)
 
-    def prepared(self, parts: list[Part], form: Callable[[], TextFormat], rows: int | None, **more: Any) -> Prepared:
-        """Some files as a table, from the cache or made now. more: what it depends on beside the data set's options."""
-        limits = {"rows": rows, "bad": self.max_bad_fraction if self.bad_rows == "skip" else None}
-        options = {"dataset": type(self).__name__, **_foreign_code(type(self)), **self.layout_options(), **limits, **more}
-        make = lambda folder: Preparation(self, parts, form(), rows, folder).run()  # noqa: E731
-        return prepare(parts, key_of(parts, options), make)
+    def prepared(self, parts: list[Part], form: Callable[[], TextFormat], rows: int | None, **options: Any) -> Prepared:
+        """Some files as a table, from the cache or made now. options: what it depends on beside those of this data set."""
+        request = Request(
+            parts=parts,
+            form=form,
+            classes=self.classes,
+            options={"dataset": type(self).__name__, **_foreign_code(type(self)), **self.layout_options(), **options},
+            rows=rows,
+            skip=self.bad_rows == "skip",
+            max_bad_fraction=self.max_bad_fraction,
+            blocks=self.blocks,
+        )
+        return prepare(request)
 
     def described(self) -> list[str]:
         """A line on the prepared table, which is made if it isn't there."""

@@ -15,6 +15,7 @@ from pyarrow import types
 
 from vflbench.data.files import FOLDER, NOTHING, Part, damaged, find_parts, open_regular, refusal
 from vflbench.data.party_files import PartyFiles
+from vflbench.data.readings import NUMBER, Plain
 from vflbench.data.text import Rows, TextFormat, names_error
 from vflbench.errors import UserError, shown
 from vflbench.options import options
@@ -68,24 +69,26 @@ class Parquet(PartyFiles):
                 at += len(batch)
 
     def _column(self, column: pa.Array, name: str, part: Part, form: TextFormat) -> pa.Array:
-        kind, wanted, is_coded = column.type, (self.types or {}).get(name), types.is_dictionary(column.type)
+        kind, wanted, reading = column.type, (self.types or {}).get(name), form.readings.get(name)
+        is_coded = types.is_dictionary(kind)
         kind = kind.value_type if is_coded else kind
         is_whole, is_text = types.is_integer(kind), types.is_string(kind) or types.is_large_string(kind)
         if name == (form.id or None) and not (is_whole or is_text):
             what = f"column {shown(name, 60)} is of type {shown(kind, 60)}; identifiers are texts or whole numbers"
             raise part.error(what)
-        is_number = is_whole or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)
+        is_number = is_whole or types.is_floating(kind) or types.is_decimal(kind) or (types.is_null(kind) and not is_coded)
         if not (is_number or is_text or types.is_boolean(kind) or types.is_temporal(kind)):
             problem = f"column {shown(name, 60)} is of type {shown(kind, 60)}, which is no number and no text"
             raise part.error(f"{problem}; leave it out with dataset.types={{{shown(name, 60)}: ignore}}")
-        plain = column.cast(kind)
-        is_meant = wanted == "numeric" or (is_number and not is_coded and wanted is None)
-        if is_meant and not is_text and not types.is_temporal(kind) and name not in (form.label or None, form.id or None):
-            plain = plain.cast(pa.int8()) if types.is_boolean(kind) else plain
+        plain = column.cast(kind) if is_coded else column
+        plain = plain.cast(pa.int8()) if types.is_boolean(kind) and wanted == "numeric" else plain
+        meant = wanted == "numeric" or (is_number and not is_coded and wanted is None)
+        if reading == NUMBER and meant and not is_text:
             numbers = plain.cast(pa.float64(), safe=False)
             return pc.if_else(pc.is_nan(numbers), None, numbers)
         texts = plain.cast(pa.string())
-        return pc.if_else(pc.equal(texts, ""), None, texts).dictionary_encode()
+        texts = pc.if_else(pc.equal(texts, ""), None, texts)
+        return texts if isinstance(reading, Plain) else texts.dictionary_encode()
 
 
 def _schema(part: Part) -> pa.Schema:

@@ -8,11 +8,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -20,11 +19,11 @@ from vflbench.data.base import DROPPED, VALIDATION, Dataset, class_rows
 from vflbench.data.cache import Prepared
 from vflbench.data.encode import Encoding
 from vflbench.data.file_dataset import FileDataset
-from vflbench.data.files import Part, listed
+from vflbench.data.files import Part, listed, open_parts
 from vflbench.data.labels import Positive, classes_of
 from vflbench.data.own_columns import COLUMNS_ARE, OwnColumns, class_lines, use_lines
 from vflbench.data.party_table import PartyTable
-from vflbench.data.readings import NUMBER, Date, Mark, MissingAs, Shape, TypeOf, has_indicator, readings_of
+from vflbench.data.readings import NUMBER, ColumnShape, Mark, MissingAs, TypeOf, described, has_indicator, readings_of
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY, RawTable
 from vflbench.data.text import TextFormat
@@ -32,7 +31,7 @@ from vflbench.errors import UserError, shown
 from vflbench.options import options
 
 KEY = "dataset.party_files"
-_READING = 8
+_READING = 7
 """Version of what columns are taken for. Tables that were prepared by another are prepared again."""
 
 
@@ -119,37 +118,36 @@ class PartyFiles(OwnColumns, FileDataset):
         layout = self.layout(parts[0], [str(self.label)])
         join_problem(self._headers, self.id)
         self.check_named(layout.columns)
-        return self._read_with(layout, str(self.label), "")
+        return self._fitted_to_rows(layout, parts, str(self.label), "")
 
-    def _read_with(self, layout: TextFormat, label: str, identifier: str) -> TextFormat:
-        """label, identifier: columns that are read as such; empty for none."""
-        types = self.types or {}
-        ignored = {name for name in layout.columns if types.get(name) == "ignore" and name not in (label, self.id)}
-        ignored |= {name for name in layout.columns if name == self.id and name not in (label, identifier)}
-        name = f"the table of {len(layout.columns)} columns"
-        return replace(layout, name=name, label=label, id=identifier, ignored=frozenset(ignored), undecided=True)
-
-    def decided(self, form: TextFormat, values: Mapping[str, pa.Array], missing: Mapping[str, int], rows: int) -> TextFormat:
-        others, types = {form.label, form.id, ""} - {""}, self.types or {}
-        is_typed = {name for name, of_column in values.items() if pa.types.is_floating(of_column.type)}
-        shapes = {n: Shape() if n in is_typed else Shape.of(v.drop_null()) for n, v in values.items() if n not in others}
+    def _fitted_to_rows(self, layout: TextFormat, parts: Sequence[Part], label: str, identifier: str) -> TextFormat:
+        """The layout after a look at all rows. label, identifier: columns that are read as such; empty for none."""
+        types, others = self.types or {}, {label, self.id} - {""}
+        ignored = {name for name in layout.columns if types.get(name) == "ignore" and name not in others}
+        unread = {name for name in layout.columns if name == self.id and name not in (label, identifier)}
+        shapes = {name: ColumnShape() for name in layout.columns if name not in ignored | unread}
+        look = replace(layout, readings=dict.fromkeys(shapes, NUMBER), ignored=frozenset(ignored | unread))
+        for part, stream, _ in open_parts(parts):
+            for rows in self.blocks(part, stream, look):
+                for name, shape in shapes.items():
+                    for chunk in rows.table[name].chunks:
+                        shape.add(chunk)
         readings, doubts = readings_of(self, shapes, others)
-        if form.typed:
-            meant = {name for name in readings if name in is_typed or types.get(name) == "numeric"}
+        doubts += layout.read_as.get("doubts", ())
+        if layout.typed:
+            meant = {name for name, shape in shapes.items() if shape.is_typed or types.get(name) == "numeric"}
             readings = {name: reading for name, reading in readings.items() if reading != NUMBER or name in meant}
-        gaps = {name: count for name, count in missing.items() if count}
-        doubts += form.read_as.get("doubts", ())
-        left_out = sorted(name for name in form.ignored if name != self.id)
-        read_as = {
-            **form.read_as,
-            "columns": {name: reading.words for name, reading in readings.items() if reading != NUMBER},
-            "first": {name: reading.day(0) for name, reading in readings.items() if isinstance(reading, Date)},
-            **({"missing": gaps} if gaps else {}),
-            **({"ignored": dict.fromkeys(left_out, "as dataset.types says")} if left_out else {}),
-            **({"doubts": doubts} if doubts else {}),
-        }
-        indicators = frozenset(name for name in readings if has_indicator(self.missing_as, missing[name], rows))
-        return replace(form, readings=readings, indicators=indicators, read_as=read_as)
+        shown_as = described(readings, {name: shape.missing for name, shape in shapes.items()}, sorted(ignored), doubts)
+        return replace(
+            layout,
+            name=f"the table of {len(layout.columns)} columns",
+            label=label,
+            id=identifier,
+            readings=readings,
+            ignored=look.ignored,
+            indicators=frozenset(n for n in readings if has_indicator(self.missing_as, shapes[n].missing, shapes[n].rows)),
+            read_as={**layout.read_as, **shown_as},
+        )
 
     @cached_property
     def _headers(self) -> dict[Part, tuple[str, ...]]:
@@ -194,8 +192,8 @@ class PartyFiles(OwnColumns, FileDataset):
             raise first.error(f"{what}; it belongs into the label party's file alone")
         if not is_label and all(name == identifier or (self.types or {}).get(name) == "ignore" for name in names):
             raise first.error("it holds no column beside the identifiers; a party needs at least one")
-        form = self._read_with(layout, label, identifier)
-        prepared = self.prepared(parts, lambda: form, None, label=label, identified=True)
+        form = partial(self._fitted_to_rows, layout, parts, label, identifier)
+        prepared = self.prepared(parts, form, None, label=label, identified=True)
         kept = ("path", "read_as", "file_sha256", "bad_rows")
         facts = {name: fact for name, fact in prepared.facts.items() if name in kept}
         classes = tuple(prepared.facts.get("classes_are", ("0", "1"))) if is_label else ()

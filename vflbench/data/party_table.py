@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.data.base import TEST, TRAIN, VALIDATION, Dataset
+from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION, Dataset
 from vflbench.data.cache import read_arrays, write_arrays
 from vflbench.data.encode import stored
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, positions_of
@@ -60,7 +60,7 @@ def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
     A non-label party's holds its columns; that of the label party the labels, which rows are trained and tested on, its own
     columns if it has any, and facts and notes. Rows that the run drops are zeros. Raises UserError where a folder is there.
     """
-    rows, aligned, place = data.train, data.aligned(), folder
+    rows, place = data.train, folder
     columns = {LABEL_PARTY: Columns(), **rows.columns}
     of_label_party: dict[str, Any] = {
         "classes": rows.classes,
@@ -78,13 +78,18 @@ def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
             shapes["categorical"] = ("int32", (len(rows.role), len(own.categorical)))
             if party == LABEL_PARTY:
                 shapes |= {"labels": ("int32", (len(rows.role),)), "roles": ("uint8", (len(rows.role),))}
+            mine = {name: encoded for name, encoded in rows.encoding.parties.items() if name == party}
+            encoding = replace(rows.encoding, parties=mine)
             with ExitStack() as stack:
                 files = {name: stack.enter_context(open_to_write(place / name, "wb", private=True)) for name in shapes}
                 for start in range(0, len(rows.role), BUFFER_ROWS):
                     role = rows.role[start : start + BUFFER_ROWS]
-                    ids = torch.from_numpy(used := role.nonzero()[0]) + start
-                    values: dict[str, Any] = {"labels": aligned.labels(ids), "roles": role[used]}
-                    values |= vars(aligned.features(party, ids)) if party in rows.columns else {}
+                    used = (role != DROPPED).nonzero()[0]
+                    raw = rows.raw.take(used + start)
+                    values: dict[str, np.ndarray] = {"labels": raw.labels, "roles": role[used]}
+                    if party in encoding.parties:
+                        block = encoding(raw)[party]
+                        values |= {"numeric": block.numeric.numpy(), "categorical": block.categorical.numpy()}
                     for name, (dtype, (_, *width)) in shapes.items():
                         whole = np.zeros((len(role), *width), dtype)
                         whole[used] = values.get(name, 0)

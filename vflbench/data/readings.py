@@ -1,11 +1,8 @@
-"""Texts that stand for numbers: plain ones, ones with a decimal comma or separators of thousands, and dates.
+"""Texts that stand for numbers: plain ones, ones with a decimal comma or separators of thousands, and dates."""
 
-Each reading looks at the different values of a column, which are few beside its rows.
-"""
-
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -33,41 +30,32 @@ _DATES: Mapping[str, str] = {
 _WORDS = {"ymd": "year, month, day", "dmy": "day, month, year", "mdy": "month, day, year"}
 
 
-class Reading(Protocol):
-    """How the texts of one column are read. words: of what it holds, for messages."""
-
-    @property
-    def words(self) -> str: ...
-
-    def made(self, values: pa.Array, name: str = "") -> dict[str, Any]:
-        """What is made of a column's different texts: name -> (n,) float64, NaN where one can't be read, or texts."""
-
-
 @dataclass(frozen=True)
 class Plain:
     """Numbers as programs write them, such as -1.5e3 (or inf, which no table may hold); whole: integers alone."""
 
     whole: bool = False
+    parts: tuple[str, ...] = ("",)
 
     @property
     def words(self) -> str:
         return "integers" if self.whole else "numbers"
 
-    def made(self, values: pa.Array, name: str = "") -> dict[str, np.ndarray]:
+    def numbers(self, values: pa.Array) -> list[np.ndarray]:
         try:
             if self.whole and pc.any(pc.match_substring(values, "x", ignore_case=True)).as_py():
                 raise pa.ArrowInvalid("the library reads 0x10 as an integer")
             plain = values.cast(pa.int64() if self.whole else pa.float64()).cast(pa.float64(), safe=False)
-            return {name: plain.to_numpy(zero_copy_only=False)}
+            return [plain.to_numpy(zero_copy_only=False)]
         except pa.ArrowInvalid:
             if self.whole:
-                digits = pc.utf8_lpad(pc.utf8_ltrim(values, "-0"), 19, "0")  # 64 bits hold those up to
-                most = pc.if_else(pc.starts_with(values, "-"), "9223372036854775808", "9223372036854775807")
-                short = pc.and_(pc.equal(pc.utf8_length(digits), 19), pc.less_equal(digits, most))
-                fits = pc.and_(short, pc.match_substring_regex(values, r"^-?[0-9]+$"))
-                return {name: _finite(pc.if_else(fits, values, None).cast(pa.float64())) + 0.0}  # -0 is 0, as of integers
-            fits = pc.match_substring_regex(values, r"^[ \t]*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[ \t]*$")
-            return {name: _finite(pc.if_else(fits, pc.ascii_trim_whitespace(values), None).cast(pa.float64()))}
+                fits = pc.match_substring_regex(values, r"^-?0*\d{1,18}$").fill_null(False).to_numpy(zero_copy_only=False)
+                for place in np.flatnonzero(pc.match_substring_regex(values, r"^-?0*[1-9]\d{18}$").fill_null(False)):
+                    text = values[int(place)].as_py()  # of nineteen digits, which 64 bits hold or not
+                    fits[place] = int(text.lstrip("-0")) < 2**63 + text.startswith("-")
+                return [_finite(_where(pa.array(fits), values)) + 0.0]  # -0 is 0, as of integers
+            pattern = r"^[ \t]*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[ \t]*$"
+            return [_finite(_where(pc.match_substring_regex(values, pattern), pc.ascii_trim_whitespace(values)))]
 
 
 NUMBER, INTEGER = Plain(), Plain(whole=True)
@@ -81,17 +69,18 @@ class Amount:
     """
 
     mark: Mark
+    parts: tuple[str, ...] = ("",)
 
     @property
     def words(self) -> str:
         return "amounts" if self.mark == "." else "numbers with a decimal comma"
 
-    def made(self, values: pa.Array, name: str = "") -> dict[str, np.ndarray]:
+    def numbers(self, values: pa.Array) -> list[np.ndarray]:
         group = "," if self.mark == "." else "."
         digits = rf"(?:[1-9]\d{{0,2}}(?:\{group}\d{{3}})+|\d+)(?:\{self.mark}\d*)?|\{self.mark}\d+"
         fits = pc.match_substring_regex(values, rf"^ *[-+]?(?:{digits})(?:[eE][-+]?\d+)? *$")
         plain = pc.replace_substring(pc.replace_substring(values, group, ""), self.mark, ".")
-        return {name: _finite(pc.if_else(fits, pc.ascii_trim_whitespace(plain), None).cast(pa.float64()))}
+        return [_finite(_where(fits, pc.ascii_trim_whitespace(plain)))]
 
 
 @dataclass(frozen=True)
@@ -110,7 +99,11 @@ class Date:
     def words(self) -> str:
         return f"{'dates and times' if self.timed else 'dates'} ({_WORDS[self.order]})"
 
-    def made(self, values: pa.Array, name: str = "") -> dict[str, np.ndarray]:
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return ("", ".month", ".weekday", *([".hour"] if self.timed else []))
+
+    def numbers(self, values: pa.Array) -> list[np.ndarray]:
         found = pc.extract_regex(values, _DATES[self.order])
         year, month, day, hour, minute, second = (_group(found, name) for name in "ymdHMS")
         half = pc.utf8_lower(pc.fill_null(found.field("p"), "")).to_numpy(zero_copy_only=False)
@@ -120,13 +113,24 @@ class Date:
         right = (day >= 1) & (day <= length) & (month >= 1) & (month <= 12) & (hour < 24) & (minute < 60) & (second < 61)
         days = start.astype("M8[D]").astype(int) + day - 1
         clock = hour + minute / 60 + second / 3600
-        columns = {"": days - self.first + clock / 24, ".month": month, ".weekday": (days + 3) % 7}  # 1970 began on Thursday
-        columns |= {".hour": clock} if self.timed else {}
-        return {name + end: np.where(right, column, np.nan) for end, column in columns.items()}
+        weekday = (days + 3) % 7  # 1970-01-01 was a Thursday
+        columns = [days - self.first + clock / 24, month, weekday, *([clock] if self.timed else [])]
+        return [np.where(right, column, np.nan) for column in columns]
 
     def day(self, number: float) -> str:
         """The date of a number of days."""
         return str(np.datetime64(int(np.floor(number)) + self.first, "D"))
+
+
+Reading: TypeAlias = Plain | Amount | Date
+"""How the texts of one column are read as numbers. parts: what is added to its name, for each column that comes of it; the
+first is empty. words: for messages. numbers: (n,) texts -> a column (n,) float64 for each part, NaN where one is missing or
+can't be read.
+"""
+
+
+def _where(fits: pa.Array, texts: pa.Array) -> pa.Array:
+    return pc.if_else(fits, texts, None).cast(pa.float64())
 
 
 def _finite(numbers: pa.Array) -> np.ndarray:
@@ -140,78 +144,117 @@ def _group(found: pa.StructArray, name: str) -> np.ndarray:
     return pc.if_else(pc.equal(texts, ""), "0", texts).cast(pa.float64()).to_numpy(zero_copy_only=False)
 
 
-_BOTH = {Amount("."), Amount(",")}
-_ALL: tuple[Reading, ...] = (NUMBER, Amount("."), Amount(","), Date("ymd"), Date("dmy"), Date("mdy"))
+@dataclass
+class ColumnShape:
+    """What all values of a column so far can be read as.
 
-
-def _reads(reading: Reading, values: pa.Array) -> bool:
-    return not np.isnan(reading.made(values)[""]).any()
-
-
-def _first(date: Date, values: pa.Array) -> int:
-    return int(np.floor(date.made(values)[""].min()))
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What all values of a column can be read as.
-
-    can: the readings that fit all values. example: a value. differs: a value that the two decimal marks read differently.
-    dotted: whether points stand in all of them. doubt: why texts may be no texts.
+    rows, missing: of how many rows how many are missing. can: the readings that fit all values; of dates, each with the
+    first day. timed: whether one has a time of day. dotted: whether points stand in all dates. example: a value. differs: a
+    value that the two decimal marks read differently. doubt: why texts may be no texts. is_typed: whether the file holds
+    numbers, and no texts.
     """
 
-    can: tuple[Reading, ...] = (NUMBER,)
+    rows: int = 0
+    missing: int = 0
+    can: dict[Reading, float] = field(
+        default_factory=lambda: dict.fromkeys(
+            (NUMBER, Amount("."), Amount(","), Date("ymd"), Date("dmy"), Date("mdy")), np.inf
+        )
+    )
+    timed: bool = False
+    dotted: bool = True
     example: str = ""
     differs: str = ""
-    dotted: bool = False
     doubt: str = ""
+    is_typed: bool = False
 
-    @classmethod
-    def of(cls, values: pa.Array) -> "Shape":
-        """values: (n,) different texts, none of them missing."""
-        if not len(values):
-            return cls()
-        can = list(_ALL)
+    def add(self, column: pa.Array) -> None:
+        """More values. column: (n,) texts, or float64 of a file with types, null where missing."""
+        self.rows, self.missing = self.rows + len(column), self.missing + column.null_count
+        if pa.types.is_floating(column.type):
+            self.is_typed = True
+            if column.null_count < len(column):
+                self.can = {reading: first for reading, first in self.can.items() if reading == NUMBER}
+            return
+        values = column.drop_null()
+        if not len(values) or not self.can:
+            return
+        self.example = self.example or values[0].as_py()
+        pointed = NUMBER not in self.can or pc.any(pc.match_substring(values, ".")).as_py()
+        if not pointed and not np.isnan(NUMBER.numbers(values)[0]).any():  # whole numbers: both decimal marks read the same
+            self.can = {reading: first for reading, first in self.can.items() if not isinstance(reading, Date)}
+            return
         for sample in (values[:_SAMPLE], values):
-            is_plain = NUMBER in can and _reads(NUMBER, sample)
-            can = [one for one in can[NUMBER in can :] if (is_plain and one == Amount(".")) or _reads(one, sample)]
-            can = [NUMBER, *can] if is_plain else can
-        example = values[0].as_py()
-        if not can:
-            return cls((), example, doubt=_what_is_odd(values))
-        if NUMBER in can and not pc.any(pc.match_substring(values, ".")).as_py():
-            return cls((NUMBER,), example)  # whole numbers: both decimal marks read the same
-        marks = [one.made(values)[""] for one in can if isinstance(one, Amount)] if {*can} >= _BOTH else []
-        apart = np.flatnonzero(marks[0] != marks[-1]) if marks else np.empty(0)
-        timed = pc.any(pc.match_substring(values, ":")).as_py()
-        can = [replace(one, first=_first(one, values), timed=timed) if isinstance(one, Date) else one for one in can]
-        dotted = pc.all(pc.match_substring(values, ".")).as_py()
-        return cls(tuple(can), example, values[int(apart[0])].as_py() if len(apart) else "", dotted)
+            distinct = sample.unique()
+            self._narrow(distinct)
+            if not self.can:
+                self._say_what_is_odd(distinct[:1000])
+                return
+
+    def _narrow(self, values: pa.Array) -> None:
+        for reading in list(self.can):
+            if reading == Amount(".") and NUMBER in self.can:
+                continue  # which it reads as well
+            numbers = reading.numbers(values)[0]
+            if np.isnan(numbers).any():
+                del self.can[reading]
+            elif isinstance(reading, Date):
+                self.can[reading] = min(self.can[reading], float(np.floor(numbers.min())))
+        if {Amount("."), Amount(",")} <= set(self.can) and not self.differs:
+            apart = np.flatnonzero(Amount(".").numbers(values)[0] != Amount(",").numbers(values)[0])
+            self.differs = values[int(apart[0])].as_py() if len(apart) else ""
+        if self._orders:
+            self.timed |= bool(pc.any(pc.match_substring(values, ":")).as_py())
+            self.dotted &= bool(pc.all(pc.match_substring(values, ".")).as_py())
+
+    def _say_what_is_odd(self, values: pa.Array) -> None:
+        read = [reading.numbers(values)[0] for reading in ColumnShape().can]
+        can: np.ndarray = np.any(np.isfinite(read), axis=0)
+        if can.sum() < max(_LEAST, _NEARLY * len(can)):
+            return
+        if can.all():
+            self.doubt = "holds numbers or dates that are written in different ways, so it is taken for texts"
+            return
+        odd = shown(values[int(np.flatnonzero(~can)[0])].as_py(), 40)
+        self.doubt = (
+            f"holds numbers or dates, but also {odd!r}, so it is taken for texts; if that stands for a missing value, "
+            f"say dataset.missing=[NA,{odd}], and name all such words"
+        )
+
+    @property
+    def _orders(self) -> dict[Order, float]:
+        """Those of year, month and day in which all values are dates, each with its first day."""
+        orders = {reading.order: first for reading, first in self.can.items() if isinstance(reading, Date)}
+        return orders if self.rows > self.missing else {}
 
     def date(self, day_first: bool | None) -> Date | None:
         """How its dates are read; None if they are none, or day and month can't be told apart."""
-        orders = {reading.order: reading for reading in self.can if isinstance(reading, Date)}
+        orders = self._orders
+        order: Order | None = next(iter(orders)) if len(orders) == 1 else None
         if len(orders) > 1:
-            day_first = True if day_first is None and self.dotted else day_first
-            return None if day_first is None else orders["dmy" if day_first else "mdy"]
-        return next(iter(orders.values()), None)
+            order = "dmy" if day_first or (day_first is None and self.dotted) else "mdy" if day_first is False else None
+        return None if order is None else Date(order, int(orders[order]), self.timed)
 
-    def amount(self, mark: Mark | None) -> Reading | None:
+    def amount(self, mark: Mark | None) -> Plain | Amount | None:
         """How its numbers are read; None if they are none, or may be read in two ways. mark: that of the table, if known."""
-        marks = {reading.mark: reading for reading in self.can if isinstance(reading, Amount)}
-        if NUMBER in self.can and not (self.differs and mark == ","):
+        if self.differs and mark == "," and Amount(mark) in self.can:
+            return Amount(mark)
+        if NUMBER in self.can:
             return NUMBER
-        return marks.get(mark) if mark and self.differs else next(iter(marks.values()), None) if not self.differs else None
+        marks = [reading for reading in self.can if isinstance(reading, Amount)]
+        if len(marks) == 2 and self.differs:
+            return None if mark is None else Amount(mark)
+        return marks[0] if marks else None
 
     def doubts(self, name: str, mark: Mark | None, day_first: bool | None) -> list[str]:
         """What to say of a column that may be read in two ways."""
-        if self.differs and mark is None:
+        if self.differs and mark is None and Amount(".") in self.can and Amount(",") in self.can:
             taken = "" if NUMBER in self.can else ", so it is taken for texts"
             return [
                 f"column {name} holds numbers such as {shown(self.differs, 40)}, whose comma or point may stand before "
                 f"decimals or thousands{taken}; say dataset.decimal='.' or dataset.decimal=','"
             ]
-        if any(isinstance(reading, Date) for reading in self.can) and self.date(day_first) is None:
+        if self._orders and self.date(day_first) is None:
             return [
                 f"column {name} holds dates such as {shown(self.example, 40)}, whose day and month can't be told apart, so "
                 "it is taken for texts; say dataset.day_first=true or false"
@@ -219,22 +262,8 @@ class Shape:
         return [f"column {name} {self.doubt}"] if self.doubt else []
 
 
-def _what_is_odd(values: pa.Array) -> str:
-    for some in (values[:1000], values):
-        can = np.any([np.isfinite(reading.made(some)[""]) for reading in _ALL], axis=0)
-        if can.sum() < max(_LEAST, _NEARLY * len(can)):
-            return ""
-        if not can.all():
-            odd = shown(some[int(np.flatnonzero(~can)[0])].as_py(), 40)
-            return (
-                f"holds numbers or dates, but also {odd!r}, so it is taken for texts; if that stands for a missing value, "
-                f"say dataset.missing=[NA,{odd}], and name all such words"
-            )
-    return "holds numbers or dates that are written in different ways, so it is taken for texts"
-
-
 def readings_of(
-    wishes: Any, shapes: Mapping[str, Shape], but: Collection[str | None]
+    wishes: Any, shapes: Mapping[str, ColumnShape], but: Collection[str | None]
 ) -> tuple[dict[str, Reading], list[str]]:
     """How columns are read as numbers, and lines on those that may be read in two ways. but: other columns. wishes: a
     data set with the options `types`, `decimal` and `day_first`.
@@ -267,6 +296,32 @@ def readings_of(
     return readings, doubts
 
 
+def described(
+    readings: Mapping[str, Reading], missing: Mapping[str, int], ignored: Sequence[str], doubts: Sequence[str]
+) -> dict[str, Any]:
+    """How the columns of a table were read, for the manifest and for `vflbench prepare`. missing: values of each column."""
+    gaps = {name: count for name, count in missing.items() if count}
+    return {
+        "columns": {name: reading.words for name, reading in readings.items() if reading != NUMBER},
+        "first": {name: reading.day(0) for name, reading in readings.items() if isinstance(reading, Date)},
+        **({"missing": gaps} if gaps else {}),
+        **({"ignored": dict.fromkeys(sorted(ignored), "as dataset.types says")} if ignored else {}),
+        **({"doubts": list(doubts)} if doubts else {}),
+    }
+
+
 def has_indicator(choice: MissingAs | None, missing: int, rows: int) -> bool:
     """Whether a column of numbers has an indicator beside it. choice: of the user. missing: how many values are."""
     return choice != "zero" and 0 < missing < rows and (choice == "indicator" or missing > _FEW_MISSING * rows)
+
+
+def columns_of(column: pa.Array, reading: Reading) -> dict[str, np.ndarray]:
+    """Part of the name -> (n,) float64 with NaN where missing or not to be read. column: texts, perhaps as
+    a dictionary, or float64."""
+    if pa.types.is_floating(column.type):
+        return {"": column.to_numpy(zero_copy_only=False)}
+    if not pa.types.is_dictionary(column.type):
+        return dict(zip(reading.parts, reading.numbers(column), strict=True))
+    codes = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)
+    made = zip(reading.parts, reading.numbers(column.dictionary), strict=True)
+    return {part: np.append(values, np.nan)[codes] for part, values in made}

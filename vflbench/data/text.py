@@ -17,7 +17,7 @@ from pyarrow import csv
 
 from vflbench.data.files import Part, damaged, open_parts
 from vflbench.data.labels import label_problem
-from vflbench.data.readings import Reading
+from vflbench.data.readings import MISSING_PART, Plain, Reading, columns_of
 from vflbench.errors import shown
 
 BLOCK_BYTES = 12 << 20  # some 50,000 rows of Criteo; no row is longer
@@ -34,11 +34,12 @@ class TextFormat:
     label: the column of labels; empty: there is none, as in the file of a party that is not the label party.
     header: whether the first row must hold the names. binary_label: labels are 0 and 1; otherwise any text.
     id: the column of identifiers, which are kept beside the columns; empty: there is none.
-    readings: columns of numbers, and how they are read. ignored: columns that are not read. The others are categorical, if
-    not `undecided`. indicators: columns of numbers beside which one says where a value is missing.
+    readings: columns of numbers, and how they are read. ignored: columns that are not
+    read. The others are categorical. indicators: columns of numbers beside which one says where a value is missing.
     missing: words that stand for a missing value. quotes: whether values may be quoted; multiline: and then hold line ends.
     encoding: of the bytes. skip_lines, comment, trim: as options of `dataset=csv`. typed: whether columns have types, so
-    that texts of digits are texts. read_as: what a person may want to know of this.
+    that texts of digits are texts. read_as: what a person may want to know of this. finish: derives the final columns from
+    the parsed ones.
     """
 
     name: str = "the table"
@@ -60,7 +61,7 @@ class TextFormat:
     trim: bool = False
     typed: bool = False
     read_as: Mapping[str, Any] = field(default_factory=dict)
-    undecided: bool = False
+    finish: Callable[[pa.Table], pa.Table] | None = None
 
     @property
     def cleaned(self) -> bool:
@@ -68,15 +69,31 @@ class TextFormat:
         return self.trim or bool(self.comment)
 
 
+@dataclass(frozen=True, order=True)
+class BadRow:
+    """A row that does not fit the format, and the reason. row: from 1 on, the header and not empty lines among them."""
+
+    row: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"row {self.row:,}: {self.problem}"
+
+
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a part. table: dictionaries of texts, or numbers; null where missing. numbers: (n,) of the rows, from 1 on,
-    the header and not empty lines among them. bad: those among them that do not fit and are left out, and the reason.
-    """
+    """Rows of a part. table: as texts, or parsed. numbers: (n,) of the rows. bad: rows among them that are left out."""
 
     table: pa.Table
     numbers: np.ndarray
-    bad: list[tuple[int, str]]
+    bad: list[BadRow]
+
+    def first(self, rows: int | None) -> "Rows":
+        """At most so many of the rows, and what is bad before the last of them."""
+        if rows is None or rows > len(self.table):
+            return self
+        numbers = self.numbers[:rows]
+        return Rows(self.table.slice(0, rows), numbers, [one for one in self.bad if len(numbers) and one.row < numbers[-1]])
 
 
 def names_of(part: Part, form: TextFormat) -> tuple[str, ...]:
@@ -118,35 +135,66 @@ def first_text(part: Part, form: TextFormat) -> str:
 
 
 def texts(part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
-    """The rows of a part, block by block.
+    """The rows of a part, block by block. Columns of plain numbers are strings, others dictionaries; null where missing.
 
     form: with all columns, in any order if there is a header. Rows with too few or too many fields are left out. Raises
     UserError for a file that can't be read.
     """
     number, at = form.skip_lines * (not form.cleaned) + form.header, 0
-    bad: list[tuple[int, str]] = []
+    bad: list[BadRow] = []
     with damaged(part), _reader(part, stream, form, bad) as reader:
         for batch in reader:
             table, waiting = pa.Table.from_batches([batch]), bad[at:]
             several = np.arange(number + 1, number + 1 + len(batch) + len(waiting))
-            numbers = np.setdiff1d(several, [row for row, _ in waiting], assume_unique=True)[: len(batch)]
+            numbers = np.setdiff1d(several, [one.row for one in waiting], assume_unique=True)[: len(batch)]
             number = int(numbers[-1]) if len(numbers) else number
-            before = [one for one in waiting if one[0] < number]
+            before = [one for one in waiting if one.row < number]
             at += len(before)
             yield Rows(table, numbers, before)
         if bad[at:]:
             yield Rows(reader.schema.empty_table(), np.empty(0, np.int64), bad[at:])
 
 
-def wrong_values(values: pa.Array, name: str, form: TextFormat) -> np.ndarray:
-    """(n,) bool: values of a column that its reading can't read, or that can be no category, or no class."""
-    reading, is_label = form.readings.get(name), name == (form.label or None)
-    if is_label:
-        return np.array([_label_problem(text or "", form) is not None for text in values.to_pylist()], dtype=bool)
-    numbers = next(iter(reading.made(values).values())) if reading else None
-    if isinstance(numbers, np.ndarray):
-        return ~np.isfinite(numbers) & values.is_valid().to_numpy(zero_copy_only=False)
-    return pc.match_substring_regex(pc.fill_null(values, ""), f"[\0{_NOT_ENCODED}]").to_numpy(zero_copy_only=False)
+def parsed(rows: Rows, form: TextFormat) -> Rows:
+    """Rows of texts with numbers in columns of numbers, NaN where one is missing, without the rows that don't fit."""
+    columns: dict[str, pa.Array] = {}
+    problems: dict[int, str] = {}
+    for name in rows.table.column_names:
+        column = rows.table[name].combine_chunks()
+        reading = form.readings.get(name)
+        if reading is None:
+            columns[name], wrong = column, _wrong_texts(column, form, is_label=name == (form.label or None))
+        else:
+            made = columns_of(column, reading)
+            wrong = ~np.isfinite(made[""]) & column.is_valid().to_numpy(zero_copy_only=False)
+            if name in form.indicators:
+                made[MISSING_PART] = column.is_null().cast(pa.float64()).to_numpy(zero_copy_only=False)
+            columns |= {
+                name + end: pa.array(made[end]) for end in made if not end or name + end not in rows.table.column_names
+            }
+        for place in np.flatnonzero(wrong).tolist():
+            problems.setdefault(place, f"column {shown(name)}: {_problem(column, place, form, name)}")
+    table, numbers = pa.table(columns), rows.numbers
+    table = form.finish(table) if form.finish else table
+    if not problems:
+        return Rows(table, numbers, rows.bad)
+    bad = [BadRow(int(numbers[place]), problem) for place, problem in problems.items()]
+    good = np.ones(len(numbers), dtype=bool)
+    good[list(problems)] = False
+    return Rows(table.filter(pa.array(good)), numbers[good], sorted([*rows.bad, *bad]))
+
+
+def _wrong_texts(column: pa.DictionaryArray, form: TextFormat, *, is_label: bool) -> np.ndarray:
+    """(n,) bool: values that can't be a category, or a class."""
+    values = column.dictionary
+    if not is_label:
+        wrong = pc.match_substring_regex(values, f"[\0{_NOT_ENCODED}]").to_numpy(zero_copy_only=False)
+    else:
+        wrong = np.array([_label_problem(text, form) is not None for text in values.to_pylist()], dtype=bool)
+    if not is_label and not wrong.any():
+        return np.zeros(len(column), dtype=bool)
+    codes = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+    return np.append(wrong, is_label)[codes]
 
 
 def _label_problem(text: str, form: TextFormat) -> str | None:
@@ -155,9 +203,8 @@ def _label_problem(text: str, form: TextFormat) -> str | None:
     return label_problem(text)
 
 
-def problem_of(value: object, name: str, form: TextFormat) -> str:
-    """What is wrong with a value."""
-    text = str(value or "")
+def _problem(column: pa.Array, place: int, form: TextFormat, name: str) -> str:
+    text = str(column[place].as_py() or "")
     if name == (form.label or None) and _NOT_ENCODED not in text:
         return _label_problem(text, form) or "the row has no label"
     if _NOT_ENCODED in text:
@@ -168,7 +215,7 @@ def problem_of(value: object, name: str, form: TextFormat) -> str:
 
 
 @contextmanager
-def _reader(part: Part, stream: Any, form: TextFormat, bad: list[tuple[int, str]]) -> Iterator[csv.CSVStreamingReader]:
+def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Iterator[csv.CSVStreamingReader]:
     """Of the columns of the format, or of all if these aren't known. bad: gets the rows of other lengths."""
 
     def skip(row: csv.InvalidRow) -> str:
@@ -177,10 +224,11 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[tuple[int, str]
             problem = f"a quote is opened and not closed: {shown(row.text.strip(_UNCLOSED + form.delimiter), 60)}"
         if form.label and not form.header and row.actual_columns == row.expected_columns - 1:
             problem += f"; is its {form.label} missing? Rows without a label can't be used"
-        bad.append((row.number, problem))
+        bad.append(BadRow(row.number, problem))
         return "skip"
 
     names = [name for name in form.columns if name not in form.ignored]
+    plain = {name for name, reading in form.readings.items() if isinstance(reading, Plain)}
     category = pa.dictionary(pa.int32(), pa.string())
     pieces = _utf8(part, stream, form.encoding)
     pieces = _cleaned(pieces, form) if form.cleaned else pieces
@@ -201,7 +249,7 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[tuple[int, str]
                 invalid_row_handler=skip,
             ),
             convert_options=csv.ConvertOptions(
-                column_types=dict.fromkeys(names, category),
+                column_types={name: pa.string() if name in plain else category for name in names},
                 null_values=list(form.missing),
                 strings_can_be_null=True,
                 include_columns=names,
