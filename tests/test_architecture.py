@@ -163,7 +163,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_965,
     "vflbench": 332,
-    "vflbench/attacks": 4_767,
+    "vflbench/attacks": 4_765,
     "vflbench/cli": 2_386,
     "vflbench/data": 3_552,
     "vflbench/defenses": 1_699,

@@ -57,8 +57,9 @@ class Averaging(Attack):
         self._ids, self._sums = with_rows(self._ids, self._sums, view.ids.cpu())
         places = torch.searchsorted(self._ids, view.ids.cpu())
         for layer, g in view[Gradients].layers.items():
-            sums = self._sums.setdefault(layer, torch.zeros(len(self._ids), g.shape[1] + 1))
-            sums[places] += torch.nn.functional.pad(g.cpu(), (0, 1), value=1.0)
+            if layer not in self._sums:
+                self._sums[layer] = torch.zeros(len(self._ids), g.shape[1] + 1)
+            self._sums[layer][places] += torch.nn.functional.pad(g.cpu(), (0, 1), value=1.0)
 
     def epoch(self, view: View) -> Answers:
         places = torch.searchsorted(self._ids, view.ids.cpu())

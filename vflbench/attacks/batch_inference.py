@@ -178,11 +178,8 @@ def _conjugate_gradients(weighted: Sequence[tuple[SummedRows, Tensor]], r: Tenso
 
     def normal_equations(x: np.ndarray) -> np.ndarray:
         at = torch.from_numpy(x).to(r)
-        return (
-            (torch.stack([rows.along(v, v[:, None] * rows.sum(at)) for rows, v in weighted]).sum(dim=0) + ridge * at)
-            .cpu()
-            .numpy()
-        )
+        product = torch.stack([rows.along(v, v[:, None] * rows.sum(at)) for rows, v in weighted]).sum(dim=0) + ridge * at
+        return product.cpu().numpy()
 
     wanted = torch.stack([rows.along(v, rows.total) for rows, v in weighted]).sum(dim=0)
     square = (len(r), len(r))

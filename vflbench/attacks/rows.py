@@ -11,9 +11,9 @@ def with_rows(ids: Tensor, kept: dict[str, Tensor], new: Tensor) -> tuple[Tensor
 
     ids: (n,) sorted. kept: name -> (n, d), in their order. new: (m,), in any order. Returns the same of all ids.
     """
-    both = torch.cat([ids, new]).unique()
-    if len(both) == len(ids):
+    if len(ids) and torch.equal(ids[torch.searchsorted(ids, new).clamp_max(len(ids) - 1)], new):
         return ids, kept
+    both = torch.cat([ids, new]).unique()
     places = torch.searchsorted(both, ids)
     return both, {name: x.new_zeros(len(both), x.shape[1]).index_copy_(0, places, x) for name, x in kept.items()}
 

@@ -302,8 +302,9 @@ class _Labels:
                 return
             with self._place.locked(), self._place.disk():
                 self._read()
-                ids, labels = np.array(sorted(self._labels.items()), np.int64).T
-                write_rows(self._path, {"id": ids, "label": labels})
+                ids, labels = (np.fromiter(of, np.int64, len(self._labels)) for of in (self._labels, self._labels.values()))
+                order = ids.argsort()
+                write_rows(self._path, {"id": ids[order], "label": labels[order]})
                 self._written, self._seen = len(ids), _identity(self._path)
 
 
@@ -449,9 +450,8 @@ class Recording:
             raise UserError("a sample of the batches isn't complete", key="complete", value=True)
         self.epoch = self.written = self.dropped = 0  # written, dropped: batches
         self._watched = self._labelled = self._closed = self._damaged = False  # damaged: a training batch was left out
-        producer = f"vflbench.Recording, torch {torch.__version__}"
         of_labels = {"classes": self.classes, "labels": self.labels, "claims": self.claims}
-        self._said = _said(producer, self.class_shares, **of_labels)
+        self._said = _said(f"vflbench.Recording, torch {torch.__version__}", self.class_shares, **of_labels)
         self._steps: dict[int, int] = {}  # epoch -> batches begun
         self._pending: list[_Batch] = []
         self._looks_for_rows = True  # until an epoch is begun
