@@ -22,7 +22,7 @@ from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.recordings import RecordedMessages
 from vflbench.models.wide_deep import WideDeep
-from vflbench.protocols.adversaries.hijack import Hijack
+from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.protocols.split import Split
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
@@ -132,8 +132,8 @@ def test_a_party_attacks_from_its_own_recording_and_the_label_party_grades_the_s
 
 def test_a_cheating_label_party_is_refused(tmp_path):
     far = separated(parts(), tmp_path)
-    with pytest.raises(UserError, match=r"adversary=Hijack: it takes rows of all parties' columns"):
-        made(replace(far, adversaries={"hijack": Hijack()}), tmp_path)
+    with pytest.raises(UserError, match=r"adversary=Fsha: it takes rows of all parties' columns"):
+        made(replace(far, adversaries={"fsha": Fsha()}), tmp_path)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy.optimize import LinearConstraint, minimize
 
-from vflbench.attacks.equation_solving import nearest_in_box, singular_rows
+from vflbench.attacks.esa import nearest_in_box, singular_rows
 
 
 def conditions(rng, n=6, unknowns=5, rows=2):

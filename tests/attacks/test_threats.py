@@ -7,8 +7,8 @@ from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.directions import Directions
-from vflbench.attacks.equation_solving import EquationSolving
-from vflbench.attacks.generator import Generator
+from vflbench.attacks.esa import Esa
+from vflbench.attacks.grna import Grna
 from vflbench.attacks.hidden_subset_sum import HiddenSubsetSum
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.kmeans import Kmeans
@@ -60,13 +60,13 @@ THREATS = [
         Kind.EMBEDDING,
     ),
     (ModelInversion(prior="pca"), Threat(Seat.LABEL, {Embeddings, PeerModels, Queries, Auxiliary}), Kind.EMBEDDING),
-    (EquationSolving(), Threat(Seat.LABEL, {Predictions, PeerModels, OwnTop, OwnColumns}), Kind.PREDICTION),
+    (Esa(), Threat(Seat.LABEL, {Predictions, PeerModels, OwnTop, OwnColumns}), Kind.PREDICTION),
     (
-        EquationSolving(prior="normal"),
+        Esa(prior="normal"),
         Threat(Seat.LABEL, {Predictions, PeerModels, OwnTop, OwnColumns, Auxiliary, Labels}),
         Kind.PREDICTION,
     ),
-    (Generator(), Threat(Seat.LABEL, {Predictions, PeerModels, OwnTop, OwnColumns}), Kind.PREDICTION),
+    (Grna(), Threat(Seat.LABEL, {Predictions, PeerModels, OwnTop, OwnColumns}), Kind.PREDICTION),
     (BatchReconstruction(), Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares}), Kind.UPDATE),
     (HiddenSubsetSum(), Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares}), Kind.UPDATE),
 ]

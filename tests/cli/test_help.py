@@ -82,7 +82,7 @@ def test_a_choice_of_the_users_own_is_described_by_its_comments(tmp_path):
 
 
 def test_the_help_fits_80_columns_and_has_each_option_with_its_value(tmp_path):
-    words = ("protocol=federated_lr", "defense=[marvell,dcor]", "attack=strongest", "adversary=hijack")
+    words = ("protocol=federated_lr", "defense=[marvell,dcor]", "attack=strongest", "adversary=fsha")
     shown = command("train", *words, "seed=7", "--help", cwd=tmp_path).stdout
     assert max(map(len, shown.splitlines())) <= WIDTH
     assert "\n  seed=7 " in shown

@@ -15,7 +15,7 @@ from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns, Schema, Updates
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Seat
-from vflbench.protocols.adversaries.hijack import Hijack
+from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr, gradient, signs
 from vflbench.run.settings import Audit, Settings
@@ -214,8 +214,8 @@ def test_what_does_not_fit_is_refused(tmp_path, rng):
         seat(table(rng, 24, classes=3))
     with pytest.raises(UserError, match=r"adversary\.cheat\.party=a: .* none in this protocol"):
         seat(table(rng, 24), adversaries={"cheat": Adversary()})
-    with pytest.raises(UserError, match="adversary=hijack: it cheats at the label party of protocol=split"):
-        seat(table(rng, 24), adversaries={"hijack": Hijack()})
+    with pytest.raises(UserError, match="adversary=fsha: it cheats at the label party of protocol=split"):
+        seat(table(rng, 24), adversaries={"fsha": Fsha()})
 
 
 def test_who_takes_large_private_batches_is_told_how_large_they_are():

@@ -169,8 +169,8 @@ def test_commands_make_the_runs_of_other_seeds_at_the_chosen_rate(tmp_path):
 
 def guarded(folder, scores, honest, share=0.0):
     line = "epoch 0 step {0}/99 party a: split_guard score {1:.6f} at batch {0}"
-    config = {"defense": {"split_guard": {"window": 2}}, "adversary": {"hijack": {"honest_share": share}}}
-    facts = {"adversary": {"hijack": {"party": "label", "text": "It cheats."}}}
+    config = {"defense": {"split_guard": {"window": 2}}, "adversary": {"fsha": {"honest_share": share}}}
+    facts = {"adversary": {"fsha": {"party": "label", "text": "It cheats."}}}
     write_run(folder, leaks=[], config=config, facts=facts)
     write_run(folder / "honest", leaks=[], config={"defense": config["defense"]})
     for place, values in ((folder, scores), (folder / "honest", honest)):

@@ -193,7 +193,7 @@ def test_a_page_that_was_written_is_opened_rather_than_made(tmp_path, monkeypatc
 
 
 def test_the_honest_run_stands_beside_one_with_an_adversary(tmp_path, monkeypatch):
-    facts = {"adversary": {"hijack": {"party": "label", "text": "cheats"}}}
+    facts = {"adversary": {"fsha": {"party": "label", "text": "cheats"}}}
     honest = {"test_auc": 0.75, "leak_auc_two_sided": {"norm": {"gradient": {"f2": 0.6123}}}}
     folder = write_run(tmp_path / "run", test_auc=0.5, verdict=verdict(reading()), facts=facts, honest=honest)
     assert "model    test AUC 0.500, without the adversary 0.750" in text_of(folder, monkeypatch)
@@ -205,7 +205,7 @@ def test_the_honest_run_stands_beside_one_with_an_adversary(tmp_path, monkeypatc
 
 def test_what_was_rebuilt_follows_where_labels_were_read_too(tmp_path, monkeypatch):
     place = {
-        "attack": "hijack",
+        "attack": "fsha",
         "message": "embedding",
         "party": "a",
         "layer": "f2",

@@ -95,8 +95,8 @@ SENTENCES = {
         "model itself 0.79 on new rows.",
     ),
     "a party that cheats": (
-        {"worst": reading(), "facts": {"adversary": {"hijack": {"party": "label", "text": ""}}}},
-        "With party label cheating (hijack), gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); "
+        {"worst": reading(), "facts": {"adversary": {"fsha": {"party": "label", "text": ""}}}},
+        "With party label cheating (fsha), gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); "
         "the "
         "model itself 0.79 on new rows.",
     ),
@@ -339,8 +339,8 @@ REBUILT = {
         f"Embeddings at the cut do not clearly give {PICTURES}; not surely better than every guess without messages.",
     ),
     "columns of a table": (
-        [entry("equation_solving", message="prediction", r2=0.98)],
-        "The joint model's predictions give the columns of party a away: equation_solving rebuilds 98 % of the variance.",
+        [entry("esa", message="prediction", r2=0.98)],
+        "The joint model's predictions give the columns of party a away: esa rebuilds 98 % of the variance.",
     ),
     "a column that is no label": (
         [entry("attribute", layer="C3", attribute_auc=0.8, attribute_gain=0.2)],

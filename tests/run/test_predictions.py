@@ -3,8 +3,8 @@
 import pytest
 from builders import run_in
 
-from vflbench.attacks.equation_solving import EquationSolving
-from vflbench.attacks.generator import Generator
+from vflbench.attacks.esa import Esa
+from vflbench.attacks.grna import Grna
 from vflbench.data.synthetic import BreastCancer
 from vflbench.models.logistic import Logistic
 from vflbench.models.optimizers.adam import Adam
@@ -23,15 +23,15 @@ def test_one_column_comes_back_exactly_and_ten_do_not(tmp_path):
             dataset=BreastCancer(parties=columns),
             model=Logistic(),
             optimizer=Adam(lr=0.05),
-            attacks={"equation_solving": EquationSolving(prior="class_mean"), "generator": Generator(width=60, steps=20)},
+            attacks={"esa": Esa(prior="class_mean"), "grna": Grna(width=60, steps=20)},
             settings=SETTINGS,
         )
         of = [entry for entry in summary["reconstructions"] if entry["message"] != "none"]
         assert {(entry["attack"], entry["message"], entry["layer"], entry["party"]) for entry in of} == {
-            ("equation_solving", "prediction", "logits", "a"),
-            ("generator", "prediction", "logits", "a"),
+            ("esa", "prediction", "logits", "a"),
+            ("grna", "prediction", "logits", "a"),
         }
-        found[name] = next(entry for entry in of if entry["attack"] == "equation_solving")
+        found[name] = next(entry for entry in of if entry["attack"] == "esa")
         guesses = [entry for entry in summary["reconstructions"] if entry["layer"] == "class_mean"]
         assert found[name]["figures"]["mse"]["mean"] < guesses[0]["figures"]["mse"]["mean"]
     assert found["one"]["figures"]["mse"]["mean"] < 1e-9

@@ -21,8 +21,8 @@ from vflbench.run.summary import finding_rows
 NEEDS_BATCH_LABELS = {"averaging", "cosine", "hints", "no_message"}
 FEW = ("norm", "spectral", "cosine")
 ELSEWHERE = {
-    *("batch_reconstruction", "hidden_subset_sum", "model_inversion", "hijack", "equation_solving"),
-    *("generator", "simulator", "attribute", "unsplit"),
+    *("batch_reconstruction", "hidden_subset_sum", "model_inversion", "fsha", "esa"),
+    *("grna", "simulator", "attribute", "unsplit"),
 }
 
 

@@ -144,6 +144,6 @@ class PeerDecoder(Network):
 class OwnDecoder(Fact):
     """The decoders of a label party that hijacks, as they stood when it had answered the batch. of: party -> its decoder."""
 
-    title = "the decoder of adversary=hijack"
+    title = "the decoder of adversary=fsha"
 
     of: Mapping[str, PeerDecoder]

@@ -21,7 +21,7 @@ class Logistic(CutModel):
     z: 1 logit for two classes, K for K > 2; softmax regression then. W_p: (outputs, k), T_pj: one row of `outputs` numbers a
     category. b: at the label party. It has no layer in between, and the cut layer f1 is as wide as the logits. With two
     classes the cut gradient is therefore one number a row, (p_i - y_i) / n, whose *sign* is the label. Its predictions
-    are affine in every party's columns, which is what `attack=equation_solving` solves.
+    are affine in every party's columns, which is what `attack=esa` solves.
 
     Source: the vertical logistic regression of Yang, Liu, Chen and Tong, "Federated machine learning: Concept and
     applications", 2019, section 2.3, with labels and embeddings in the clear.

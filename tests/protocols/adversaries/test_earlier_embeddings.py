@@ -1,6 +1,6 @@
 import torch
 
-from vflbench.protocols.adversaries.hijack import EarlierEmbeddings
+from vflbench.protocols.adversaries.fsha import EarlierEmbeddings
 
 
 def test_a_batch_in_another_order_is_noticed_from_the_second_epoch_on(rng):

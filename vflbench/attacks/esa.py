@@ -1,4 +1,4 @@
-"""Equation solving: other parties' columns from the joint model's predictions."""
+"""ESA: equations solved for other parties' columns from the joint model's predictions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _CLOSE = 1e-10
 
 
 @options
-class EquationSolving(Attack):
+class Esa(Attack):
     """Solve the joint model for the columns of all other parties together, row by row.
 
         z_i = W u_i + V o_i + b;   u_i = argmin |u - g_i|^2  over W u = z_i - V o_i - b  [and 0 <= u <= 1]
@@ -201,7 +201,7 @@ class EquationSolving(Attack):
     ) -> OwnColumns:
         if self.nonlinear == "refuse":
             problem = "the logits are not affine in the other parties' columns; use nonlinear=newton, or model=logistic"
-            raise UserError(problem, key="attack.equation_solving.nonlinear", value="refuse")
+            raise UserError(problem, key="attack.esa.nonlinear", value="refuse")
         observed, reference = logits.double(), torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         if self.message == "probabilities":
             reference, low, high = log_odds(probabilities(logits, self.decimals), self.decimals)
@@ -270,7 +270,7 @@ def guess_of(prior: str, model: JointModel, own: OwnColumns, view: View, rows: i
     known = view[Auxiliary]
     x = model.coding.vectors(model.joined(known.columns))[:rows].double()
     if not len(x):
-        raise UserError("there are no auxiliary rows", key="attack.equation_solving.prior", value=prior)
+        raise UserError("there are no auxiliary rows", key="attack.esa.prior", value=prior)
     mean = x.mean(dim=0)
     if prior == "mean":
         return Guess(mean.expand(n, -1))
@@ -280,7 +280,7 @@ def guess_of(prior: str, model: JointModel, own: OwnColumns, view: View, rows: i
         return Guess(torch.stack([means[k].mean(dim=0) if len(means[k]) else mean for k in classes.tolist()]))
     if x.shape[1] > _MOST_WITH_COVARIANCE:
         problem = f"a covariance of {x.shape[1]} columns and ids is too large; {_MOST_WITH_COVARIANCE} at most"
-        raise UserError(problem, key="attack.equation_solving.prior", value=prior)
+        raise UserError(problem, key="attack.esa.prior", value=prior)
     count = int(torch.cat([classes, theirs]).max()) + 1
     others = [columns.numeric[:rows].double() for party, columns in known.columns.items() if party not in model.models]
     given = torch.cat([*others, F.one_hot(theirs, count)], dim=1).double()
@@ -322,7 +322,7 @@ class System:
         if k + sum(sizes) > _MOST_UNKNOWNS:
             held = f"the other parties hold {k} numeric columns and {sum(sizes)} ids together"
             problem = f"{held}; it solves for {_MOST_UNKNOWNS} at most"
-            raise UserError(problem, key="attack", value="equation_solving")
+            raise UserError(problem, key="attack", value="esa")
         x = F.pad(torch.eye(k, dtype=torch.float64, device=device), (0, 0, 1, sum(sizes)))  # each unknown alone
         ids = torch.block_diag(torch.empty(1 + k, 0), *(torch.arange(size)[:, None] for size in sizes)).int().to(device)
         first = torch.zeros(max(n, len(x)), dtype=torch.int64, device=device)

@@ -3,11 +3,11 @@ import torch
 from attacks.views import view_of
 from torch import nn
 
-from vflbench.attacks.hijack import Hijack
+from vflbench.attacks.fsha import Fsha
 from vflbench.messages.facts import Embeddings
 from vflbench.messages.peer_facts import OwnDecoder, PeerDecoder
 from vflbench.messages.threat import Level, Seat
-from vflbench.protocols.adversaries.hijack import Hijack as Cheat
+from vflbench.protocols.adversaries.fsha import Fsha as Cheat
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.protocols.split import Split
 from vflbench.run.attackers import offered_with, unmet_attacks
@@ -24,7 +24,7 @@ def decoder():
 def test_it_reads_all_layers_of_each_party_with_the_decoder_of_that_party():
     f1, wide = torch.tensor([[0.0, 2.0], [4.0, -2.0], [9.0, 9.0]]), torch.tensor([[-1.0], [1.0], [5.0]])
     embeddings = Embeddings({}, {"a": {"f1": f1, "wide": wide}, "b": {"f1": -f1, "wide": -wide}})
-    attack = Hijack(rows=2)
+    attack = Fsha(rows=2)
     facts = embeddings, OwnDecoder({"a": decoder(), "b": decoder()})
     answer = attack.batch(view_of(attack.threat, *facts, ids=torch.tensor([5, 6, 7])))
     assert (answer.ids.tolist(), answer.layer) == ([5, 6], "f1")
@@ -35,24 +35,22 @@ def test_it_reads_all_layers_of_each_party_with_the_decoder_of_that_party():
 
 
 def test_it_has_no_answer_before_the_first_gradient_of_the_adversary():
-    attack = Hijack()
+    attack = Fsha()
     received = Embeddings({}, {"a": {"f1": torch.ones(2, 2)}})
     assert attack.batch(view_of(attack.threat, received, OwnDecoder({}), ids=torch.arange(2))) is None
 
 
 def test_it_is_active_at_the_label_party():
-    threat = Hijack().threat
+    threat = Fsha().threat
     assert (threat.seat, threat.level) == (Seat.LABEL, Level.ACTIVE)
 
 
 @pytest.mark.parametrize("classes", [2, 10])
 def test_without_its_adversary_it_is_skipped_with_a_reason(classes):
-    attacks, offers = {"hijack": Hijack()}, Split().offers
+    attacks, offers = {"fsha": Fsha()}, Split().offers
     reasons = unmet_attacks(attacks, offers, classes)
-    assert reasons == {
-        "hijack": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
-    }
+    assert reasons == {"fsha": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"}
     other = offered_with([MaliciousOptimizer()], offers)
     reasons = unmet_attacks(attacks, other, classes, cheating=["a"])
-    assert reasons == {"hijack": "the decoder of adversary=hijack is not in this protocol for the label party"}
+    assert reasons == {"fsha": "the decoder of adversary=fsha is not in this protocol for the label party"}
     assert unmet_attacks(attacks, offered_with([Cheat()], offers), classes, cheating=["label"]) == {}

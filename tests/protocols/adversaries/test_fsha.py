@@ -4,7 +4,7 @@ import pytest
 import torch
 from builders import session, table, weights
 
-from vflbench.attacks.hijack import Hijack as Read
+from vflbench.attacks.fsha import Fsha as Read
 from vflbench.data.pictures import Digits
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
@@ -16,7 +16,7 @@ from vflbench.messages.threat import View
 from vflbench.models.cnn import Cnn
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep
-from vflbench.protocols.adversaries.hijack import Hijack
+from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.protocols.federated_lr import FederatedLr
 
@@ -33,7 +33,7 @@ def auxiliary(rows):
 
 def hijacked(rng, rows, adversary, **options):
     others = table(rng, rows=200, parties=tuple(rows.features), classes=rows.classes)
-    return session(rows, adversaries={"hijack": adversary}, auxiliary=auxiliary(others), **options)
+    return session(rows, adversaries={"fsha": adversary}, auxiliary=auxiliary(others), **options)
 
 
 def sent(round_, party="a"):
@@ -43,7 +43,7 @@ def sent(round_, party="a"):
 def test_every_party_gets_gradients_of_its_own_critic_and_the_top_learns_what_arrives(rng):
     rows = table(rng, parties=("a", "b", "label"), classes=3)
     model = WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
-    split = hijacked(rng, rows, Hijack(auxiliary=100, **SMALL), model=model)
+    split = hijacked(rng, rows, Fsha(auxiliary=100, **SMALL), model=model)
     top, honest = [p.clone() for p in split.label_party.network.parameters()], session(rows, model=model)
     ours, theirs = (one.round(rows.ids, watch=FACTS) for one in (split, honest))
     assert ours.training.loss == theirs.training.loss
@@ -59,7 +59,7 @@ def test_every_party_gets_gradients_of_its_own_critic_and_the_top_learns_what_ar
 
 def test_its_own_networks_may_stand_still(rng):
     rows = table(rng)
-    split = hijacked(rng, rows, Hijack(trains=False, **SMALL))
+    split = hijacked(rng, rows, Fsha(trains=False, **SMALL))
     before = [p.clone() for p in split.label_party.network.parameters()]
     split.round(rows.ids)
     assert all(map(torch.equal, before, split.label_party.network.parameters()))
@@ -67,7 +67,7 @@ def test_its_own_networks_may_stand_still(rng):
 
 def test_it_is_honest_before_it_starts_and_has_no_decoder_then(rng):
     rows = table(rng)
-    split, honest = hijacked(rng, rows, Hijack(start=2, **SMALL)), session(rows)
+    split, honest = hijacked(rng, rows, Fsha(start=2, **SMALL)), session(rows)
     for number in range(3):
         ours, theirs = (one.round(rows.ids, watch=FACTS) for one in (split, honest))
         assert torch.equal(sent(ours)["f2"], sent(theirs)["f2"]) is (number < 2)
@@ -78,18 +78,18 @@ def test_the_honest_share_is_of_the_honest_length(rng):
     """w h + (1 - w) g |h| / |g|: what is left without w h has the length (1 - w) |h|."""
     rows = table(rng)
     for share in (0.25, 0.75):
-        split, honest = hijacked(rng, rows, Hijack(honest_share=share, **SMALL)), session(rows)
+        split, honest = hijacked(rng, rows, Fsha(honest_share=share, **SMALL)), session(rows)
         ours, theirs = (sent(one.round(rows.ids, watch=FACTS))["f2"] for one in (split, honest))
         torch.testing.assert_close((ours - share * theirs).norm(), (1 - share) * theirs.norm())
 
 
 def test_it_answers_a_batch_honestly_whose_honest_gradients_are_long():
     """Lengths 1, 1, 3, 1, 3 at evades=2: the third and the fifth are long, and don't count for what is usual."""
-    adversary = Hijack(evades=2.0)
+    adversary = Fsha(evades=2.0)
     long = [adversary._is_suspicious({"a": {"f1": torch.tensor([[length]])}}) for length in (1.0, 1.0, 3.0, 1.0, 3.0)]
     assert long == [False, False, True, False, True]
     assert adversary._usual == 1.0
-    assert not Hijack()._is_suspicious({"a": {"f1": torch.ones(1, 1)}})
+    assert not Fsha()._is_suspicious({"a": {"f1": torch.ones(1, 1)}})
 
 
 def test_the_defense_of_gradients_covers_the_honest_share_alone(rng):
@@ -98,9 +98,9 @@ def test_the_defense_of_gradients_covers_the_honest_share_alone(rng):
     signed = {"new_defense": lambda: Chain({"sign": Sign()})}
     honest = sent(session(rows, **signed).round(rows.ids, watch=FACTS))["f2"]
     assert torch.equal(honest.abs(), honest.abs()[:, :1].expand_as(honest))
-    hijack = sent(hijacked(rng, rows, Hijack(**SMALL), **signed).round(rows.ids, watch=FACTS))["f2"]
-    assert not torch.allclose(hijack.abs(), hijack.abs()[:, :1].expand_as(hijack))
-    mixed = sent(hijacked(rng, rows, Hijack(honest_share=1 - 1e-9, **SMALL), **signed).round(rows.ids, watch=FACTS))["f2"]
+    stolen = sent(hijacked(rng, rows, Fsha(**SMALL), **signed).round(rows.ids, watch=FACTS))["f2"]
+    assert not torch.allclose(stolen.abs(), stolen.abs()[:, :1].expand_as(stolen))
+    mixed = sent(hijacked(rng, rows, Fsha(honest_share=1 - 1e-9, **SMALL), **signed).round(rows.ids, watch=FACTS))["f2"]
     torch.testing.assert_close(mixed, honest, atol=1e-6, rtol=1e-5)
 
 
@@ -110,7 +110,7 @@ def test_gradients_follow_from_labels_only_if_the_critic_knows_them(rng):
     for knows in (False, True):
         others = table(torch.Generator().manual_seed(1), rows=100, classes=3)
         pair = [
-            session(one, adversaries={"x": Hijack(knows_labels=knows, **SMALL)}, auxiliary=auxiliary(others))
+            session(one, adversaries={"x": Fsha(knows_labels=knows, **SMALL)}, auxiliary=auxiliary(others))
             for one in (rows, other)
         ]
         gradients = [sent(split.round(rows.ids, watch=FACTS))["f2"] for split in pair]
@@ -120,8 +120,8 @@ def test_gradients_follow_from_labels_only_if_the_critic_knows_them(rng):
 def test_labels_whose_privacy_is_promised_are_not_read(rng):
     rows, private = table(rng), {"new_defense": lambda: Chain({"label_dp": LabelDp(eps=1.0)})}
     with pytest.raises(UserError, match="follow from labels, and label_dp promises that they are private"):
-        hijacked(rng, rows, Hijack(knows_labels=True, **SMALL), **private)
-    hijacked(rng, rows, Hijack(**SMALL), **private).round(rows.ids)
+        hijacked(rng, rows, Fsha(knows_labels=True, **SMALL), **private)
+    hijacked(rng, rows, Fsha(**SMALL), **private).round(rows.ids)
 
 
 @pytest.mark.slow
@@ -138,8 +138,8 @@ def test_a_run_that_goes_on_sends_the_same(rng):
 
     def fresh():
         draws.clear()
-        adversary = Hijack(start=1, pilot_steps=1, knows_labels=True, evades=1.5, **SMALL)
-        return session(rows, adversaries={"hijack": adversary}, auxiliary=drawn)
+        adversary = Fsha(start=1, pilot_steps=1, knows_labels=True, evades=1.5, **SMALL)
+        return session(rows, adversaries={"fsha": adversary}, auxiliary=drawn)
 
     for stop in (0, 1, 3):  # before the first round, before the first gradient, within
         whole, stopped, resumed = fresh(), fresh(), fresh()
@@ -162,19 +162,19 @@ def test_no_other_party_and_no_other_protocol_has_gradients_to_send(rng):
     with pytest.raises(
         UserError, match=r"adversary\.x\.party=a: it cheats with gradients, which only the party label sends"
     ):
-        session(rows, adversaries={"x": Hijack(party="a")})
+        session(rows, adversaries={"x": Fsha(party="a")})
     with pytest.raises(UserError, match=r"adversary\.y\.party=label: another adversary cheats at that party already"):
-        session(rows, adversaries={"x": Hijack(), "y": Hijack()}, auxiliary=auxiliary(rows))
+        session(rows, adversaries={"x": Fsha(), "y": Fsha()}, auxiliary=auxiliary(rows))
     with pytest.raises(UserError, match="there are no test rows"):
-        session(rows, adversaries={"x": Hijack()})
+        session(rows, adversaries={"x": Fsha()})
     problem = "adversary=x: it cheats at the label party of protocol=split"
     with pytest.raises(UserError, match=problem):
-        session(rows, protocol=FederatedLr(), adversaries={"x": Hijack()})
+        session(rows, protocol=FederatedLr(), adversaries={"x": Fsha()})
 
 
 def test_another_party_may_cheat_beside_it(rng):
     rows = table(rng)
-    adversaries = {"x": Hijack(**SMALL), "y": MaliciousOptimizer()}
+    adversaries = {"x": Fsha(**SMALL), "y": MaliciousOptimizer()}
     session(rows, adversaries=adversaries, auxiliary=auxiliary(rows)).round(rows.ids)
 
 
@@ -193,7 +193,7 @@ def test_its_gradients_open_embeddings_that_honest_ones_leave_closed():
     truth, errors = rows.features["a"].numeric, {}
     means = torch.stack([others.features["a"].numeric[others.labels == k].mean(0) for k in range(10)])
     for share in (0.0, 1 - 1e-9):
-        adversary = Hijack(honest_share=share, warm_up=400)
+        adversary = Fsha(honest_share=share, warm_up=400)
         model = Cnn(bottom_layers=2)
         split = session(
             rows, model=model, optimizer=Adam(lr=1e-3), adversaries={"x": adversary}, auxiliary=auxiliary(others)

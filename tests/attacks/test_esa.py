@@ -5,7 +5,7 @@ import torch
 from builders import session
 from pydantic import ValidationError
 
-from vflbench.attacks.equation_solving import EquationSolving, log_odds, probabilities
+from vflbench.attacks.esa import Esa, log_odds, probabilities
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns, Predictions
@@ -52,7 +52,7 @@ def view_of(rows, attack, started, auxiliary=None, logits=None):
 
 def answer(rows, started, auxiliary=None, **options):
     """The answer about all rows, and the true and rebuilt numeric columns of all other parties side by side."""
-    attack = EquationSolving(rows=len(rows), **options)
+    attack = Esa(rows=len(rows), **options)
     rebuilt = attack.batch(view_of(rows, attack, started, auxiliary))
     names = [party.name for party in started.parties]
     truth = torch.cat([rows.features[p].numeric for p in names], dim=1).double()
@@ -94,7 +94,7 @@ def test_no_more_columns_than_independent_logits_come_back_within_the_bound(rng,
 def test_from_logits_of_float64_the_columns_are_exact_to_its_rounding(rng, numeric, classes):
     rows = rows_of(rng, numeric, classes=classes)
     started = started_with(rows, rng)
-    attack = EquationSolving(rows=len(rows))
+    attack = Esa(rows=len(rows))
     logits = exact_logits(rows, started)
     rebuilt = attack.batch(view_of(rows, attack, started, logits=logits))
     for party in started.parties:
@@ -337,7 +337,7 @@ def test_who_knows_the_noise_is_nearer(rng):
     noisy = exact_logits(rows, started) + torch.randn(100, 6, generator=rng, dtype=torch.float64)
     errors = {}
     for noise in (0.0, 1.0):
-        attack = EquationSolving(rows=100, noise=noise)
+        attack = Esa(rows=100, noise=noise)
         found = attack.batch(view_of(rows, attack, started, logits=noisy)).features["a"].numeric
         errors[noise] = float((found - rows.features["a"].numeric).square().mean())
     assert errors[1.0] < 0.8 * errors[0.0]
@@ -345,11 +345,11 @@ def test_who_knows_the_noise_is_nearer(rng):
 
 def test_it_reads_predictions_and_no_other_message():
     for options in ({}, {"prior": "normal"}, {"prior": "mean", "message": "probabilities"}):
-        threat = EquationSolving(**options).threat
+        threat = Esa(**options).threat
         assert (threat.message, threat.level) == (Kind.PREDICTION, Level.MESSAGES)
         assert not threat.mixes_messages
     with pytest.raises(ValidationError, match="probabilities"):
-        EquationSolving(decimals=2)
+        Esa(decimals=2)
 
 
 @pytest.mark.parametrize("options", [{}, {"prior": "mean"}, {"prior": "class_mean"}, {"prior": "normal"}])
@@ -363,7 +363,7 @@ def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
     monkeypatch.setattr(View, "__getitem__", noted)
     known = {p: OwnColumns(f.numeric, f.categorical) for p, f in rows.features.items()}
     answer(rows, started_with(rows, rng), Auxiliary(known, rows.labels), **options)
-    assert read == EquationSolving(**options).threat.knows
+    assert read == Esa(**options).threat.knows
 
 
 def test_without_auxiliary_rows_a_prior_of_them_is_refused(rng):
@@ -384,7 +384,7 @@ def test_the_bound_is_no_empty_one(rng):
 def test_predictions_that_something_changed_have_no_bound(rng):
     """Three logits determine three columns, whatever was done to them: rows out of their range tell that something was."""
     rows = rows_of(rng, {"a": 3}, classes=3)
-    started, attack = started_with(rows, rng), EquationSolving(rows=len(rows))
+    started, attack = started_with(rows, rng), Esa(rows=len(rows))
     logits = exact_logits(rows, started).float()
     for change in (0.0, 0.5):
         rebuilt = attack.batch(

@@ -1,10 +1,10 @@
 import pytest
 import torch
-from attacks.test_equation_solving import rows_of, started_with
+from attacks.test_esa import rows_of, started_with
 from builders import session
 from pydantic import ValidationError
 
-from vflbench.attacks.generator import Generator
+from vflbench.attacks.grna import Grna
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
 from vflbench.messages.message import Kind
@@ -31,7 +31,7 @@ def test_predictions_give_columns_away_also_through_a_network(rng, model):
     rows = rows_of(rng, {"a": 2, "label": 2}, classes=5, n=64)
     deep = Mlp(bottom_layers=2, top_layers=1, width=16)
     started = started_with(rows, rng, scale=2.0) if model == "logistic" else session(rows, model=deep)
-    attack = Generator(rows=64, width=64, steps=300, lr=0.01, message="logits", variance=0.0)
+    attack = Grna(rows=64, width=64, steps=300, lr=0.01, message="logits", variance=0.0)
     rebuilt = attack.batch(view_of(rows, attack, started))
     assert rebuilt.layer == "logits"
     assert error(rows, rebuilt) < 1 / 12 / 3  # a third of the variance of the columns
@@ -44,7 +44,7 @@ def test_with_a_large_weight_of_the_variance_one_row_is_made_up_for_all(rng):
     started = started_with(rows, rng, scale=2.0)
     spread, residual = {}, {}
     for variance in (0.0, 1e4):
-        attack = Generator(rows=64, width=32, steps=100, lr=0.01, variance=variance)
+        attack = Grna(rows=64, width=32, steps=100, lr=0.01, variance=variance)
         rebuilt = attack.batch(view_of(rows, attack, started))
         spread[variance] = float(rebuilt.features["a"].numeric.var(dim=0).sum())
         residual[variance] = rebuilt.figures["residual"]
@@ -55,10 +55,10 @@ def test_with_a_large_weight_of_the_variance_one_row_is_made_up_for_all(rng):
 def test_it_goes_on_from_what_it_learned_and_a_copy_goes_on_alike(rng):
     rows = rows_of(rng, {"a": 2, "label": 2}, classes=5, n=32)
     started = started_with(rows, rng, scale=2.0)
-    attack = Generator(rows=32, width=32, steps=20, lr=0.01)
+    attack = Grna(rows=32, width=32, steps=20, lr=0.01)
     first = error(rows, attack.batch(view_of(rows, attack, started)))
     view = view_of(rows, attack, started, seed=1)
-    copy = Generator(rows=32, width=32, steps=20, lr=0.01)
+    copy = Grna(rows=32, width=32, steps=20, lr=0.01)
     restore_state(copy, state_of(attack))
     again = attack.batch(view)
     facts = {kind: view[kind] for kind in attack.threat.knows}
@@ -76,7 +76,7 @@ def test_auxiliary_rows_help(rng):
     started = started_with(rows, rng)
     errors = {}
     for auxiliary, sees_labels in ((0, False), (300, False), (300, True)):
-        attack = Generator(rows=40, width=48, steps=150, lr=0.005, auxiliary=auxiliary, sees_labels=sees_labels)
+        attack = Grna(rows=40, width=48, steps=150, lr=0.005, auxiliary=auxiliary, sees_labels=sees_labels)
         errors[auxiliary, sees_labels] = error(rows, attack.batch(view_of(rows, attack, started, known)))
     assert max(errors[300, False], errors[300, True]) < errors[0, False] / 2
 
@@ -85,7 +85,7 @@ def test_auxiliary_rows_help(rng):
 def test_ids_are_made_up_as_shares_and_answered_as_ids(rng):
     rows = rows_of(rng, {"a": 1, "b": 1, "label": 1}, sizes={"a": (3,), "label": (4,)}, classes=4, n=64)
     started = started_with(rows, rng, scale=3.0)
-    attack = Generator(rows=64, width=64, steps=250, lr=0.01, message="logits", variance=0.0)
+    attack = Grna(rows=64, width=64, steps=250, lr=0.01, message="logits", variance=0.0)
     rebuilt = attack.batch(view_of(rows, attack, started))
     ids = rebuilt.features["a"].categorical
     assert (ids.dtype, tuple(ids.shape)) == (torch.int32, (64, 1))
@@ -97,7 +97,7 @@ def test_a_linear_part_of_categories_cannot_be_mixed(rng):
     rows = rows_of(rng, {"a": 1}, sizes={"a": (3,)})
     for wide in (True, False):
         started = session(rows, model=WideDeep(bottom_layers=1, top_layers=0, width=8, wide=wide))
-        attack = Generator(width=8, steps=1)
+        attack = Grna(width=8, steps=1)
         if wide:
             with pytest.raises(UserError, match="without wide"):
                 attack.batch(view_of(rows, attack, started))
@@ -112,7 +112,7 @@ def test_published_settings_read_neither_predictions_nor_labels_of_a_row(rng):
     started = started_with(rows, rng, scale=3.0)
     spread = {}
     for sees_predictions in (True, False):
-        attack = Generator(rows=40, width=16, steps=40, lr=0.01, samples=200, sees_predictions=sees_predictions)
+        attack = Grna(rows=40, width=16, steps=40, lr=0.01, samples=200, sees_predictions=sees_predictions)
         rebuilt = attack.batch(view_of(rows, attack, started))
         spread[sees_predictions] = float(rebuilt.features["a"].numeric.var(dim=0).sum())
     assert spread[False] < spread[True] / 5
@@ -120,11 +120,11 @@ def test_published_settings_read_neither_predictions_nor_labels_of_a_row(rng):
 
 def test_what_it_reads():
     for options in ({}, {"auxiliary": 10}, {"sees_labels": True}):
-        threat = Generator(**options).threat
+        threat = Grna(**options).threat
         assert (threat.message, threat.level) == (Kind.PREDICTION, Level.MESSAGES)
         assert (Auxiliary in threat.knows) == (options == {"auxiliary": 10})
     with pytest.raises(ValidationError, match="probabilities"):
-        Generator(decimals=2, message="logits")
+        Grna(decimals=2, message="logits")
 
 
 @pytest.mark.parametrize("options", [{}, {"auxiliary": 5}, {"auxiliary": 5, "sees_labels": True}])
@@ -137,7 +137,7 @@ def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
 
     monkeypatch.setattr(View, "__getitem__", noted)
     known = {p: OwnColumns(f.numeric, f.categorical) for p, f in rows.features.items()}
-    attack = Generator(width=8, steps=2, **options)
+    attack = Grna(width=8, steps=2, **options)
     attack.batch(view_of(rows, attack, started_with(rows, rng), Auxiliary(known, rows.labels)))
     assert read == attack.threat.knows
 
@@ -145,6 +145,6 @@ def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
 def test_without_auxiliary_rows_it_says_so(rng):
     rows = rows_of(rng, {"a": 2})
     empty = Auxiliary({"a": OwnColumns(torch.empty(0, 2), torch.empty(0, 0, dtype=torch.int32))})
-    attack = Generator(auxiliary=5, steps=1)
+    attack = Grna(auxiliary=5, steps=1)
     with pytest.raises(UserError, match="no auxiliary rows"):
         attack.batch(view_of(rows, attack, started_with(rows, rng), empty))

@@ -6,12 +6,12 @@ import pytest
 from builders import run_in
 from run.test_cheating import Stop, results
 
-from vflbench.attacks.hijack import Hijack as Read
+from vflbench.attacks.fsha import Fsha as Read
 from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.split_guard import SplitGuard
-from vflbench.protocols.adversaries.hijack import Hijack
+from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.run.interruption import Interrupted
 from vflbench.run.settings import Audit, Settings
 
@@ -22,8 +22,8 @@ def parts(**changes):
     settings = Settings(epochs=3, batch_size=64, audit=Audit(batches=2, probe=False), **changes.pop("settings", {}))
     return {
         "dataset": Synthetic(rows=400, vocabulary=100),
-        "attacks": {"hijack": Read(rows=8), "norm": Norm()},
-        "adversaries": {"hijack": Hijack(warm_up=5, width=8)},
+        "attacks": {"fsha": Read(rows=8), "norm": Norm()},
+        "adversaries": {"fsha": Fsha(warm_up=5, width=8)},
         "defenses": {"split_guard": SplitGuard(threshold=1e-9, **GUARD)},
         "settings": settings,
         **changes,
@@ -40,15 +40,15 @@ def whole(tmp_path_factory):
 @pytest.mark.slow
 def test_the_threat_is_active_and_says_who_cheats_and_the_honest_run_stands_beside(whole):
     manifest, honest = (json.loads((folder / "manifest.json").read_text()) for folder in (whole, whole / "honest"))
-    threat = manifest["threats"]["hijack"]
+    threat = manifest["threats"]["fsha"]
     assert (threat["level"], threat["seat"], threat["active"]) == ("active", "label party", True)
     assert " Party label cheats: Send, in place of gradients of the loss, those of a critic" in threat["text"]
     assert manifest["threats"]["norm"]["level"] == "messages only"  # of a party that does not cheat
-    assert manifest["adversary"]["hijack"]["party"] == "label"
+    assert manifest["adversary"]["fsha"]["party"] == "label"
     assert manifest["skipped"] == {}
-    assert list(honest["skipped"]) == ["hijack"]
+    assert list(honest["skipped"]) == ["fsha"]
     summary = json.loads((whole / "summary.json").read_text())
-    assert [one["attack"] for one in summary["reconstructions"] if one["message"] == "embedding"] == ["hijack"]
+    assert [one["attack"] for one in summary["reconstructions"] if one["message"] == "embedding"] == ["fsha"]
     assert summary["honest"]["test_auc"] is not None
 
 

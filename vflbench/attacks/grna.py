@@ -1,4 +1,4 @@
-"""Generator: a network that makes up other parties' columns, trained until the joint model's predictions come out right."""
+"""GRNA: a network that makes up other parties' columns, trained until the joint model's predictions come out right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.attacks.equation_solving import LAYER, Decimals, probabilities
+from vflbench.attacks.esa import LAYER, Decimals, probabilities
 from vflbench.attacks.joint_model import Coding, JointModel
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
@@ -29,7 +29,7 @@ _Known = tuple[OwnColumns, Tensor, Tensor]
 
 
 @options
-class Generator(Attack):
+class Grna(Attack):
     """Train a network to generate the unknown columns of a row: x_i = mean over draws of G(o_i, v_i, r), r ~ N(0, I).
 
         L = sum_i |f(o_i, G(o_i, v_i, r_i)) - v_i|^2 + variance sum_j Var_i(x_ij) + sum_i' |G(o_i', v_i', r_i') - x_i'|^2
@@ -42,10 +42,10 @@ class Generator(Attack):
     next one from the weights that it has.
 
     The regulariser keeps G near one answer for all rows. The network fits the predictions and not the truth. If many rows
-    have the same prediction, the answer is what the networks and the prior make likely. `equation_solving` finds exact
+    have the same prediction, the answer is what the networks and the prior make likely. `esa` finds exact
     columns.
 
-    message, decimals: as in `equation_solving`. sees_predictions: G reads v_i; published without. sees_labels: it also reads
+    message, decimals: as in `esa`. sees_predictions: G reads v_i; published without. sees_labels: it also reads
     the class, which the label party knows of training rows. samples: number of draws that are averaged. rows: rows of each
     audited batch that are rebuilt. lr, steps: learning rate and steps of Adam in each audited batch.
 
@@ -118,7 +118,7 @@ class Generator(Attack):
         columns, others = view[Auxiliary].columns, model.joined(view[Auxiliary].columns)
         few = torch.arange(len(others.numeric), device=others.numeric.device)[: self.auxiliary]
         if not len(few):
-            raise UserError("there are no auxiliary rows", key="attack.generator.auxiliary", value=self.auxiliary)
+            raise UserError("there are no auxiliary rows", key="attack.grna.auxiliary", value=self.auxiliary)
         others = others.rows(few)
         held = [block for party, block in columns.items() if party not in model.models]
         own = held[0].rows(few) if held else OwnColumns(others.numeric[:, :0], others.categorical[:, :0])

@@ -1,4 +1,4 @@
-"""Feature-space hijacking: gradients that drive a party's embeddings into a space that the label party can read."""
+"""Feature-space hijacking (FSHA): gradients that drive a party's embeddings into a space that the label party can read."""
 
 import copy
 import math
@@ -88,7 +88,7 @@ class Space:
         rows: Auxiliary,
         party: str,
         classes: int | None,
-        how: "Hijack",
+        how: "Fsha",
         weights: torch.Generator,
         rng: torch.Generator,
     ):
@@ -209,7 +209,7 @@ _KEPT = 0.9  # share of the moving mean that a round leaves
 
 
 @options
-class Hijack(LabelAdversary):
+class Fsha(LabelAdversary):
     """Send, in place of gradients of the loss, those of a critic that drive each other party's embeddings into a space that
     its decoder reads (FSHA).
 
@@ -279,7 +279,7 @@ class Hijack(LabelAdversary):
     def begin(self, surroundings: Surroundings) -> None:
         rows = surroundings.auxiliary(self.auxiliary)  # here: a run that goes on then gets the same
         if not len(rows.labels):
-            raise UserError("it needs rows of its own, and there are no test rows", key="adversary", value="hijack")
+            raise UserError("it needs rows of its own, and there are no test rows", key="adversary", value="fsha")
         self._begun = surroundings, rows
 
     def meets(self, ids: Tensor, received: Mapping[str, Layers]) -> None:

@@ -1,4 +1,4 @@
-"""Feature-space hijacking: a party's embeddings, read by the decoder towards which it was driven."""
+"""Feature-space hijacking (FSHA): a party's embeddings, read by the decoder towards which it was driven."""
 
 import math
 
@@ -10,11 +10,11 @@ from vflbench.options import Rows, options
 
 
 @options
-class Hijack(Attack):
+class Fsha(Attack):
     """Read the received embeddings with a decoder (FSHA): x_i = q(z_i). The label party trained it while it sent gradients
     of its own making.
 
-    It needs adversary=hijack, which trains q and drives z into the space that q reads. Numeric columns are numbers in [0,
+    It needs adversary=fsha, which trains q and drives z into the space that q reads. Numeric columns are numbers in [0,
     1]; of a categorical column the answer is the likeliest id among those of the auxiliary rows. There is no answer before
     the first gradient of that adversary.
 
