@@ -162,7 +162,7 @@ def test_each_party_gets_its_columns_in_order_and_every_party_all_rows():
     )
     assignment = {"a": ("n2", "c2", "n1"), "label": ("c1",)}
     encoding = fit(raw, assignment, measure(raw, np.arange(3)), every_row_fitted=True)
-    a, label = encoding(raw).values()
+    a, label = (own.of(raw) for own in encoding.parties.values())
     assert (a.columns.numeric, a.columns.categorical, a.columns.cardinalities) == (("n2", "n1"), ("c2",), (2,))
     assert torch.equal(a.numeric, torch.tensor([[1.0, 0.0], [0.0, 0.5], [0.5, 1.0]]))
     assert torch.equal(a.categorical, torch.tensor([[0], [1], [0]], dtype=torch.int32))

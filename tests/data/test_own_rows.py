@@ -12,7 +12,7 @@ from reachable import arrays, reachable
 from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset
 from vflbench.data.csv import Csv
-from vflbench.data.rows import Batches, TrainTest, own_columns
+from vflbench.data.rows import AlignedRows, Batches, TrainTest
 from vflbench.data.table import CHUNK_ROWS, RawCategorical, RawNumeric, join, raw_table
 from vflbench.errors import UserError
 from vflbench.generators import Generators
@@ -179,18 +179,19 @@ def test_the_walk_finds_what_a_lookup_in_everybody_s_rows_would_reach():
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path):
+def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path, monkeypatch):
     data = load_stored(tmp_path) if stored else load()
     everything = join([data.train.all(), data.test.all()])
     everything = everything.rows(everything.ids.argsort())
     ids = torch.tensor([1400, 3, 3, 700, 1023, 1024])
     for most in (10**9, 10):
-        for party in PARTIES:
-            reader = own_columns(data.train.raw, data.train.encoding, party, torch.device("cpu"), most=most)
+        monkeypatch.setattr(rows_module, "BUFFER_ROWS", most)
+        rows = AlignedRows.encoded(data.train.raw, data.train.encoding, torch.device("cpu"))
+        for party, reader in rows.parties.items():
             if most == 10:
-                raw, encoding, *_ = reader.args
-                assert list(encoding.parties) == [party]
-                assert (raw.numeric_names, raw.categorical_names) == tuple((name,) for name in PARTIES[party])
+                own, columns = reader.args
+                assert (own.columns.numeric, own.columns.categorical) == tuple((name,) for name in PARTIES[party])
+                assert [column[ids.numpy()].shape for column in columns] == [(6, 1), (6, 1)]
             for wanted in (ids, ids[:0]):
                 ours, theirs = reader(wanted), everything.features[party].rows(wanted)
                 assert torch.equal(ours.numeric, theirs.numeric)

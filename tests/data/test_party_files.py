@@ -13,7 +13,6 @@ from reachable import arrays
 
 from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet
-from vflbench.data.party_files import own_file
 from vflbench.data.party_table import read_label_table, read_party_table, write_party_tables
 from vflbench.errors import UserError
 from vflbench.run.provenance import data_files
@@ -79,8 +78,9 @@ def generator():
 
 def assert_same_table(ours, theirs, party):
     for one, other in ((ours.numeric, theirs.numeric), (ours.categorical, theirs.categorical)):
+        one, other = map(np.asarray, (one, other))
         assert one.dtype == other.dtype
-        assert torch.equal(one, other), party
+        assert np.array_equal(one, other), party
     assert ours.columns == theirs.columns
 
 
@@ -134,9 +134,9 @@ def test_apart_each_party_gets_the_table_that_it_has_in_one_process(kind, name, 
         paths = {party: as_parquet(path) for party, path in paths.items()}
     make = csv if kind == "csv" else of_parquet
     joint = make(paths, **options).load(generator())
-    sides = {party: own_file(make({party: paths[party]}, **options), party) for party in paths}  # no other file is named
+    sides = {party: make({party: paths[party]}, **options).party_source(party) for party in paths}  # no other file is named
     label = sides.pop("label")
-    messages = {party: side.ids() for party, side in sides.items()}
+    messages = {party: side.ids for party, side in sides.items()}
     assert all(type(text) is str for ids in messages.values() for text in ids)
     alignment = label.align(messages, generator())
     tables = {party: side.table(alignment.positions[party], alignment.role) for party, side in sides.items()}
@@ -192,8 +192,8 @@ def test_nothing_of_another_party_is_reached_from_its_side(tmp_path):
     """Not by the table that it makes, and not by what the label party has decided."""
     paths = files(tmp_path)
     joint = csv(paths).load(generator())
-    sides = {party: own_file(csv({party: paths[party]}), party) for party in ("label", "a", "b")}
-    alignment = sides["label"].align({"a": sides["a"].ids(), "b": sides["b"].ids()}, generator())
+    sides = {party: csv({party: paths[party]}).party_source(party) for party in ("label", "a", "b")}
+    alignment = sides["label"].align({"a": sides["a"].ids, "b": sides["b"].ids}, generator())
     table = sides["a"].table(alignment.positions["a"], alignment.role)
     y = joint.train.at(torch.arange(174)).labels.numpy()
     theirs = joint.train.at(torch.arange(174)).features["b"].numeric[:, 0].numpy()
@@ -253,7 +253,7 @@ def test_identifiers_are_compared_as_texts(tmp_path):
         data.notes[-1]
         == "the parties share 238 rows; rows that another party does not have are left out: 2 of label, 2 of a, 2 of b"
     )
-    other = own_file(csv({"label": paths["label"]}), "label")
+    other = csv({"label": paths["label"]}).party_source("label")
     with pytest.raises(
         UserError, match="the parties share no row; identifiers are compared as texts.*'000' .label., '0' .a."
     ):
@@ -320,7 +320,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
     for problem, dataset in wrong.items():
         assert problem in error_of(dataset), problem
     with pytest.raises(UserError, match="it names no file of party c"):
-        own_file(both, "c")
+        both.party_source("c")
 
 
 def test_a_party_may_have_a_folder_of_files(tmp_path):
@@ -336,13 +336,13 @@ def test_a_party_may_have_a_folder_of_files(tmp_path):
 
 def test_messages_that_can_not_be_are_refused_by_those_who_get_them(tmp_path):
     paths = files(tmp_path)
-    label, side = own_file(csv(paths), "label"), own_file(csv(paths), "a")
+    label, side = csv(paths).party_source("label"), csv(paths).party_source("a")
     for ids in ("abc", ["1", 2], ["1", ""], [None], ["1", "1"], [["1"]], 3):
         with pytest.raises(
             UserError, match="dataset.id: party b (must give a list of texts|has the identifier '1' 2 times)"
         ):
-            label.align({"a": side.ids(), "b": ids}, generator())
-    alignment = label.align({"a": side.ids()}, generator())
+            label.align({"a": side.ids, "b": ids}, generator())
+    alignment = label.align({"a": side.ids}, generator())
     positions, role = alignment.positions["a"], alignment.role
     assert len(side.table(positions, role)) == len(role)
     wrong = [

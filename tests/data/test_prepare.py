@@ -15,6 +15,7 @@ import pytest
 from raw_files import criteo_line, write
 
 from vflbench.cli.prepare import prepare as command
+from vflbench.data import rows as rows_module
 from vflbench.data import streaming
 from vflbench.data.cache import cache_folder
 from vflbench.data.clicklogs import Criteo
@@ -143,9 +144,10 @@ def test_any_damage_is_detected_and_repaired(cache, raw, capsys):
         assert tables(cache) == [whole.folder], name
 
 
-def test_a_table_that_is_gone_while_training_stops_the_run(raw):
+def test_a_table_that_is_gone_while_training_stops_the_run(raw, monkeypatch):
+    monkeypatch.setattr(rows_module, "BUFFER_ROWS", 10)
     prepared = Criteo(path=raw).prepare()
-    column = prepared.table.apart("categorical", np.array([0]), most=10)
+    column = rows_module.apart(prepared.table, "categorical", np.array([0]))
     assert column[np.arange(7)].tolist() == [[i] for i in range(7)]
     (prepared.folder / "categorical").unlink()
     with pytest.raises(UserError, match="the prepared data is damaged .*categorical.*run the command again"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -79,49 +79,49 @@ def category_ids(counts: np.ndarray, min_count: int, *, every_row_fitted: bool) 
 
 
 @dataclass(frozen=True)
-class _PartyEncoding:
+class PartyEncoding:
+    """A fitted map from raw rows to the features of one party.
+
+    numeric, categorical: positions of its columns among those of the raw table. low, high: (k,) of the fitted rows.
+    ids: of each categorical column, the id of each code; None where codes are ids.
+    """
+
     columns: Columns
-    numeric: np.ndarray  # positions among the numeric columns
+    numeric: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    categorical: np.ndarray  # positions among the categorical columns
+    categorical: np.ndarray
     ids: tuple[np.ndarray | None, ...]
+    transform: str = "none"
+
+    def of(self, raw: RawTable) -> Features:
+        """The features of all rows of a table in memory."""
+        return self(raw.numeric.take(self.numeric, axis=1), raw.categorical.take(self.categorical, axis=1))
+
+    def __call__(self, numeric: np.ndarray, codes: np.ndarray) -> Features:
+        """numeric: (n, k), codes: (n, c), of this party's columns alone."""
+        numbers, categorical = np.empty(numeric.shape, np.float32), codes.astype(np.int32)
+        rows = max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, numeric.shape[1])))
+        for start in range(0, len(numeric), rows):
+            piece = slice(start, start + rows)
+            if len(self.low):
+                numbers[piece] = scaled(numeric[piece], self.low, self.high, self.transform)
+            for j, ids in enumerate(self.ids):
+                if ids is not None:
+                    categorical[piece, j] = ids[codes[piece, j]]
+        return Features(self.columns, torch.from_numpy(numbers), torch.from_numpy(categorical))
 
 
 @dataclass(frozen=True)
 class Encoding:
     """A fitted map from raw rows to the features of each party."""
 
-    parties: Mapping[str, _PartyEncoding]
+    parties: Mapping[str, PartyEncoding]
     transform: str
 
     @property
     def columns(self) -> dict[str, Columns]:
         return {party: encoding.columns for party, encoding in self.parties.items()}
-
-    def alone(self, party: str) -> Encoding:
-        """The same for a raw table of that party's columns alone, in its order."""
-        whole = self.parties[party]
-        numeric, categorical = (np.arange(len(places)) for places in (whole.numeric, whole.categorical))
-        return replace(self, parties={party: replace(whole, numeric=numeric, categorical=categorical)})
-
-    def __call__(self, raw: RawTable) -> dict[str, Features]:
-        """Encode all rows of `raw`, which must be in memory."""
-        return {party: self._features(encoding, raw) for party, encoding in self.parties.items()}
-
-    def _features(self, party: _PartyEncoding, raw: RawTable) -> Features:
-        numeric = np.empty((len(raw), len(party.numeric)), dtype=np.float32)
-        categorical = np.empty((len(raw), len(party.categorical)), dtype=np.int32)
-        limits = (party.low, party.high, self.transform)
-        rows = max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, len(party.numeric))))
-        for start in range(0, len(raw), rows):
-            piece = slice(start, start + rows)
-            if len(party.numeric):
-                numeric[piece] = scaled(raw.numeric[piece].take(party.numeric, axis=1), *limits)
-            for target, (j, ids) in enumerate(zip(party.categorical, party.ids, strict=True)):
-                codes = raw.categorical[piece, j]
-                categorical[piece, target] = codes if ids is None else ids[codes]
-        return Features(party.columns, torch.from_numpy(numeric), torch.from_numpy(categorical))
 
     def update(self, digest: hashlib._Hash) -> None:
         """Add everything that determines this encoding to a digest."""
@@ -132,19 +132,6 @@ class Encoding:
                 digest.update(np.ascontiguousarray(values))
             for ids in party.ids:
                 digest.update(b"as they are" if ids is None else ids)
-
-
-def stored(columns: Mapping[str, Columns]) -> Encoding:
-    """The map of a table that holds encoded values already. columns: of each party; the table has those of the first party,
-    then those of the next.
-    """
-    parties, numeric, categorical = {}, 0, 0
-    for party, own in columns.items():
-        places = np.arange(numeric, numeric + len(own.numeric)), np.arange(categorical, categorical + len(own.categorical))
-        low, high = np.zeros(len(own.numeric)), np.ones(len(own.numeric))
-        parties[party] = _PartyEncoding(own, places[0], low, high, places[1], (None,) * len(own.categorical))
-        numeric, categorical = numeric + len(own.numeric), categorical + len(own.categorical)
-    return Encoding(parties, "none")
 
 
 def fit(
@@ -174,12 +161,13 @@ def fit(
             tuple(raw.categorical_names[j] for j in categorical),
             tuple(size for _, size in indexed),
         )
-        parties[party] = _PartyEncoding(
+        parties[party] = PartyEncoding(
             columns,
             np.array(numeric, dtype=np.int64),
             statistics.low[numeric],
             statistics.high[numeric],
             np.array(categorical, dtype=np.int64),
             tuple(ids for ids, _ in indexed),
+            numeric_transform,
         )
     return Encoding(parties, numeric_transform)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.data.base import DROPPED, VALIDATION, Dataset, class_rows
+from vflbench.data.base import DROPPED, VALIDATION, class_rows
 from vflbench.data.cache import Prepared
 from vflbench.data.encode import Encoding
 from vflbench.data.file_dataset import FileDataset
@@ -54,13 +54,15 @@ class Alignment:
 
 @dataclass(frozen=True)
 class PartySource:
-    """What one party's file holds.
+    """What one party's own file holds, and no other's.
 
-    columns: all of the file. ids: (n,) identifiers, all different, none empty. raw: (n,) its columns without the identifier;
-    the labels are zeros but for the label party's. names: those that are features. class_names: of the label party's file.
-    facts: for the manifest. notes: lines to print. lines: what its columns are taken for. prepared: a line on the table.
+    dataset: whose `party_files` names it. columns: all of the file. ids: (n,) identifiers, all different, none empty: what
+    the label party gets. raw: (n,) its columns without the identifier; the labels are zeros but for the label party's.
+    names: those that are features. class_names: of the label party's file. facts: for the manifest. notes: lines to print.
+    lines: what its columns are taken for. prepared: a line on the table.
     """
 
+    dataset: Any
     party: str
     columns: tuple[str, ...]
     ids: list[str]
@@ -71,6 +73,60 @@ class PartySource:
     notes: tuple[str, ...]
     lines: tuple[str, ...] = ()
     prepared: str = ""
+
+    def align(self, ids: Mapping[str, Sequence[str]], rng: torch.Generator) -> Alignment:
+        """What the label party decides from its own file and the others' identifiers: which rows all parties share, and what
+        each is for. The same draws as of one file of these rows.
+
+        ids: non-label party -> its identifiers. Raises UserError where they are no list of different texts.
+        """
+        if LABEL_PARTY in ids or not ids:
+            raise UserError("it must be of the non-label parties, at least one", key="dataset.id")
+        positions, facts, notes = positions_of_shared({LABEL_PARTY: self.ids, **ids}, self.dataset.rows)
+        raw = self.raw.take(positions[LABEL_PARTY].numpy())
+        role, more, lines = self.dataset.choose(raw, list(ids), rng, self.class_names)
+        facts = {"class_rows": class_rows(raw, self.class_names), **facts, **more}
+        if list(self.class_names) != ["0", "1"]:
+            facts["classes_are"] = list(self.class_names)
+        facts[COLUMNS_ARE] = [*self.lines, *class_lines(self.dataset.label, facts["class_rows"])]
+        return Alignment(positions, torch.from_numpy(role), facts, (*self.notes, *notes, *lines))
+
+    def fitted(self, alignment: Alignment) -> tuple[RawTable, Encoding]:
+        """Its aligned rows, and its encoding, which is fitted on them alone."""
+        raw = self.raw.take(alignment.positions[self.party].numpy())
+        return raw, self.dataset.fitted(raw, {self.party: self.names}, alignment.role.numpy())
+
+    def table(self, positions: Tensor, role: Tensor) -> PartyTable:
+        """Its columns of the shared rows, by their place among them. positions: (m,) int64, where they stand in its file.
+        role: (m,) uint8, what each is for. Both come from the label party. Raises UserError for what can't be.
+        """
+        whole, places = len(self.ids), positions.tolist() if positions.dtype == torch.int64 and positions.dim() == 1 else []
+        fits = places and len(set(places)) == len(places) and min(places) >= 0 and max(places) < whole
+        fits = fits and role.dtype == torch.uint8 and role.shape == positions.shape
+        if not (fits and int(role.max()) <= VALIDATION and (role != DROPPED).any()):
+            problem = f"they are not of different rows among the {whole:,} of the file, or use none of them"
+            raise UserError(f"positions and roles that came from the label party: {problem}", key=f"party {self.party}")
+        raw, encoding = self.fitted(Alignment({self.party: positions}, role))
+        features = encoding.parties[self.party].of(raw)
+        values = [torch.where((role == DROPPED)[:, None], 0, of).numpy() for of in (features.numeric, features.categorical)]
+        digest = hashlib.sha256(raw.fingerprint.encode())
+        for one in values:
+            digest.update(one)
+        encoding.update(digest)
+        return PartyTable(self.party, features.columns, *values, digest.hexdigest())
+
+    def rows(self, alignment: Alignment) -> TrainTest:
+        """The label party's rows: labels and its own columns, and no others."""
+        raw, encoding = self.fitted(alignment)
+        encoding = replace(encoding, parties=encoding.parties if self.names else {})
+        role = alignment.role.numpy()
+        digest = hashlib.sha256(self.raw.fingerprint.encode())
+        digest.update(alignment.positions[LABEL_PARTY].numpy())
+        digest.update(role)
+        encoding.update(digest)
+        raw, facts = replace(raw, fingerprint=digest.hexdigest()), {**alignment.facts}
+        facts["party_files"] = {LABEL_PARTY: dict(self.facts)}
+        return self.dataset.split_rows(raw, encoding, role, digest.hexdigest(), facts, alignment.notes)
 
 
 @options
@@ -198,7 +254,7 @@ class PartyFiles(OwnColumns, FileDataset):
         facts = {name: fact for name, fact in prepared.facts.items() if name in kept}
         classes = tuple(prepared.facts.get("classes_are", ("0", "1"))) if is_label else ()
         notes, raw = tuple(prepared.notes(f" of party {party}")), prepared.table
-        return PartySource(party, names, prepared.ids, raw, raw.names, classes, facts, notes, (), prepared.line())
+        return PartySource(self, party, names, prepared.ids, raw, raw.names, classes, facts, notes, (), prepared.line())
 
     def read_party(self, party: str) -> PartySource:
         """The file of one party, and no other."""
@@ -288,38 +344,15 @@ class PartyFiles(OwnColumns, FileDataset):
             raise UserError(problem, key="dataset.parties", value=self.parties)
 
 
-def align(dataset: Dataset, label: PartySource, ids: Mapping[str, Sequence[str]], rng: torch.Generator) -> Alignment:
-    """What the label party decides from its own file and the others' identifiers. ids: of the non-label parties.
-
-    The same draws as of one file of these rows.
-    """
-    everyone = {LABEL_PARTY: label.ids, **ids}
-    positions, facts, notes = positions_of_shared(everyone, dataset.rows)
-    raw = label.raw.take(positions[LABEL_PARTY].numpy())
-    role, more, lines = dataset.choose(raw, list(ids), rng, label.class_names)
-    facts = {"class_rows": class_rows(raw, label.class_names), **facts, **more}
-    if list(label.class_names) != ["0", "1"]:
-        facts["classes_are"] = list(label.class_names)
-    named = getattr(dataset, "label", None)
-    facts[COLUMNS_ARE] = [*label.lines, *(class_lines(named, facts["class_rows"]) if named else [])]
-    return Alignment(positions, torch.from_numpy(role), facts, (*label.notes, *notes, *lines))
-
-
-def fitted_to(dataset: Dataset, source: PartySource, alignment: Alignment) -> tuple[RawTable, Encoding]:
-    """A party's aligned rows, and its encoding, which is fitted on them alone."""
-    raw = source.raw.take(alignment.positions[source.party].numpy())
-    return raw, dataset.fitted(raw, {source.party: source.names}, alignment.role.numpy())
-
-
 def joint_rows(dataset: PartyFiles, sources: Mapping[str, PartySource], rng: torch.Generator) -> TrainTest:
     """The rows of all parties in one process."""
     label = sources[LABEL_PARTY]
     others = {party: source for party, source in sources.items() if party != LABEL_PARTY}
-    alignment = align(dataset, label, {party: source.ids for party, source in others.items()}, rng)
+    alignment = label.align({party: source.ids for party, source in others.items()}, rng)
     digest, parts, encodings = hashlib.sha256(), [], {}
     at_numeric = at_categorical = 0
     for party, source in {**others, LABEL_PARTY: label}.items():
-        raw, encoding = fitted_to(dataset, source, alignment)
+        raw, encoding = source.fitted(alignment)
         digest.update(repr((party, source.raw.fingerprint)).encode())
         digest.update(alignment.positions[party].numpy())
         encoding.update(digest)
@@ -336,84 +369,6 @@ def joint_rows(dataset: PartyFiles, sources: Mapping[str, PartySource], rng: tor
     notes = tuple(note for source in others.values() for note in source.notes) + alignment.notes
     encoding = Encoding(encodings, dataset.numeric_transform)
     return dataset.split_rows(raw, encoding, role, digest.hexdigest(), facts, notes)
-
-
-class OwnFile:
-    """A party's own file. dataset: whose `party_files` names it; the others' are not looked at."""
-
-    def __init__(self, dataset: PartyFiles, party: str):
-        self.dataset, self.party = dataset, party
-        self._source: PartySource = dataset.party_source(party)
-
-    def __len__(self) -> int:
-        return len(self._source.ids)
-
-    def ids(self) -> list[str]:
-        """The identifiers of its rows, in the order of the file: what the label party gets."""
-        return list(self._source.ids)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Lines that a person must not miss."""
-        return (*self._source.lines, *self._source.notes) if self.party != LABEL_PARTY else self._source.notes
-
-    def table(self, positions: Tensor, role: Tensor) -> PartyTable:
-        """Its columns of the shared rows, by their place among them. positions: (m,) int64, where they stand in its file.
-        role: (m,) uint8, what each is for. Both come from the label party. Raises UserError for what can't be.
-        """
-        source, alignment = self._source, Alignment({self.party: positions}, role)
-        self._check(positions, role)
-        raw, encoding = fitted_to(self.dataset, source, alignment)
-        features = encoding(raw)[self.party]
-        dropped = role == DROPPED
-        features.numeric[dropped], features.categorical[dropped] = 0, 0
-        digest = hashlib.sha256(raw.fingerprint.encode())
-        for values in (features.numeric, features.categorical):
-            digest.update(values.numpy())
-        encoding.update(digest)
-        return PartyTable(self.party, features.columns, features.numeric, features.categorical, digest.hexdigest())
-
-    def _check(self, positions: Tensor, role: Tensor) -> None:
-        whole, places = len(self), positions.tolist() if positions.dtype == torch.int64 and positions.dim() == 1 else []
-        fits = places and len(set(places)) == len(places) and min(places) >= 0 and max(places) < whole
-        fits = fits and role.dtype == torch.uint8 and role.shape == positions.shape
-        if not (fits and int(role.max()) <= VALIDATION and (role != DROPPED).any()):
-            problem = f"they are not of different rows among the {whole:,} of the file, or use none of them"
-            raise UserError(f"positions and roles that came from the label party: {problem}", key=f"party {self.party}")
-
-
-class LabelFile(OwnFile):
-    """The label party's own file, and what it decides from the identifiers of the others."""
-
-    def __init__(self, dataset: PartyFiles):
-        super().__init__(dataset, LABEL_PARTY)
-
-    def align(self, ids: Mapping[str, Sequence[str]], rng: torch.Generator) -> Alignment:
-        """Which rows all parties share, and what each is for: the same as in one process, from the same generator state.
-
-        ids: non-label party -> its identifiers. Raises UserError where they are no list of different texts.
-        """
-        if LABEL_PARTY in ids or not ids:
-            raise UserError("it must be of the non-label parties, at least one", key="dataset.id")
-        return align(self.dataset, self._source, ids, rng)
-
-    def rows(self, alignment: Alignment) -> TrainTest:
-        """The label party's rows: labels and its own columns, and no others."""
-        raw, encoding = fitted_to(self.dataset, self._source, alignment)
-        encoding = replace(encoding, parties=encoding.parties if self._source.names else {})
-        role = alignment.role.numpy()
-        digest = hashlib.sha256(self._source.raw.fingerprint.encode())
-        digest.update(alignment.positions[LABEL_PARTY].numpy())
-        digest.update(role)
-        encoding.update(digest)
-        raw, facts = replace(raw, fingerprint=digest.hexdigest()), {**alignment.facts}
-        facts["party_files"] = {LABEL_PARTY: dict(self._source.facts)}
-        return self.dataset.split_rows(raw, encoding, role, digest.hexdigest(), facts, alignment.notes)
-
-
-def own_file(dataset: PartyFiles, party: str) -> OwnFile:
-    """What a party reads of its own file, and of no other's."""
-    return LabelFile(dataset) if party == LABEL_PARTY else OwnFile(dataset, party)
 
 
 def positions_of_shared(

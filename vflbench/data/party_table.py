@@ -5,7 +5,7 @@ A table is a folder: an array a file, and `schema.json`, which describes them an
 
 import hashlib
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION, Dataset
 from vflbench.data.cache import read_arrays, write_arrays
-from vflbench.data.encode import stored
-from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, positions_of
+from vflbench.data.encode import Encoding, PartyEncoding
+from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, read_rows
 from vflbench.data.table import LABEL_PARTY, Columns, Features, RawTable
 from vflbench.errors import UserError, printable
 from vflbench.options import options
@@ -27,31 +27,25 @@ from vflbench.plain_files import in_a_line, open_to_write, sync_folder
 class PartyTable:
     """A non-label party's encoded columns, by row id: the position of the row among those that the parties have aligned.
 
-    numeric: (n, k) float32. categorical: (n, c) int32. Both are tensors in memory, or arrays on disk. fingerprint: SHA-256
+    numeric: (n, k) float32. categorical: (n, c) int32. Both are in memory or mapped from their files. fingerprint: SHA-256
     of the content.
     """
 
     party: str
     columns: Columns
-    numeric: Any
-    categorical: Any
+    numeric: np.ndarray
+    categorical: np.ndarray
     fingerprint: str
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def __len__(self) -> int:
         return len(self.numeric)
 
-    def to(self, device: torch.device) -> "PartyTable":
-        """The same rows, handed out on another device."""
-        return replace(self, device=device)
-
     def lookup(self, ids: Tensor) -> Features:
-        """A copy of these rows, ids (n,), in that order. Raises KeyError for an id that no row has."""
-        positions = positions_of(ids, len(self))
-        if isinstance(self.numeric, Tensor):
-            return Features(self.columns, self.numeric, self.categorical).rows(torch.from_numpy(positions)).to(self.device)
-        values = torch.from_numpy(self.numeric[positions]), torch.from_numpy(self.categorical[positions])
-        return Features(self.columns, *values).to(self.device)
+        """A copy of these rows, ids (n,), in that order and where the ids are. Raises KeyError for an id that no row has."""
+        return read_rows(self._features, (self.numeric, self.categorical), ids)
+
+    def _features(self, *values: np.ndarray) -> Features:
+        return Features(self.columns, *map(torch.from_numpy, values))
 
 
 def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
@@ -78,8 +72,7 @@ def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
             shapes["categorical"] = ("int32", (len(rows.role), len(own.categorical)))
             if party == LABEL_PARTY:
                 shapes |= {"labels": ("int32", (len(rows.role),)), "roles": ("uint8", (len(rows.role),))}
-            mine = {name: encoded for name, encoded in rows.encoding.parties.items() if name == party}
-            encoding = replace(rows.encoding, parties=mine)
+            encoding = rows.encoding.parties.get(party)
             with ExitStack() as stack:
                 files = {name: stack.enter_context(open_to_write(place / name, "wb", private=True)) for name in shapes}
                 for start in range(0, len(rows.role), BUFFER_ROWS):
@@ -87,8 +80,8 @@ def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
                     used = (role != DROPPED).nonzero()[0]
                     raw = rows.raw.take(used + start)
                     values: dict[str, np.ndarray] = {"labels": raw.labels, "roles": role[used]}
-                    if party in encoding.parties:
-                        block = encoding(raw)[party]
+                    if encoding is not None:
+                        block = encoding.of(raw)
                         values |= {"numeric": block.numeric.numpy(), "categorical": block.categorical.numpy()}
                     for name, (dtype, (_, *width)) in shapes.items():
                         whole = np.zeros((len(role), *width), dtype)
@@ -121,10 +114,7 @@ def _read(folder: Path, *, labelled: bool) -> tuple[dict[str, Any], Columns, str
 def read_party_table(folder: Path) -> PartyTable:
     """A non-label party's table. Raises UserError, naming the file, for one that is damaged or of another kind."""
     about, columns, fingerprint, arrays = _read(folder, labelled=False)
-    numeric, categorical = (
-        torch.from_numpy(np.array(array)) if len(array) <= BUFFER_ROWS else array for array in arrays.values()
-    )
-    return PartyTable(about["party"], columns, numeric, categorical, fingerprint)
+    return PartyTable(about["party"], columns, **arrays, fingerprint=fingerprint)
 
 
 def read_label_table(folder: Path) -> TrainTest:
@@ -144,8 +134,10 @@ def read_label_table(folder: Path) -> TrainTest:
         fingerprint=fingerprint,
         folder=folder,
     )
-    encoding = stored({LABEL_PARTY: columns} if len(columns) else {})
-    train = EncodedRows(raw, encoding, role, TRAIN)
+    numeric, categorical = (np.arange(len(names)) for names in (columns.numeric, columns.categorical))
+    least = np.zeros(len(numeric))  # they are encoded
+    own = PartyEncoding(columns, numeric, least, least + 1, categorical, (None,) * len(categorical))
+    train = EncodedRows(raw, Encoding({LABEL_PARTY: own} if len(columns) else {}, "none"), role, TRAIN)
     test, validation = replace(train, wanted=TEST), replace(train, wanted=VALIDATION) if about["validation"] else None
     return TrainTest(train, test, about["fingerprint"], about["facts"], tuple(map(printable, about["notes"])), validation)
 

@@ -4,9 +4,10 @@ encoded, when they are needed.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from vflbench.data.encode import Encoding
 from vflbench.data.table import CHUNK_ROWS, Columns, Features, RawTable, VerticalTable
+from vflbench.errors import UserError, shown
 
 BUFFER_ROWS = 1 << 18
 """Rows in memory at a time. Fewer than so many are all kept there, and shuffled without any restriction."""
@@ -53,9 +55,12 @@ class AlignedRows:
     @classmethod
     def encoded(cls, raw: RawTable, encoding: Encoding, device: torch.device) -> "AlignedRows":
         """All rows of a raw table, whose position is their id; each party reads its own columns alone."""
-        parties = {party: own_columns(raw, encoding, party, device, most=BUFFER_ROWS) for party in encoding.columns}
-        labels = partial(_read_labels, raw.apart("labels", None, most=BUFFER_ROWS), device)
-        return cls(parties, _held(labels, len(raw), BUFFER_ROWS, device), encoding.columns, raw.classes)
+        parties = {}
+        for party, own in encoding.parties.items():
+            columns = apart(raw, "numeric", own.numeric), apart(raw, "categorical", own.categorical)
+            parties[party] = _reader(own, columns, device)
+        labels = _reader(_classes, [apart(raw, "labels")], device)
+        return cls(parties, labels, encoding.columns, raw.classes)
 
     def relabelled(self, relabel: Callable[[Tensor, Tensor], Tensor]) -> "AlignedRows":
         """The same rows with other labels, such as those of canaries: (ids, labels) -> labels that the label party holds
@@ -97,12 +102,56 @@ def _of(values: T, places: Tensor) -> T:
     return values.index_select(0, places) if isinstance(values, Tensor) else values.rows(places)
 
 
-def _held(read: Callable[[Tensor], T], rows: int, most: int, device: torch.device) -> Callable[[Tensor], T]:
-    """What is read of so many rows, all at once if they are no more than `most`."""
-    if rows > most:
-        return read
-    ids = torch.arange(rows, device=device)
-    return _Held(ids, read(ids))
+def _reader(make: Callable[..., T], arrays: Sequence[Any], device: torch.device) -> Callable[[Tensor], T]:
+    """ids (n,) -> what is made of the arrays at these rows. All of it is made at once, and held, if it fits in a buffer."""
+    read, rows = partial(read_rows, make, arrays), len(arrays[0])
+    return read if rows > BUFFER_ROWS else _Held(ids := torch.arange(rows, device=device), read(ids))
+
+
+def read_rows(make: Callable[..., T], arrays: Sequence[Any], ids: Tensor) -> T:
+    """What is made of the arrays at these rows, where the ids are. Raises KeyError for an id that no row has."""
+    positions = ids.cpu().numpy()
+    if len(positions) and not 0 <= positions.min() <= positions.max() < len(arrays[0]):
+        _missing(ids)
+    return make(*(array[positions] for array in arrays)).to(ids.device)
+
+
+def _classes(labels: np.ndarray) -> Tensor:
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def apart(raw: RawTable, name: str, columns: np.ndarray | None = None) -> Any:
+    """These columns (None: all) of `numeric`, `categorical` or `labels`, from which nothing else can be reached.
+
+    Of more rows on disk than fit in a buffer, each read maps them for as long as it takes.
+    """
+    values: np.ndarray = getattr(raw, name)
+    if raw.folder is not None and len(raw) > BUFFER_ROWS:
+        return StoredColumns(raw.folder / name, values.dtype.name, values.shape, columns)
+    if values.base is None and (columns is None or np.array_equal(columns, np.arange(values.shape[1]))):
+        return values  # it holds nothing else
+    return values.copy() if columns is None else values.take(columns, axis=1)
+
+
+class StoredColumns:
+    """Some columns of a file of rows, as an array that is indexed by positions alone. It keeps no map of the file, in which
+    all columns stand side by side. columns: positions in the file's rows; None: all, as of labels.
+    """
+
+    def __init__(self, file: Path, dtype: str, shape: tuple[int, ...], columns: np.ndarray | None):
+        self._file, self._dtype, self._shape, self._columns = file, dtype, shape, columns
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
+        try:
+            rows = np.memmap(self._file, self._dtype, "r", shape=self._shape) if self._shape[-1] else np.empty(self._shape)
+        except (OSError, ValueError) as error:
+            problem = f"the prepared data is damaged ({shown(str(error), 200)}); run the command again to prepare it anew"
+            raise UserError(problem, key="VFLBENCH_CACHE", value=self._file.parent) from error
+        values = rows[positions] if self._columns is None else rows[positions[:, None], self._columns]
+        return np.array(values)
 
 
 @dataclass(eq=False)
@@ -199,36 +248,6 @@ class TrainTest:
     def aligned(self) -> AlignedRows:
         """All rows by id, for the parties to look up what they own of them; each reads its own columns alone."""
         return self.train.aligned
-
-
-def own_columns(
-    raw: RawTable, encoding: Encoding, party: str, device: torch.device, *, most: int
-) -> Callable[[Tensor], Features]:
-    """ids (n,) -> a party's columns of these rows, in that order. It raises KeyError for an id that no row has.
-
-    most: rows up to which its columns are copied into memory even if the source is on disk.
-    """
-    own = encoding.parties[party]
-    mine = raw.only(own.numeric, own.categorical, most=most)
-    return _held(partial(_read_columns, mine, encoding.alone(party), party, device), len(raw), most, device)
-
-
-def _read_columns(raw: RawTable, encoding: Encoding, party: str, device: torch.device, ids: Tensor) -> Features:
-    """raw, encoding: of this party's columns alone."""
-    return encoding(raw.take(positions_of(ids, len(raw))))[party].to(device)
-
-
-def _read_labels(labels: np.ndarray, device: torch.device, ids: Tensor) -> Tensor:
-    """labels: (n,) of all rows."""
-    return torch.from_numpy(labels[positions_of(ids, len(labels))].astype(np.int64)).to(device)
-
-
-def positions_of(ids: Tensor, rows: int) -> np.ndarray:
-    """The positions of these ids. Raises KeyError beyond `rows`."""
-    positions = ids.cpu().numpy()
-    if len(positions) and not 0 <= positions.min() <= positions.max() < rows:
-        _missing(ids)
-    return positions
 
 
 def evenly_spaced(count: int, wanted: int) -> Tensor:

@@ -8,13 +8,10 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from vflbench.errors import UserError, shown
 
 CHUNK_ROWS = 1024
 """Rows in a chunk. Rows of a chunk are neighbours on disk; they are drawn, checked and shuffled together."""
@@ -83,36 +80,6 @@ class RawTable:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def only(self, numeric: np.ndarray, categorical: np.ndarray, *, most: int) -> RawTable:
-        """The columns at these positions alone, with no label: nothing else of this table can be reached from there.
-
-        most: rows up to which columns on disk are copied into memory; of more, each read maps them for as long as it takes.
-        """
-        limits = None if self.limits is None else (self.limits[0][numeric], self.limits[1][numeric])
-        names = tuple(self.numeric_names[j] for j in numeric), tuple(self.categorical_names[j] for j in categorical)
-        return RawTable(
-            names=names[0] + names[1],
-            numeric_names=names[0],
-            categorical_names=names[1],
-            sizes=tuple(self.sizes[j] for j in categorical),
-            numeric=self.apart("numeric", numeric, most=most),
-            categorical=self.apart("categorical", categorical, most=most),
-            labels=np.broadcast_to(np.zeros((), dtype=np.uint8), len(self)),
-            classes=self.classes,
-            limits=limits,
-        )
-
-    def apart(self, name: str, columns: np.ndarray | None, *, most: int) -> Any:
-        """These columns (None: all) of `numeric`, `categorical` or `labels`, from which no other can be reached. most: as
-        for `only`.
-        """
-        values: np.ndarray = getattr(self, name)
-        if self.folder is not None and len(self) > most:
-            return StoredColumns(self.folder / name, values.dtype.name, values.shape, columns)
-        if values.base is None and (columns is None or np.array_equal(columns, np.arange(values.shape[1]))):
-            return values  # it holds nothing else
-        return values.copy() if columns is None else values.take(columns, axis=1)
-
     def take(self, positions: np.ndarray) -> RawTable:
         """Copy the rows at these positions."""
         return replace(
@@ -124,27 +91,6 @@ class RawTable:
             statistics=None,
             folder=None,
         )
-
-
-class StoredColumns:
-    """Some columns of a file of rows, as an array that is indexed by positions alone. It keeps no map of the file, in which
-    all columns stand side by side. columns: positions in the file's rows; None: all, as of labels.
-    """
-
-    def __init__(self, file: Path, dtype: str, shape: tuple[int, ...], columns: np.ndarray | None):
-        self._file, self._dtype, self._shape, self._columns = file, dtype, shape, columns
-
-    def __len__(self) -> int:
-        return self._shape[0]
-
-    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
-        try:
-            rows = np.memmap(self._file, self._dtype, "r", shape=self._shape) if self._shape[-1] else np.empty(self._shape)
-        except (OSError, ValueError) as error:
-            problem = f"the prepared data is damaged ({shown(str(error), 200)}); run the command again to prepare it anew"
-            raise UserError(problem, key="VFLBENCH_CACHE", value=self._file.parent) from error
-        values = rows[positions] if self._columns is None else rows[positions[:, None], self._columns]
-        return np.array(values)
 
 
 def raw_table(columns: Sequence[RawNumeric | RawCategorical], labels: np.ndarray, classes: int = 2) -> RawTable:

@@ -17,7 +17,6 @@ from typing import Any
 from vflbench import __version__
 from vflbench.cli.build import Started, build
 from vflbench.data.base import Dataset
-from vflbench.data.party_files import LabelFile
 from vflbench.data.party_table import WrittenTable, write_party_tables
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
@@ -184,7 +183,7 @@ class AlignedWithOthers(Dataset):
     channels: dict[str, SocketChannel]
 
     def load(self, rng: Any) -> TrainTest:
-        file = LabelFile(self.own)
+        file = self.own.party_source(LABEL_PARTY)
         ids = {party: _ids_of(party, channel.call("ids", {}).get("ids")) for party, channel in self.channels.items()}
         alignment = file.align(ids, rng)
         for party, channel in self.channels.items():

@@ -18,7 +18,7 @@ from nvflare.collab import collab
 import vflbench.cli.config  # noqa: F401  # what configs compute
 from vflbench import __version__
 from vflbench.cli.build import Started, build
-from vflbench.data.party_files import OwnFile, PartyFiles
+from vflbench.data.party_files import PartyFiles, PartySource
 from vflbench.data.party_table import PartyTable, read_party_table, write_party_tables
 from vflbench.engines.nvflare.components import asked
 from vflbench.engines.nvflare.engine import MIB, MORE, SERVER, NvFlare
@@ -103,7 +103,7 @@ class PartyAtHost(PartySite):
     Where it has a file of its own, it gives identifiers before the run, and is told which rows all parties share.
     """
 
-    _file: OwnFile | None = None
+    _file: PartySource | None = None
     _table: PartyTable | None = None
 
     def process(self, run: Mapping[str, Any], site: Mapping[str, Any]) -> PartyProcess:
@@ -123,13 +123,13 @@ class PartyAtHost(PartySite):
         if kit.has_own_file:
             if not isinstance(experiment.dataset, PartyFiles):
                 raise UserError("it has a file of its own (party.yaml: data), and the experiment a data set for all")
-            self._file = OwnFile(experiment.dataset, kit.party)
+            self._file = experiment.dataset.party_source(kit.party)
         kept = Path(kit.output) / digest[:16]  # the same when the experiment is begun again
         return PartyProcess(kit.party, experiment, lambda: self.table(kit, experiment), kept, kit.secret())
 
     def handle(self, process: PartyProcess, method: str, content: Content) -> Content:
         if self._file is not None and method == "ids":
-            return {"ids": self._file.ids()}
+            return {"ids": self._file.ids}
         if self._file is not None and method == "align":
             self._table = self._file.table(content["positions"], content["role"])
             return {}
