@@ -108,12 +108,13 @@ class PartySource:
             raise UserError(f"positions and roles that came from the label party: {problem}", key=f"party {self.party}")
         raw, encoding = self.fitted(Alignment({self.party: positions}, role))
         features = encoding.parties[self.party].of(raw)
-        values = [torch.where((role == DROPPED)[:, None], 0, of).numpy() for of in (features.numeric, features.categorical)]
+        numeric, categorical = features.numeric.numpy(), features.categorical.numpy()
         digest = hashlib.sha256(raw.fingerprint.encode())
-        for one in values:
-            digest.update(one)
+        for values in (numeric, categorical):
+            values[role.numpy() == DROPPED] = 0
+            digest.update(values)
         encoding.update(digest)
-        return PartyTable(self.party, features.columns, *values, digest.hexdigest())
+        return PartyTable(self.party, features.columns, numeric, categorical, digest.hexdigest())
 
     def rows(self, alignment: Alignment) -> TrainTest:
         """The label party's rows: labels and its own columns, and no others."""
