@@ -5,9 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
+from defenses.contexts import drawing
 
+from vflbench.defenses.alibi import Alibi
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.label_gdp import LabelGdp
+from vflbench.defenses.tpsl import Tpsl
 from vflbench.metrics.canary import Guesses, canaries_needed, power
+from vflbench.metrics.privacy import Exposure
 from vflbench.run.attackers import Canaries
+from vflbench.run.summary import account
 
 TRIES = 2000
 
@@ -75,3 +82,77 @@ def test_so_many_canaries_are_needed():
         assert power(claim, times, needed, 0.0001, gaussian=gaussian) >= 0.8
         assert power(claim, times, int(0.8 * needed), 0.0001, gaussian=gaussian) < 0.8
     assert canaries_needed(1e-4, 1.5, 0.001) is None
+
+
+def audited(promised, leaking, epochs, canaries, seed, classes=2):
+    """The account of a run whose labels `leaking` hides, while it promises what `promised` does."""
+    rng = torch.Generator().manual_seed(seed)
+    leaking.__class__ = type("Lying", (type(leaking),), {"guarantee": lambda _: promised.guarantee()})
+    ids, is_other = torch.arange(canaries), torch.randint(2, (canaries,), generator=rng).bool()
+    other = torch.randint(1, classes, (canaries,), generator=rng)
+    coins = torch.where(is_other, other, 0)
+    planted = Canaries(ids, coins, other)
+    for defense in (promised, leaking):
+        defense.plan(epochs)
+    for epoch in range(epochs):
+        logits = torch.zeros(canaries, 1 if classes == 2 else classes)
+        for defense in (promised, leaking):
+            seen = defense.labels(coins, logits, drawing(rng, ids, epoch))
+        planted.read(ids, seen, leaking.evidence())
+    return account({"it": leaking}, Exposure(epochs, epochs), [], planted)
+
+
+def caught_as_printed(made, epochs, times, *, canaries, tries, classes=2):
+    accounts = [audited(made(1.0), made(times), epochs, canaries, seed, classes) for seed in range(tries)]
+    printed = {power.times: power.probability for power in accounts[0].power}
+    found = sum(account.violated for account in accounts)
+    if times == 1:
+        assert found == 0
+    else:
+        assert within(found, printed[times], tries), (found / tries, printed[times])
+    return printed
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_gaussian_noise_twice_too_weak_is_caught_as_often_as_printed(epochs):
+    printed = caught_as_printed(lambda times: LabelGdp(mu=times), epochs, 2.0, canaries=150, tries=80)
+    assert printed[2.0] > 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epochs", [1, 2, 3, 4, 10])
+@pytest.mark.parametrize(
+    ("made", "canaries"),
+    [
+        (lambda times: LabelGdp(mu=times), 150),
+        (lambda times: LabelGdp(mu=times, noise="once"), 150),
+        (lambda times: LabelDp(eps=times), 400),
+        (lambda times: LabelDp(eps=times, mechanism="zero_sum"), 400),
+        (lambda times: LabelDp(eps=0.5 * times, fresh_every_epoch=True), 600),
+        (lambda times: Alibi(eps=times), 600),
+        (lambda times: Tpsl(eps=0.5 * times), 600),
+        (lambda times: Tpsl(eps=0.5 * times, noise="bernoulli"), 600),
+    ],
+    ids=["gdp", "gdp_once", "dp", "zero_sum", "fresh", "alibi", "tpsl", "bernoulli"],
+)
+def test_every_mechanism_that_leaks_more_than_it_promises_is_caught_as_often_as_printed(made, canaries, epochs):
+    """At even and odd numbers of epochs; one that keeps its promise isn't suspected."""
+    for times in (1.0, 1.5, 2.0):
+        caught_as_printed(made, epochs, times, canaries=canaries, tries=100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [lambda t: LabelGdp(mu=t), lambda t: Alibi(eps=2 * t), lambda t: Tpsl(eps=t)])
+def test_so_it_is_with_three_classes(made):
+    for times in (1.0, 2.0):
+        caught_as_printed(made, 2, times, canaries=300, tries=100, classes=3)
+
+
+def test_labels_without_evidence_are_guessed_at_a_tie_too():
+    """A Gaussian mechanism of others hands on classes alone, of which two visits may say each the other."""
+    ids = torch.arange(400)
+    planted = Canaries(ids, (ids < 200).long())
+    planted.read(ids, torch.ones(400).long())
+    planted.read(ids, torch.zeros(400).long())
+    assert planted.guesses() == Guesses()
+    assert planted.guesses(every=True) == Guesses(200, 100, 200, 100)

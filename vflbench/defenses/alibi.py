@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vflbench.defenses.base import Context
-from vflbench.defenses.label_noise import NoisyLabels
+from vflbench.defenses.label_noise import NoisyLabels, laplace_evidence
 from vflbench.defenses.label_noise import prior as class_probabilities
 from vflbench.metrics.privacy import Guarantee, Release, label_privacy
 from vflbench.numerics.hashing import laplace, uniform
@@ -43,12 +43,12 @@ class Alibi(NoisyLabels):
     eps: Eps = 1.0
     prior: Literal["uniform", "prediction"] = "prediction"
 
-    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """The class with the largest x, and the posterior q (n, K)."""
+    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """The class with the largest x, the posterior q (n, K), and what x tells."""
         classes = max(2, logits.shape[1])
         x = F.one_hot(y, classes) + row_noise(context.ids, classes, 2 / self.eps, self.key(context, self.eps))
         q = posterior(x, None if self.prior == "uniform" else class_probabilities(logits), 2 / self.eps)
-        return x.argmax(dim=1), q
+        return x.argmax(dim=1), q, laplace_evidence(x)
 
     def guarantee(self) -> Guarantee:
         what = f"each label gets Laplace noise with eps = {self.eps:g} once, however many messages follow"

@@ -192,6 +192,13 @@ class LabelDefense(Defense):
         """Mean loss to train on in place of cross-entropy, differentiable in the logits; None keeps cross-entropy."""
         return None
 
+    def evidence(self) -> Tensor | None:
+        """What the noise of the batch that `labels` was given last tells of its classes, for the check by canaries: (n, 1)
+        log-likelihood ratios of class 1 of two, or (n, K) log-likelihoods, divided by the eps of one visit where eps is
+        promised. None: no more than the classes that it handed on.
+        """
+        return None
+
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         """Added to the loss, differentiable in the embeddings: all that each non-label party sent, (n, d)."""
         return 0.0

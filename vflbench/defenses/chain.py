@@ -136,6 +136,11 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         """Of the one that has a loss of its own."""
         return next((loss for loss in self._each(LabelDefense, "loss", logits, y) if loss is not None), None)
 
+    def evidence(self) -> Tensor | None:
+        """Of the last one that changes labels, from which training goes on."""
+        those = [one for one in self.at(LabelDefense).values() if changes(one, LabelDefense.labels)]
+        return next((one.evidence() for one in those[::-1]), None)
+
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         return sum(self._each(LabelDefense, "penalty", embeddings, y), 0.0)
 

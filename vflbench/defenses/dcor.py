@@ -79,12 +79,8 @@ class Dcor(DependencePenalty, LabelDefense):
         weight = self.warmed(self.alpha_d)
         if weight == 0:
             return 0.0
-        total: Tensor | float = 0.0
-        for h in embeddings:
-            dcor = self._value(h, y)
-            if self.counts(dcor.item()):
-                total = total + weight * dcor.log()
-        return total
+        values = [self._value(h, y) for h in embeddings]
+        return sum((weight * dcor.log() for dcor in values if self.counts(dcor.item())), 0.0)
 
     def _value(self, h: Tensor, y: Tensor) -> Tensor:
         if self.dependence == "explained":

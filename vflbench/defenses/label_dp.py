@@ -84,9 +84,7 @@ class LabelDp(NoisyLabels):
         if self.debias and not (response and self.target != "posterior" and self.eps):
             problem = "no estimate of the loss is unbiased at eps = 0, where labels say nothing"
             if self.eps or not response:
-                problem = (
-                    "it needs one transition matrix for all rows, which only labels of mechanism=randomized_response have"
-                )
+                problem = "it needs one transition matrix for all rows, which only mechanism=randomized_response has"
             raise UserError(problem, key="debias", value=True)
         if self.fresh_every_epoch and self.mechanism == "zero_sum":
             problem = "noise that adds up to zero hides one y' of a row, and a fresh one each epoch has nothing to hide"
@@ -109,7 +107,7 @@ class LabelDp(NoisyLabels):
     def own_loss(self) -> bool:
         return self.debias or not self.hands_on_all
 
-    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor | None, None]:
         """The randomized labels, and the posteriors where it trains on these."""
         rng, classes = context.rng, max(2, logits.shape[1])
         key = self.key(context, self.mechanism == "lp_2st", self.eps)
@@ -121,7 +119,7 @@ class LabelDp(NoisyLabels):
             noisy = self._at_first_visit(context.ids, response_with_prior(y, prior(logits), self.eps, u))
         else:
             noisy = randomized_response(y, classes, self.eps, u)
-        return noisy, None if self.hands_on_all else posterior(logits, self._likelihood(noisy, classes, context))
+        return noisy, None if self.hands_on_all else posterior(logits, self._likelihood(noisy, classes, context)), None
 
     def _likelihood(self, noisy: Tensor, classes: int, context: Context) -> Tensor:
         """What this visit of the rows tells of the classes."""

@@ -64,19 +64,18 @@ class LabelGdp(NoisyLabels):
     noise: Literal["fresh", "once"] = "fresh"
     target: Literal["estimate", "posterior"] = "posterior"
 
-    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """The classes that x_t looks like, and the targets (n, C)."""
+    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """The classes that x_t looks like, the targets (n, C), and what x_t tells."""
         x, mu = self._seen(y, max(2, logits.shape[1]), context)
-        return most_likely(x), posterior(logits, gaussian_likelihood(x, mu)) if self.target == "posterior" else x
+        told = gaussian_likelihood(x, mu)
+        return most_likely(x), posterior(logits, told) if self.target == "posterior" else x, told
 
     def _seen(self, y: Tensor, classes: int, context: Context) -> tuple[Tensor, float]:
         """x of this visit, (n, C), and the mu of it alone."""
         columns, epochs = columns_of(classes), self._epochs if self.noise == "fresh" else 1
         visits = [context.epoch] if context.epoch < epochs else list(range(epochs))
         key = self.key(context, self.mu, epochs)  # so that runs of other budgets have other noise
-        noise = torch.zeros(len(y), columns, dtype=torch.float64, device=y.device)
-        for visit in visits:
-            noise += normals(context.ids, key, visit * columns, columns)
+        noise = torch.stack([normals(context.ids, key, visit * columns, columns) for visit in visits]).sum(dim=0)
         mu = self.mu * math.sqrt(len(visits) / epochs)
         noise *= gaussian_deviation(classes, mu) / math.sqrt(len(visits))
         return one_hot(y, classes) + projected(noise), mu

@@ -51,11 +51,8 @@ def response_with_prior(y: Tensor, prior: Tensor, eps: float, u: Tensor) -> Tens
 
 def _rest(u: Tensor, keep: Tensor | float, count: Tensor | int) -> Tensor:
     """Which of `count` equal parts of [keep, 1) u lies in; anything where it lies below."""
-    part = (
-        ((u - keep) / torch.as_tensor(1 - keep, dtype=torch.float64, device=u.device).clamp_min(1e-300) * count)
-        .clamp(0, 2.0**31)
-        .long()
-    )
+    above = torch.as_tensor(1 - keep, dtype=torch.float64, device=u.device).clamp_min(1e-300)
+    part = ((u - keep) / above * count).clamp(0, 2.0**31).long()
     return torch.minimum(part, torch.as_tensor(count - 1, device=u.device).clamp_min(0))
 
 
@@ -99,9 +96,7 @@ def zero_sum(ids: Tensor, key: int, columns: int, visits: int, visit: int) -> Te
     """
     if visit >= visits:
         return torch.zeros(len(ids), columns, dtype=torch.float64, device=ids.device)
-    total = torch.zeros(len(ids), columns, dtype=torch.float64, device=ids.device)
-    for t in range(visits):
-        total += normals(ids, key, t * columns, columns)
+    total = sum((normals(ids, key, t * columns, columns) for t in range(1, visits)), normals(ids, key, 0, columns))
     return projected(normals(ids, key, visit * columns, columns) - total / visits)
 
 
@@ -150,6 +145,13 @@ def gaussian_deviation(classes: int, mu: float) -> float:
     return (1 if classes == 2 else math.sqrt(2)) / mu
 
 
+def laplace_evidence(x: Tensor) -> Tensor:
+    """(n, C) log-likelihoods of the classes, divided by eps, from labels with Laplace noise: (n, 1) of two, whose scale is 1
+    / eps, or (n, K) one-hot rows, with 2 / eps.
+    """
+    return (x.abs() - (x - 1).abs()) / min(2, x.shape[1])
+
+
 def posterior(logits: Tensor, likelihood: Tensor) -> Tensor:
     """(n, C) probabilities of classes for a prior of these logits, (n, C); of class 1 for two classes."""
     total = logits.double() + likelihood
@@ -188,9 +190,12 @@ class NoisyLabels(LabelDefense):
         self._epochs = 1
         self._label_rows = self._labels_changed = 0
         self._batch: tuple[Tensor, Tensor | None] | None = None
+        self._evidence: Tensor | None = None
 
-    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """(n,) classes to hand on, and the targets of `soft_loss` where it trains on other ones."""
+    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """(n,) classes to hand on, the targets of `soft_loss` where it trains on other ones, and the `evidence` of its noise
+        where that tells more than these classes.
+        """
         raise NotImplementedError
 
     def key(self, context: Context, *purpose: object) -> int:
@@ -203,7 +208,8 @@ class NoisyLabels(LabelDefense):
 
     def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
         """y: (n,) classes; logits: (n, 1) for two classes, (n, K) for K > 2."""
-        self._batch = seen, _ = self.release(y, logits, context)
+        seen, targets, self._evidence = self.release(y, logits, context)
+        self._batch = seen, targets
         self._label_rows += len(y)
         self._labels_changed += int((seen != y).sum())
         return seen
@@ -216,6 +222,9 @@ class NoisyLabels(LabelDefense):
             raise UserError(problem, key="defense", value=type(self).__module__.rpartition(".")[2])
         return None if targets is None else soft_loss(logits, targets)
 
+    def evidence(self) -> Tensor | None:
+        return self._evidence
+
     def figures(self) -> dict[str, float]:
         """The share of the rows since the last call whose noisy label looks like another class."""
         rows, changed = self._label_rows, self._labels_changed
@@ -223,4 +232,4 @@ class NoisyLabels(LabelDefense):
         return {"flip_rate": changed / rows} if rows else {}
 
     def state(self) -> dict[str, Any]:
-        return {name: value for name, value in attributes(self).items() if name != "_batch"}
+        return {name: value for name, value in attributes(self).items() if name not in ("_batch", "_evidence")}

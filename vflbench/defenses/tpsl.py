@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vflbench.defenses.base import Context
-from vflbench.defenses.label_noise import NoisyLabels, randomized_response
+from vflbench.defenses.label_noise import NoisyLabels, laplace_evidence, randomized_response
 from vflbench.metrics.privacy import Guarantee, Release, label_privacy
 from vflbench.numerics.hashing import laplace
 from vflbench.options import Eps, options
@@ -49,10 +49,11 @@ class Tpsl(NoisyLabels):
         if self.noise == "bernoulli":
             vars(self)["max_classes"] = 2
         super().__post_init__()
+        self._classes = 2
 
-    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """The class nearest to the noisy label, and the noisy label (n, K)."""
-        rng, classes = context.rng, max(2, logits.shape[1])
+    def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """The class nearest to the noisy label, the noisy label (n, K), and what it tells."""
+        rng, self._classes = context.rng, (classes := max(2, logits.shape[1]))
         drawn = (len(y),) if classes == 2 else (len(y), classes)
         u = torch.rand(drawn, generator=rng, device=rng.device, dtype=torch.float64).to(y.device)
         if self.noise == "bernoulli":
@@ -62,10 +63,10 @@ class Tpsl(NoisyLabels):
             noisy = torch.stack([1 - t, t], dim=1)
         else:
             noisy = F.one_hot(y, classes) + laplace(u, 2 / self.eps)
-        return noisy.argmax(dim=1), noisy
+        return noisy.argmax(dim=1), noisy, laplace_evidence(noisy[:, 1:] if classes == 2 else noisy)
 
     def guarantee(self) -> Guarantee:
         mechanism = "laplace" if self.noise == "laplace" else "randomized_response"
         times = "in each epoch anew, which adds up"
         what = f"the loss's residual of each row has noise with eps = {self.eps:g} ({mechanism}) {times}"
-        return label_privacy(what, Release(mechanism, self.eps, fresh=True))
+        return label_privacy(what, Release(mechanism, self.eps, fresh=True, numbers=min(2, self._classes - 1)))

@@ -74,7 +74,8 @@ class Training:
     """What the label side reports about the step itself; no attacker sees it.
 
     loss: mean classification loss of the batch. penalty: what defenses added to it. ids: (n,) all rows that were trained on.
-    labels: (n,) the classes that were trained on. notes: lines for the log.
+    labels: (n,) the classes that were trained on. notes: lines for the log. evidence: what noise on labels tells of them
+    (`LabelDefense.evidence`).
     """
 
     loss: float
@@ -82,6 +83,7 @@ class Training:
     ids: Tensor
     labels: Tensor
     notes: tuple[str, ...] = ()
+    evidence: Tensor | None = None
 
 
 @dataclass(frozen=True)

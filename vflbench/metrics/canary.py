@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import betainc, ndtr
+from scipy.special import betainc, logit, ndtr
 from torch import Tensor
 
+from vflbench.metrics.privacy import GaussianRelease, Release, counts
 from vflbench.numerics.auc import array_of
 from vflbench.numerics.interval import least_probability
 
@@ -27,14 +29,6 @@ class Guesses:
     low: int = 0
     low_right: int = 0
 
-    def __add__(self, other: Guesses) -> Guesses:
-        return Guesses(
-            self.high + other.high,
-            self.high_right + other.high_right,
-            self.low + other.low,
-            self.low_right + other.low_right,
-        )
-
     @property
     def total(self) -> int:
         return self.high + self.low
@@ -51,13 +45,9 @@ class Guesses:
 
         Source: Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, Theorem 2.1.
         """
-        counts = [
-            (self.high_right, self.high),
-            (self.high - self.high_right, self.high),
-            (self.low_right, self.low),
-            (self.low - self.low_right, self.low),
-        ]
-        least = max(least_probability(right, guessed, alpha / len(counts)) for right, guessed in counts)
+        pairs = ((self.high_right, self.high), (self.low_right, self.low))
+        shares = [(count, guessed) for right, guessed in pairs for count in (right, guessed - right)]
+        least = max(least_probability(count, guessed, alpha / len(shares)) for count, guessed in shares)
         return max(0.0, math.log(least / (1 - least))) if least > 0 else 0.0
 
     def mu_low(self, alpha: float, canaries: int) -> float:
@@ -103,54 +93,107 @@ def _threshold(scores: np.ndarray, positive: np.ndarray) -> float:
     return float(values[np.where(ends, gap, -1.0).argmax()])
 
 
-MOST_CANARIES = 1_000_000
-_FAR = 6.5  # standard deviations of a fair coin's count; beyond lies less than 1e-10
+MOST_CANARIES, POWER = 1_000_000, 0.8
+TOO_WEAK = (1.5, 2.0)
+"""How many times the promised eps or mu a mechanism leaks, for which the power of the check is computed."""
+Read = tuple[float, float] | None
+"""The chances of a right and of a wrong guess about a canary."""
+_DRAWS, _BOUNDS, _FAR = 1 << 19, 16, 6.5  # of Laplace noise; that are tried; deviations beyond which lies less than 1e-10
 
 
-def power(claim: float, times: float, canaries: int, alpha: float, *, gaussian: bool = False) -> float:
+def reader_of(
+    release: Release | GaussianRelease, claim: float, visits: int, canaries: int, alpha: float, *, by_class: bool
+) -> tuple[float, dict[float, Read]]:
+    """The reader that finds mechanisms TOO_WEAK times weaker than promised most often, chosen without a look at any label.
+
+    It adds up what each visit tells of a row's label, and guesses by the sign where the sum is farther than a bound from 0.
+    Returns this bound, in units of what one visit can tell, and for each of TOO_WEAK its chances. Of Gaussian noise it
+    guesses every canary, at a tie by a coin: few sure guesses prove nothing there.
+
+    claim: eps or mu of all visits together. visits: with noise of their own. by_class: it sees the likelier class of each
+    visit, not what the noise tells.
+    """
+    gaussian = isinstance(release, GaussianRelease)
+    of = {times: _sums(release, times, claim, visits, by_class=by_class) for times in TOO_WEAK}
+    heights = np.unique(np.abs(of[TOO_WEAK[0]][0]))[:-1]
+    bounds = [0.0, *heights[np.linspace(0, len(heights) - 1, min(_BOUNDS, len(heights))).astype(int)]]
+
+    def chances(bound: float) -> dict[float, Read]:
+        made: dict[float, Read] = {}
+        for times, (sums, share) in of.items():
+            tie = share[sums == 0].sum() / 2 if gaussian else 0.0
+            made[times] = float(share[sums > bound].sum() + tie), float(share[sums < -bound].sum() + tie)
+        return made
+
+    def found(bound: float) -> float:
+        return sum(power(claim, times, canaries, alpha, read=read) for times, read in chances(bound).items())
+
+    best = 0.0 if gaussian else max(bounds, key=found)
+    return best, chances(best)
+
+
+def _sums(
+    release: Release | GaussianRelease, times: float, claim: float, visits: int, *, by_class: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """(k,) what a row of class 1 can add up to, and (k,) how probable it is."""
+    if isinstance(release, GaussianRelease):
+        visits = visits if by_class else 1  # a sum of likelihood ratios is one ratio of all
+        odds = min(700.0, logit(ndtr(times * claim / math.sqrt(visits) / 2)))
+    elif release.mechanism == "laplace" and not by_class:
+        draw, n = np.random.default_rng(0), max(1 << 16, _DRAWS // visits)
+        told = np.zeros((2, n))
+        for _ in range(visits):
+            x = np.array([[1], [0]]) + draw.laplace(0, release.numbers / (times * release.epsilon), (2, n))
+            told += np.abs(x) - np.abs(x - 1)
+        sums = told[0] if release.numbers == 1 else (told[0] - told[1]) / 2
+        return sums.round(9), np.full(n, 1 / n)
+    else:
+        odds = times * release.epsilon
+    return np.arange(-visits, visits + 1, 2.0), counts(odds, visits)[0]
+
+
+def power(claim: float, times: float, canaries: int, alpha: float, *, gaussian: bool = False, read: Read = None) -> float:
     """The probability that `Guesses.epsilon_low` (gaussian: `mu_low`) is above the claim, if the mechanism is weaker.
 
-        eps:  1 - sum_h P(H = h) (1 - a(h)) (1 - a(n - h)),   H ~ Bin(n, 1/2),   X ~ Bin(h, q)
-              a(h) = P(X >= c_h) + P(X <= h - c_h),   c_h the least count with P(Bin(h, p) >= c_h) < alpha / 4
-        mu:   a(n), with alpha / 2
+        eps:  1 - sum_h P(H = h) (1 - a(h)) (1 - a(g - h)),   g = canaries (right + wrong),   H ~ Bin(g, 1/2)
+              a(h) = P(X >= c_h) + P(X <= h - c_h),   X ~ Bin(h, q),   c_h least with P(Bin(h, p) >= c_h) < alpha / 4
+        mu:   a(canaries), with alpha / 2
 
-    p is the largest chance of a right guess under the claim, q that under `times` the claim: e^eps / (1 + e^eps) of eps,
-    Phi(mu / 2) of mu. Exact for one reader of randomized response (of Gaussian noise), which tells as much as the promise
-    allows, where the reader guesses every canary. A reader who sees less, or abstains, finds it more rarely.
+    p is the largest chance of a right guess under the claim: e^eps / (1 + e^eps), or Phi(mu / 2); q = right / (right +
+    wrong). Exact where every canary is guessed; else g stands for a number that varies about it.
 
-    claim: eps or mu, of all messages together. canaries: how many. alpha: of the bound.
+    claim: eps or mu, of all messages together. canaries: how many. alpha: of the bound. read: the chances of a right and of
+    a wrong guess about a canary (`Reader`); left out, of the best reader of one visit that leaks `times` the claim, who
+    guesses every canary: no reader finds it more often.
     """
-    if not canaries or not 0 < claim < math.inf:
+    p, best = (_chance(value, gaussian=gaussian) for value in (claim, times * claim))
+    right, wrong = read or (best, 1 - best)
+    guessed = round(canaries * (right + wrong))
+    if not guessed or not 0 < claim < math.inf:
         return 0.0
-    p, q = (_chance(value, gaussian=gaussian) for value in (claim, times * claim))
+    q = right / (right + wrong)
     if gaussian:
         return float(_caught(np.array([canaries]), p, q, alpha / 2)[0])
-    half = _FAR * math.sqrt(canaries) / 2
-    high = np.arange(max(0, math.floor(canaries / 2 - half)), min(canaries, math.ceil(canaries / 2 + half)) + 1)
-    either = 1 - (1 - _caught(high, p, q, alpha / 4)) * (1 - _caught(canaries - high, p, q, alpha / 4))
-    below = _at_least(high, canaries, 0.5) - _at_least(high + 1, canaries, 0.5)
+    half = _FAR * math.sqrt(guessed) / 2
+    high = np.arange(max(0, math.floor(guessed / 2 - half)), min(guessed, math.ceil(guessed / 2 + half)) + 1)
+    either = 1 - (1 - _caught(high, p, q, alpha / 4)) * (1 - _caught(guessed - high, p, q, alpha / 4))
+    below = _at_least(high, guessed, 0.5) - _at_least(high + 1, guessed, 0.5)
     return float(np.average(either, weights=below))
 
 
-def canaries_needed(claim: float, times: float, alpha: float, wanted: float = 0.8, *, gaussian: bool = False) -> int | None:
-    """So many canaries have this power, rounded up to two digits; None if MOST_CANARIES have less.
+def canaries_needed(claim: float, times: float, alpha: float, *, gaussian: bool = False, read: Read = None) -> int | None:
+    """So many canaries have the power POWER, rounded up to two digits; None if MOST_CANARIES have less.
 
     The power rises with the number of canaries but for small steps, as counts are whole.
     """
-    low, high = 0, 16
-    while power(claim, times, high, alpha, gaussian=gaussian) < wanted:
-        low, high = high, 2 * high
-        if high > MOST_CANARIES:
-            return None
-    while high - low > max(1, high // 100):
-        middle = (low + high) // 2
-        enough = power(claim, times, middle, alpha, gaussian=gaussian) >= wanted
-        low, high = (low, middle) if enough else (middle, high)
-    step = 10 ** max(0, len(str(high)) - 2)
-    rounded = -(-high // step) * step
-    while power(claim, times, rounded, alpha, gaussian=gaussian) < wanted:
-        rounded += step
-    return rounded
+
+    def enough(canaries: int) -> bool:
+        return power(claim, times, canaries, alpha, gaussian=gaussian, read=read) >= POWER
+
+    least = bisect_left(range(MOST_CANARIES + 1), True, key=enough)
+    step = 10 ** max(0, len(str(least)) - 2)
+    rounded = range(-(-least // step) * step, MOST_CANARIES + 1, step)
+    return next(filter(enough, rounded), None)
 
 
 def _chance(claim: float, *, gaussian: bool) -> float:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -216,9 +216,7 @@ def binomial_release(
     if claimed > epsilon:
         note = f"the theorem's eps = {epsilon:.4g} is below the exact eps of this noise, which is claimed instead"
 
-    def after(messages: int, total: float) -> float:
-        return composed_epsilon(claimed, delta, messages, total)
-
+    after = partial(composed_epsilon, claimed, delta)
     return EmbeddingRelease("binomial", claimed, delta, after, exact_after, note, assumes=BINOMIAL_SAMPLER)
 
 

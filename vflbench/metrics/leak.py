@@ -129,7 +129,7 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
         oriented,
         count,
         len(batches) - count,
-        sum((Guesses(*figures["guesses"]) for figures in batches if "guesses" in figures), Guesses()),
+        Guesses(*map(sum, zip(*(figures["guesses"] for figures in batches if "guesses" in figures), strict=True))),
         classes,
         coin=coin,
         net=net,
@@ -309,9 +309,7 @@ def checked_scores(scores: Tensor, rows: int, classes: int | None = None, *, att
     return scores if scores.is_floating_point() else scores.double()
 
 
-def _checked_candidates(
-    candidates: Tensor | np.ndarray | None, rows: int, *, attack: str, layer: str
-) -> Tensor | np.ndarray:
+def _checked_candidates(candidates: Values | None, rows: int, *, attack: str, layer: str) -> Values:
     """(n, m) floating-point scores; (n, 0) where there are none. Raises UserError as `checked_scores` does."""
     if candidates is None:
         return np.empty((rows, 0), np.float32)
@@ -319,9 +317,8 @@ def _checked_candidates(
         return candidates
     if not isinstance(candidates, torch.Tensor) or candidates.ndim != 2 or len(candidates) != rows:
         shape = tuple(candidates.shape) if isinstance(candidates, torch.Tensor) else type(candidates).__name__
-        raise UserError(
-            f"its candidates on {layer} must have the shape ({rows}, m), got {shape}", key="attack", value=attack
-        )
+        problem = f"its candidates on {layer} must have the shape ({rows}, m), got {shape}"
+        raise UserError(problem, key="attack", value=attack)
     scores = checked_scores(candidates, rows, attack=attack, layer=layer)
     return scores[:, None] if scores.ndim == 1 else scores
 

@@ -93,13 +93,9 @@ def _log_weights(table: StratifiedTable) -> list[tuple[int, NDArray[np.float64]]
     for high, low, positive in zip(table.high, table.low, table.high_positive + table.low_positive, strict=True):
         least, most = max(0, int(positive - low)), int(min(high, positive))
         t = np.arange(least, most + 1)
-        strata.append((least, _log_choose(high, t) + _log_choose(low, positive - t)))
+        ways = [gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0) for n, k in ((high, t), (low, positive - t))]
+        strata.append((least, ways[0] + ways[1]))
     return strata
-
-
-def _log_choose(n: int, k: Counts) -> NDArray[np.float64]:
-    result: NDArray[np.float64] = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
-    return result
 
 
 def _tail(strata: list[NDArray[np.float64]], observed: int, log_odds: float) -> float:
@@ -136,10 +132,7 @@ def proxy_scores(features: Tensor, positive: Tensor, learn: Tensor, ask: Tensor,
     x, asked, y = _finite(features[learn]), _finite(features[ask]), positive[learn].cpu().numpy()
     fewest = min(y.sum(), (~y).sum())
     if len(x) < _LEAST_ROWS or fewest < _LEAST_OF_A_CLASS or not x.shape[1] or not len(asked):
-        return {
-            "logistic": torch.zeros(len(asked), dtype=torch.float64),
-            "trees": torch.zeros(len(asked), dtype=torch.float64),
-        }
+        return dict.fromkeys(("logistic", "trees"), torch.zeros(len(asked), dtype=torch.float64))
     from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
@@ -154,11 +147,9 @@ def proxy_scores(features: Tensor, positive: Tensor, learn: Tensor, ask: Tensor,
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a logistic regression that stops at its last iteration
         linear = LogisticRegression(max_iter=300).fit(standardised, y)
-    trees = trees_of.fit(x, y)
-    return {
-        "logistic": torch.from_numpy(np.asarray(linear.decision_function(asked_standardised), dtype=np.float64)),
-        "trees": torch.from_numpy(np.asarray(trees.decision_function(asked), dtype=np.float64)),
-    }
+    trees = trees_of.fit(x, y).decision_function(asked)
+    answers = {"logistic": linear.decision_function(asked_standardised), "trees": trees}
+    return {name: torch.from_numpy(np.asarray(scores, dtype=np.float64)) for name, scores in answers.items()}
 
 
 def _finite(features: Tensor) -> NDArray[np.float64]:

@@ -5,7 +5,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scipy.special import log_ndtr
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, log_ndtr
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,19 @@ class GaussianRelease:
     epochs: int = 1
     once: bool = False
 
+    def count(self, exposure: Exposure) -> int:
+        """Visits that tell something new."""
+        return 1 if self.once else min(exposure.epochs, self.epochs)
+
     def mu_after(self, exposure: Exposure) -> float:
         """mu sqrt(epochs seen / epochs), at most mu: epochs after the planned ones tell nothing new."""
         return self.mu * math.sqrt(min(1.0, exposure.epochs / self.epochs))
+
+    def leak_auc_after(self, exposure: Exposure) -> float:
+        return gaussian_auc_ceiling(self.mu_after(exposure))
+
+    def error_after(self, exposure: Exposure) -> float:
+        return gaussian_error_floor(self.mu_after(exposure))
 
 
 def gaussian_auc_ceiling(mu: float) -> float:
@@ -112,12 +124,14 @@ class Release:
 
         P(value | y) <= e^eps P(value | y')   for any two classes y, y' of a row, all else being equal
 
-    mechanism: its name. fresh: whether the value is drawn again in each epoch, rather than once for the whole run.
+    mechanism: its name. fresh: whether the value is drawn again in each epoch, rather than once for the whole run. numbers:
+    of `laplace`, how many of them tell two classes apart, each with noise of scale numbers / eps.
     """
 
     mechanism: str
     epsilon: float
     fresh: bool = False
+    numbers: int = 2
 
     @property
     def once(self) -> bool:
@@ -126,6 +140,12 @@ class Release:
 
     def count(self, exposure: Exposure) -> int:
         return exposure.epochs if self.fresh else 1
+
+    def leak_auc_after(self, exposure: Exposure) -> float:
+        return leak_auc_ceiling(self.epsilon, self.count(exposure))
+
+    def error_after(self, exposure: Exposure) -> float:
+        return error_floor(self.epsilon, self.count(exposure))
 
 
 THE_LEAK = "the leak"
@@ -176,12 +196,8 @@ def leak_auc_ceiling(epsilon: float, releases: int = 1) -> float:
     ROC curve is above that of the counts. The same holds for one class against the rest, because P(value | rest) is a mean
     of P(value | y'), each within a factor e^+-eps.
     """
-    up, down = _counts(epsilon, releases)
-    below, total = 0.0, 0.0
-    for a, b in zip(up, down, strict=True):
-        total += a * (below + b / 2)
-        below += b
-    return min(1.0, max(0.5, total))
+    up, down = counts(epsilon, releases)
+    return min(1.0, max(0.5, float(up @ (down.cumsum() - down / 2))))
 
 
 def error_floor(epsilon: float, releases: int = 1) -> float:
@@ -189,50 +205,26 @@ def error_floor(epsilon: float, releases: int = 1) -> float:
 
     (1 - TV) / 2 with the total variation TV between the counts of `leak_auc_ceiling`.
     """
-    up, down = _counts(epsilon, releases)
-    return math.fsum(min(a, b) for a, b in zip(up, down, strict=True)) / 2
+    return math.fsum(np.minimum(*counts(epsilon, releases))) / 2
 
 
-def _counts(epsilon: float, releases: int) -> tuple[list[float], list[float]]:
+def counts(epsilon: float, releases: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Probabilities of 0 .. n answers "1" if the label is 1, and if it is 0."""
-    keep = 1 / (1 + math.exp(-epsilon))
-    log_keep, log_flip = math.log(keep), -epsilon + math.log(keep)
-    chances = [
-        math.exp(
-            math.lgamma(releases + 1)
-            - math.lgamma(k + 1)
-            - math.lgamma(releases - k + 1)
-            + k * log_keep
-            + (releases - k) * log_flip
-        )
-        for k in range(releases + 1)
-    ]
+    ones, log_keep = np.arange(releases + 1), -math.log1p(math.exp(-epsilon))
+    ways = gammaln(releases + 1) - gammaln(ones + 1) - gammaln(releases - ones + 1)
+    chances = np.exp(ways + ones * log_keep + (releases - ones) * (log_keep - epsilon))
     return chances, chances[::-1]
 
 
 def label_privacy(what: str, release: Release | GaussianRelease) -> Guarantee:
     """The guarantee of a release of labels: what any attacker learns about one row. what: the claim's first clause."""
 
-    def leak_auc_after(exposure: Exposure) -> float:
-        if isinstance(release, GaussianRelease):
-            return gaussian_auc_ceiling(release.mu_after(exposure))
-        return leak_auc_ceiling(release.epsilon, release.count(exposure))
-
-    def error_after(exposure: Exposure) -> float:
-        if isinstance(release, GaussianRelease):
-            return gaussian_error_floor(release.mu_after(exposure))
-        return error_floor(release.epsilon, release.count(exposure))
-
+    is_coin = isinstance(release, Release) and release.mechanism != "laplace"
     claim = (
         f"{what}; for one class against the rest, of an attacker who learns about the label from nothing else, not even "
-        f"from features. It assumes {_assumes(release)}"
+        f"from features. It assumes {COINS if is_coin else ALSO_FLOAT}"
     )
-    return Guarantee(claim, leak_auc_after, error_after, release, bounds=ABOUT_ONE_ROW)
-
-
-def _assumes(release: Release | GaussianRelease) -> str:
-    is_coin = isinstance(release, Release) and release.mechanism != "laplace"
-    return COINS if is_coin else ALSO_FLOAT
+    return Guarantee(claim, release.leak_auc_after, release.error_after, release, bounds=ABOUT_ONE_ROW)
 
 
 class Ledger:

@@ -280,7 +280,7 @@ class Response:
 
     messages: a gradient a party, None where a defense withheld it. loss: the classification loss, without `penalty`.
     labels: (n,) classes that it trained on. logits: of the batch, before the step. activations: layer -> (n, d), of its own
-    networks. notes: why something was withheld.
+    networks. notes: why something was withheld. evidence: see `LabelDefense`.
     """
 
     messages: tuple[Message | None, ...]
@@ -290,6 +290,7 @@ class Response:
     logits: Tensor
     activations: Mapping[str, Tensor]
     notes: tuple[str, ...]
+    evidence: Tensor | None
 
 
 def deep_and_wide(inputs: Sequence[Mapping[str, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
@@ -392,7 +393,8 @@ class LabelParty:
             messages = self._cheat(self.adversary, received, embeddings, messages, y)
         own_layers = {name: values.detach() for name, values in activations.items()}
         predicted = self.defense.prediction(logits.detach())
-        return Response(tuple(messages), loss.item(), penalty.item(), y, predicted, own_layers, tuple(notes))
+        losses, evidence = (loss.item(), penalty.item()), self.defense.evidence()
+        return Response(tuple(messages), *losses, y, predicted, own_layers, tuple(notes), evidence)
 
     def _cheat(
         self,
@@ -403,10 +405,8 @@ class LabelParty:
         y: Tensor,
     ) -> list[Message | None]:
         """What the adversary sends in place of these gradients, as plain numbers, to every party."""
-        held = {
-            m.sender: {layer: h.detach().clone() for layer, h in of.items()}
-            for m, of in zip(embeddings, received, strict=True)
-        }
+        pairs = zip([m.sender for m in embeddings], received, strict=True)
+        held = {party: {layer: h.detach().clone() for layer, h in layers.items()} for party, layers in pairs}
         honest = {party: {layer: torch.zeros_like(h) for layer, h in layers.items()} for party, layers in held.items()}
         honest |= {m.receiver: {layer: g.clone() for layer, g in m.tensors.items()} for m in messages if m is not None}
         adversary.meets(embeddings[0].ids.clone(), held)

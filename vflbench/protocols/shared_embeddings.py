@@ -145,7 +145,7 @@ class SharingSession(SplitSession):
                 party.work(received, self._order, response.labels, self.local_steps)
             for _ in range(1, self.local_steps):
                 self.label_party.respond(arrived, epoch)
-        training = Training(response.loss, response.penalty, ids, response.labels, response.notes)
+        training = Training(response.loss, response.penalty, ids, response.labels, response.notes, response.evidence)
         if not watch:
             return Round(epoch, step, ids, training=training)
         known = {party.name: self._known_to(party, ids) for party in self.parties}

@@ -280,8 +280,8 @@ class SplitSession(Session):
             for party, answer in zip(self.parties, response.messages, strict=True):
                 if answer is not None:
                     gradients[party.name] = self.wire.send(answer)
-            notes = self._learn(gradients, watched=bool(watch))
-        training = Training(response.loss, response.penalty, ids, response.labels, (*response.notes, *notes))
+            notes = (*response.notes, *self._learn(gradients, watched=bool(watch)))
+        training = Training(response.loss, response.penalty, ids, response.labels, notes, response.evidence)
         if not watch:
             return Round(epoch, step, ids, training=training)
         facts = {

@@ -46,6 +46,7 @@ Offers = Callable[[Seat], frozenset[type[Fact]]]
 _SAMPLE = 20_000  # training rows among which known ones are drawn, at least, and by which a column is cut and counted
 _USUALLY_KNOWN = 380  # so many known rows are the same ones, however many of them the most curious attack knows
 _LISTED = 12
+_NEAR = 1e-9  # sums so near to a bound are at it
 
 
 Population: TypeAlias = "EncodedRows | RecordedRows"
@@ -88,16 +89,19 @@ class Canaries(Rows):
     depends on no feature, so whatever an attack learns about it came through the mechanism. The price: to the model, these
     labels are noise.
 
-    Beside the attacks, one reader sees in each epoch the labels that the label party trains on. All messages are computed
-    from these, so no attacker should know more. The reader guesses the class that it saw more often, of the two possible
-    ones, and abstains at a tie. A mechanism that leaks the label in another way is left to the attacks.
+    Beside the attacks, two readers see in each epoch what the label party trains on: the classes, and what noise on labels
+    tells of them (`LabelDefense.evidence`). All messages are computed from these, so no attacker should know more. Each adds
+    up what it saw of a row, and guesses by the sign of the sum. A mechanism that leaks the label in another way is left to
+    the attacks.
+
+    votes: (2, n) float64 sums of the readers, each positive for a class other than 0.
     """
 
     def __init__(self, ids: Tensor, labels: Tensor, other: Tensor | None = None):
         """ids: (n,); labels: (n,) their coins; other: (n,) what a coin can be beside class 0, if not 1."""
         super().__init__(ids, labels)
         self.other = labels.clamp_min(1) if other is None else other
-        self.votes = torch.zeros_like(labels)
+        self.votes = torch.zeros(2, len(labels), dtype=torch.float64, device=labels.device)
 
     def planted(self, ids: Tensor, labels: Tensor) -> Tensor:
         """(n,) labels of these rows, with the coins in place of canaries' own."""
@@ -106,15 +110,27 @@ class Canaries(Rows):
         is_canary, place = self.find(ids)
         return torch.where(is_canary, self.labels[place], labels)
 
-    def read(self, ids: Tensor, trained_on: Tensor) -> None:
-        """The label party trained on these (n,) labels."""
+    def read(self, ids: Tensor, trained_on: Tensor, evidence: Tensor | None = None) -> None:
+        """The label party trained on these (n,) labels. evidence: (n, C), of `LabelDefense`."""
         is_canary, place = self.find(ids)
         place, seen = place[is_canary], trained_on[is_canary]
-        self.votes[place] += (seen == self.other[place]).long() - (seen == 0).long()
+        self.votes[0, place] += (seen == self.other[place]).double() - (seen == 0).double()
+        if evidence is not None:
+            told = torch.cat([torch.zeros_like(evidence), evidence], dim=1) if evidence.shape[1] == 1 else evidence
+            told = told[is_canary].to(self.votes)
+            self.votes[1, place] += told.gather(1, self.other[place, None])[:, 0] - told[:, 0]
 
-    def guesses(self) -> Guesses:
-        """The reader's guesses from all epochs so far."""
-        high, low, positive = self.votes > 0, self.votes < 0, self.labels != 0
+    @property
+    def has_evidence(self) -> bool:
+        return bool(self.votes[1].any())
+
+    def guesses(self, which: int = 0, beyond: float = 0.0, *, every: bool = False) -> Guesses:
+        """A reader's guesses from all epochs so far, about canaries whose sum is farther than `beyond` from 0. which: 0 of
+        the classes, 1 of evidence. every: guess at a tie too, by the row's id.
+        """
+        sums, positive = self.votes[which], self.labels != 0
+        sums = torch.where((sums == 0) & every, self.ids % 2 - 0.5, sums)
+        high, low = sums > beyond + _NEAR, sums < -beyond - _NEAR
         return Guesses(*(int(rows.sum()) for rows in (high, high & positive, low, low & ~positive)))
 
 

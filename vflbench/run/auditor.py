@@ -155,7 +155,7 @@ class Auditor:
     def see(self, round_: Round) -> None:
         """A round is over: show it to the attackers that look at it, and grade what they answer."""
         if round_.training is not None and len(self.canaries):
-            self.canaries.read(round_.training.ids, round_.training.labels)
+            self.canaries.read(round_.training.ids, round_.training.labels, round_.training.evidence)
         is_audited = round_.step in self.audited
         if not is_audited and not self._followers:
             return

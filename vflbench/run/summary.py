@@ -22,7 +22,7 @@ from vflbench.defenses.chain import Figures, claims_of
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.messages.wire import Route, Traffic
-from vflbench.metrics.canary import canaries_needed, power
+from vflbench.metrics.canary import POWER, TOO_WEAK, Read, canaries_needed, power, reader_of
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.leak import CLASS_FIGURES, NO_MESSAGE, Leak, above, at_levels, reading, strength, worst
 from vflbench.metrics.privacy import THE_LEAK, Exposure, Ledger, Release, holds
@@ -341,9 +341,6 @@ MESSAGES_PER_EPOCH = 2
 DELTA = 1e-6
 CONFIDENCE = 0.999
 """Probability that no attack of a run seems to break a guarantee that holds."""
-TOO_WEAK = (1.5, 2.0)
-"""How many times the promised eps or mu a mechanism leaks, for which the power of the check is computed."""
-POWER = 0.8
 
 
 def promised(
@@ -524,12 +521,12 @@ def account(
     """The privacy part of summary.json; None where no label DP is guaranteed and there are no canaries.
 
     epsilon: the sum over releases, None if nothing is guaranteed, or no pure eps. mu: of Gaussian noise alone, else None.
-    epsilon_at_delta: the least eps known to hold with delta. tried: lower bounds from the reader of the labels that were
-    trained on, and from each attack on each layer that its party sees, in the last epoch. epsilon_low, mu_low: the largest
+    epsilon_at_delta: the least eps known to hold with delta. tried: lower bounds from the readers of what was trained on
+    (`Canaries`), and from each attack on each layer that its party sees, in the last epoch. epsilon_low, mu_low: the largest
     of them, at CONFIDENCE for all together (Bonferroni); mu_low where mu is claimed, else epsilon_low. violated: whether it
-    is more than the claim. power: for mechanisms 1.5 and 2 times weaker than claimed, the
-    probability that the best reader's bound exceeds the claim, and how many canaries have a probability of POWER, None if a
-    million have not; not violated is not verified.
+    is more than the claim. power: for mechanisms 1.5 and 2 times weaker than claimed, the probability that the bound of the
+    better of these readers exceeds the claim, and how many canaries have a probability of POWER, None if a million have not;
+    not violated is not verified. Of several releases, the power of the best reader that there can be.
     """
     made = {name: g.release for name, g in claims_of(defenses).of.items() if g is not None and g.release is not None}
     if not made and not len(canaries):
@@ -537,20 +534,28 @@ def account(
     ledger, pure = Ledger(), {name: release for name, release in made.items() if isinstance(release, Release)}
     for name, release in (pure or made).items():  # either covers all that is sent
         ledger.add(name, release, exposure)
-    tried = {"the labels trained on": canaries.guesses()} if len(canaries) else {}
-    for leak in leaks:
-        if leak.visible and leak.guesses.total:
-            read = "" if leak.message == NO_MESSAGE else f" on {leak.message}s"
-            tried[f"{leak.attack}{read} of {leak.party} {leak.layer}"] = leak.guesses
-    alpha, is_gaussian = (1 - CONFIDENCE) / max(1, len(tried)), ledger.mu is not None
+    seen = [leak for leak in leaks if leak.visible and leak.guesses.total]
+    names = ["the labels trained on", "the noise on labels"][: 1 + canaries.has_evidence] if len(canaries) else []
+    alpha, is_gaussian = (1 - CONFIDENCE) / max(1, len(names) + len(seen)), ledger.mu is not None
+    claimed = ledger.epsilon if pure else None
+    limit = ledger.mu if is_gaussian else claimed
+    tried, read, bound = {}, dict[float, Read](), 0.0
+    for place, name in enumerate(names):
+        if limit and len(pure or made) == 1:
+            (release,) = (pure or made).values()
+            visits = release.count(exposure)
+            bound, read = reader_of(release, limit, visits, len(canaries), alpha, by_class=not place)
+            bound *= exposure.epochs / visits
+        tried[name] = canaries.guesses(place, bound, every=is_gaussian)
+    for leak in seen:
+        on = "" if leak.message == NO_MESSAGE else f" on {leak.message}s"
+        tried[f"{leak.attack}{on} of {leak.party} {leak.layer}"] = leak.guesses
     bounds = {
         name: guesses.mu_low(alpha, len(canaries)) if is_gaussian else guesses.epsilon_low(alpha)
         for name, guesses in tried.items()
     }
     best = max(bounds, key=bounds.__getitem__, default=None)
     low, proven = None if best is None else bounds[best], "mu_low" if is_gaussian else "epsilon_low"
-    claimed = ledger.epsilon if pure else None
-    limit = ledger.mu if is_gaussian else claimed
     return schema.Privacy(
         epsilon=claimed,
         mu=ledger.mu,
@@ -571,9 +576,9 @@ def account(
         power=[
             schema.Power(
                 times=times,
-                probability=power(limit, times, len(canaries), alpha, gaussian=is_gaussian),
+                probability=power(limit, times, len(canaries), alpha, gaussian=is_gaussian, read=read.get(times)),
                 wanted=POWER,
-                canaries_needed=canaries_needed(limit, times, alpha, POWER, gaussian=is_gaussian),
+                canaries_needed=canaries_needed(limit, times, alpha, gaussian=is_gaussian, read=read.get(times)),
             )
             for times in TOO_WEAK
             if limit is not None and 0 < limit < math.inf
