@@ -6,9 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflbench.data import encode
-from vflbench.data.encode import category_ids, fit, measure
-from vflbench.data.table import RawCategorical, RawNumeric, raw_table
+from vflbench.data import table
+from vflbench.data.table import RawCategorical, RawNumeric, category_ids, fit, measure, raw_table
 
 
 def scaled(values, fit=None, transform="none"):
@@ -16,7 +15,7 @@ def scaled(values, fit=None, transform="none"):
     values = np.array(values, dtype=float)
     seen = np.nan_to_num(values if fit is None else values[np.array(fit)])
     low, high = np.array([seen.min()]), np.array([seen.max()])
-    return encode.scaled(values[:, None], low, high, transform)[:, 0]
+    return table.scaled(values[:, None], low, high, transform)[:, 0]
 
 
 def indexed(codes, size, fit=None, min_count=1):

@@ -13,7 +13,7 @@ from reachable import arrays
 
 from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet
-from vflbench.data.party_table import read_label_table, read_party_table, write_party_tables
+from vflbench.data.party_files import read_label_table, read_party_table, write_party_tables
 from vflbench.errors import UserError
 from vflbench.run.provenance import data_files
 

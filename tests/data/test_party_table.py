@@ -11,9 +11,9 @@ import torch
 from pretend_device import CARD, PretendCard
 from reachable import arrays
 
-from vflbench.data import party_table, rows
+from vflbench.data import party_files, rows
 from vflbench.data.csv import Csv
-from vflbench.data.party_table import read_label_table, read_party_table, write_party_tables
+from vflbench.data.party_files import read_label_table, read_party_table, write_party_tables
 from vflbench.data.pictures import Digits
 from vflbench.data.rows import Batches, TrainTest, ordered_batches
 from vflbench.data.synthetic import Synthetic
@@ -99,7 +99,7 @@ def assert_same_features(ours, theirs) -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 def test_what_is_read_is_what_the_joint_table_holds(name, streamed, tmp_path, monkeypatch):
     if streamed:
-        for module in (rows, party_table):
+        for module in (rows, party_files):
             monkeypatch.setattr(module, "BUFFER_ROWS", 1024)
     joint = TABLES[name](tmp_path)
     folders = write_party_tables(joint, tmp_path / "tables")

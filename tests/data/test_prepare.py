@@ -8,15 +8,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from raw_files import criteo_line, write
 
 from vflbench.cli.prepare import prepare as command
+from vflbench.data import cache as cache_module
 from vflbench.data import rows as rows_module
-from vflbench.data import streaming
 from vflbench.data.cache import cache_folder
 from vflbench.data.clicklogs import Criteo
 from vflbench.errors import UserError
@@ -185,14 +184,14 @@ def test_processes_that_prepare_the_same_at_once_make_it_once(cache, raw):
 
 def test_callers_that_prepare_the_same_at_once_make_it_once(raw, monkeypatch):
     """Three threads, which the lock separates like processes. The first parses only when another waits for the lock."""
-    another_waits, parse = threading.Event(), streaming.parsed
+    another_waits, parse = threading.Event(), cache_module.parsed
 
     def parse_when_another_waits(*arguments, **options):
         assert another_waits.wait(300)
         return parse(*arguments, **options)
 
-    monkeypatch.setattr(streaming, "parsed", parse_when_another_waits)
-    monkeypatch.setattr("vflbench.data.cache.tqdm", SimpleNamespace(write=lambda *_, **__: another_waits.set()))
+    monkeypatch.setattr(cache_module, "parsed", parse_when_another_waits)
+    monkeypatch.setattr(cache_module.tqdm, "write", lambda *_, **__: another_waits.set())
     with ThreadPoolExecutor(3) as pool:
         prepared = list(pool.map(lambda _: Criteo(path=raw).prepare(), range(3)))
     assert sorted(p.made for p in prepared) == [False, False, True]
@@ -231,7 +230,7 @@ def test_a_command_reports_a_full_disk_in_one_line(cache, raw):
 
 def test_a_disk_that_fills_up_at_any_moment(cache, raw, monkeypatch):
     for number in (errno.ENOSPC, errno.EDQUOT):
-        for module, where in ((streaming, "open_to_write"), (streaming, "write_arrays")):
+        for module, where in ((cache_module, "open_to_write"), (cache_module, "write_arrays")):
 
             def full(*_, number=number, **__):
                 raise OSError(number, os.strerror(number))
@@ -251,14 +250,14 @@ def test_a_cache_that_cannot_be_written_is_an_error(raw, monkeypatch, tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_rejected(cache, raw, monkeypatch):
-    parse = streaming.parsed
+    parse = cache_module.parsed
 
     def append_and_parse(*arguments, **options):
         with open(raw, "a") as file:
             file.write(criteo_line() + "\n")
         return parse(*arguments, **options)
 
-    monkeypatch.setattr(streaming, "parsed", append_and_parse)
+    monkeypatch.setattr(cache_module, "parsed", append_and_parse)
     with pytest.raises(UserError, match="changed while it was read"):
         Criteo(path=raw).prepare()
     assert not tables(cache)

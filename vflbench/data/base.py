@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from vflbench.data.columns import Assignment, ColumnSplit, Parties, assign_columns, training_sample, unassigned_columns
-from vflbench.data.encode import Encoding, fit, measure
 from vflbench.data.rows import EncodedRows, TrainTest
-from vflbench.data.table import LABEL_PARTY, RawTable
+from vflbench.data.table import LABEL_PARTY, Encoding, RawTable, fit, measure
 from vflbench.errors import UserError, shown
 from vflbench.options import Count, Fraction, Rows, Share, ShareOrZero, options
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import PlainValidator, ValidationError
 
-from vflbench.data.encode import to_float
-from vflbench.data.table import LABEL_PARTY, RawTable
+from vflbench.data.table import LABEL_PARTY, RawTable, to_float
 from vflbench.errors import UserError, nearest
 from vflbench.numerics.association import association
 from vflbench.numerics.party_correlation import divide

@@ -1,6 +1,5 @@
 """Tables in Parquet files."""
 
-import glob
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import types
 
-from vflbench.data.files import FOLDER, NOTHING, Part, damaged, find_parts, open_regular, refusal
+from vflbench.data.files import FOLDER, KEY, Part, damaged, find_parts, open_regular, refusal
 from vflbench.data.party_files import PartyFiles
 from vflbench.data.readings import NUMBER, Plain
 from vflbench.data.text import Rows, TextFormat, names_error
@@ -39,7 +38,7 @@ class Parquet(PartyFiles):
     """
 
     def find(self, path: str | Sequence[str]) -> list[Part]:
-        parts = [Part(file) for file in _files(path)]
+        parts = find_parts([file for word in ([path] if isinstance(path, str) else path) for file in _below(word)])
         schemas = [_schema(part) for part in parts]
         for part, schema in zip(parts, schemas, strict=True):
             if schema.names == schemas[0].names:
@@ -110,27 +109,16 @@ def _repeated(text: str | None, rows: int) -> pa.Array:
     return pa.array([text], pa.string()).take(pa.repeat(0, rows)).dictionary_encode()
 
 
-def _files(path: str | Sequence[str]) -> list[Path]:
-    """A file; the files NAME.parquet of a folder and of the folders in it, by name; those that a pattern matches; or
-    several of these. Without what is hidden or begins with _, as written aside. Raises UserError where there is none.
+def _below(word: str) -> list[str]:
+    """The files NAME.parquet of a folder and of the folders in it, by name, without what is hidden or begins with _, as
+    written aside; anything else as it is. Raises UserError for a folder without such files.
     """
-    if not isinstance(path, str):
-        files = [file for word in path for file in _files(word)]
-        repeated = next((file for file in files if files.count(file) > 1), None)
-        if repeated is not None or not files:
-            problem = (
-                f"{shown(repeated, 200)} is named twice, so its rows would count double" if files else "it names no file"
-            )
-            raise UserError(problem, key="dataset.path", value=list(path))
-        return files
-    folder = Path(os.path.expanduser(path))
-    if refusal(folder) == NOTHING and glob.has_magic(path):
-        return [part.file for part in find_parts(path)]
+    folder = Path(os.path.expanduser(word))
     if refusal(folder) != FOLDER:
-        return [folder]
+        return [word]
     below = [file for file in sorted(folder.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
-    found = [file for file in below if not any(name[0] in "._" for name in file.relative_to(folder).parts)]
+    found = [str(file) for file in below if not any(name[0] in "._" for name in file.relative_to(folder).parts)]
     if not found:
         problem = "the folder holds no files NAME.parquet, in it or in the folders below it"
-        raise UserError(problem, key="dataset.path", value=path)
+        raise UserError(problem, key=KEY, value=word)
     return found

@@ -48,14 +48,11 @@ class Plain:
             plain = values.cast(pa.int64() if self.whole else pa.float64()).cast(pa.float64(), safe=False)
             return [plain.to_numpy(zero_copy_only=False)]
         except pa.ArrowInvalid:
-            if self.whole:
-                fits = pc.match_substring_regex(values, r"^-?0*\d{1,18}$").fill_null(False).to_numpy(zero_copy_only=False)
-                for place in np.flatnonzero(pc.match_substring_regex(values, r"^-?0*[1-9]\d{18}$").fill_null(False)):
-                    text = values[int(place)].as_py()  # of nineteen digits, which 64 bits hold or not
-                    fits[place] = int(text.lstrip("-0")) < 2**63 + text.startswith("-")
-                return [_finite(_where(pa.array(fits), values)) + 0.0]  # -0 is 0, as of integers
-            pattern = r"^[ \t]*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[ \t]*$"
-            return [_finite(_where(pc.match_substring_regex(values, pattern), pc.ascii_trim_whitespace(values)))]
+            pattern = r"^-?\d+$" if self.whole else r"^[ \t]*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[ \t]*$"
+            read = _finite(_where(pc.match_substring_regex(values, pattern), pc.ascii_trim_whitespace(values))) + 0.0
+            for place in np.flatnonzero(np.abs(read) >= 2**63) if self.whole else ():  # what 64 bits hold, exactly
+                read[place] = read[place] if -(2**63) <= int(values[int(place)].as_py()) < 2**63 else np.nan
+            return [read]
 
 
 NUMBER, INTEGER = Plain(), Plain(whole=True)

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.data.encode import Encoding
-from vflbench.data.table import CHUNK_ROWS, Columns, Features, RawTable, VerticalTable
+from vflbench.data.table import CHUNK_ROWS, Columns, Encoding, Features, RawTable, VerticalTable
 from vflbench.errors import UserError, shown
 
 BUFFER_ROWS = 1 << 18

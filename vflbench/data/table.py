@@ -1,5 +1,6 @@
 """Tables: raw columns as a source holds them, and what every loader returns of them: rows that all parties share, columns
-split between them.
+split between them. Between the two stands an encoding (missing values, vocabularies, transformation, min-max), which is
+fitted once, and applied as rows are read.
 """
 
 from __future__ import annotations
@@ -219,3 +220,165 @@ def join(tables: Sequence[VerticalTable]) -> VerticalTable:
 
 def non_label_parties(columns: Mapping[str, Columns]) -> tuple[str, ...]:
     return tuple(party for party in columns if party != LABEL_PARTY)
+
+
+_PIECE_ROWS, _PIECE_CELLS = 16_384, 1 << 19  # encoded at a time, so that intermediate values stay in the processor's cache
+
+
+def measure(raw: RawTable, rows: np.ndarray) -> Statistics:
+    """Statistics of the rows at these positions, at least one."""
+    low = np.full(len(raw.numeric_names), np.inf)
+    high = np.full(len(raw.numeric_names), -np.inf)
+    counts = tuple(np.zeros(size, dtype=np.int64) for size in raw.sizes)
+    for start in range(0, len(rows), 1 << 18):
+        piece = raw.take(rows[start : start + (1 << 18)])
+        if len(low) and raw.limits is None:
+            x = to_float(piece.numeric)
+            low, high = np.minimum(low, x.min(axis=0)), np.maximum(high, x.max(axis=0))
+        for j, count in enumerate(counts):
+            count += np.bincount(piece.categorical[:, j], minlength=len(count))
+    return Statistics(*(raw.limits or (low, high)), counts)
+
+
+def to_float(values: np.ndarray) -> np.ndarray:
+    """Numeric columns as (n, k) float64, 0 where missing."""
+    return np.nan_to_num(values.astype(np.float64), copy=False, nan=0.0, posinf=None, neginf=None)
+
+
+def transformed(x: np.ndarray, transform: str) -> np.ndarray:
+    """x for `none`, sign(x) log(1 + |x|) for `log`. Both keep the order of the values."""
+    return x if transform == "none" else np.copysign(np.log1p(np.abs(x)), x)
+
+
+_LEAST_RANGE = 4 * float(np.finfo(np.float64).tiny)  # half of a range; above it nothing is denormal
+
+
+def scaled(values: np.ndarray, low: np.ndarray, high: np.ndarray, transform: str) -> np.ndarray:
+    """Scale numeric columns to [0, 1].
+
+        x <- 0 where missing;  x <- sign(x) log(1 + |x|) for transform = log;  x <- (x - min) / (max - min)
+
+    values: (n, k) as in a RawTable. low, high: (k,), minimum and maximum of the fitted rows, before the transformation.
+    Values outside that range are clipped; a constant column becomes 0, and so does one of less than 1e-307 from end to end,
+    which a process that flushes denormal numbers takes for constant. Returns (n, k) float32.
+    """
+    low, high = transformed(low, transform), transformed(high, transform)
+    x = transformed(to_float(values), transform)
+    constant = ~(high / 2 - low / 2 >= _LEAST_RANGE)
+    x /= 2  # halves can't overflow
+    x -= low / 2
+    x /= np.where(constant, 1.0, high / 2 - low / 2)
+    np.clip(x, 0.0, 1.0, out=x)
+    x[:, constant] = 0.0
+    return x.astype(np.float32)
+
+
+def category_ids(counts: np.ndarray, min_count: int, *, every_row_fitted: bool) -> tuple[np.ndarray | None, int]:
+    """Ids 0 .. m-1 of one categorical column, in the order of its values. Rare values share the last id.
+
+    A value is rare if it occurs fewer than `min_count` times. If only some rows are fitted, the shared id always exists
+    and also stands for values that do not occur among them. counts: (size,), over the fitted rows.
+    Returns the id of each code, (size,) int32, or None if each code is its own id; and the number m of ids.
+    """
+    kept = counts >= min_count
+    if every_row_fitted and kept.all():
+        return None, len(counts)
+    shared = int(kept.sum())
+    ids = np.where(kept, np.cumsum(kept) - 1, shared).astype(np.int32)
+    needs_shared = not every_row_fitted or bool(((counts > 0) & ~kept).any())
+    return ids, shared + needs_shared
+
+
+@dataclass(frozen=True)
+class PartyEncoding:
+    """A fitted map from raw rows to the features of one party.
+
+    numeric, categorical: positions of its columns among those of the raw table. low, high: (k,) of the fitted rows.
+    ids: of each categorical column, the id of each code; None where codes are ids.
+    """
+
+    columns: Columns
+    numeric: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    categorical: np.ndarray
+    ids: tuple[np.ndarray | None, ...]
+    transform: str = "none"
+
+    def of(self, raw: RawTable) -> Features:
+        """The features of all rows of a table in memory."""
+        return self(raw.numeric.take(self.numeric, axis=1), raw.categorical.take(self.categorical, axis=1))
+
+    def __call__(self, numeric: np.ndarray, codes: np.ndarray) -> Features:
+        """numeric: (n, k), codes: (n, c), of this party's columns alone."""
+        numbers, categorical = np.empty(numeric.shape, np.float32), codes.astype(np.int32)
+        rows = max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, numeric.shape[1])))
+        for start in range(0, len(numeric), rows):
+            piece = slice(start, start + rows)
+            if len(self.low):
+                numbers[piece] = scaled(numeric[piece], self.low, self.high, self.transform)
+            for j, ids in enumerate(self.ids):
+                if ids is not None:
+                    categorical[piece, j] = ids[codes[piece, j]]
+        return Features(self.columns, torch.from_numpy(numbers), torch.from_numpy(categorical))
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A fitted map from raw rows to the features of each party."""
+
+    parties: Mapping[str, PartyEncoding]
+    transform: str
+
+    @property
+    def columns(self) -> dict[str, Columns]:
+        return {party: encoding.columns for party, encoding in self.parties.items()}
+
+    def update(self, digest: hashlib._Hash) -> None:
+        """Add everything that determines this encoding to a digest."""
+        digest.update(self.transform.encode())
+        for name, party in self.parties.items():
+            digest.update(repr((name, party.columns)).encode())
+            for values in (party.numeric, party.low, party.high, party.categorical):
+                digest.update(np.ascontiguousarray(values))
+            for ids in party.ids:
+                digest.update(b"as they are" if ids is None else ids)
+
+
+def fit(
+    raw: RawTable,
+    assignment: Mapping[str, Sequence[str]],
+    statistics: Statistics,
+    *,
+    every_row_fitted: bool,
+    min_count: int = 1,
+    numeric_transform: str = "none",
+) -> Encoding:
+    """Fit the encoding of all assigned columns. min_count = 0 keeps every value of a vocabulary."""
+    ids_of: dict[str, tuple[np.ndarray | None, int]] = {}
+    parties = {}
+    place = {name: j for j, name in enumerate(raw.numeric_names)}
+    categorical_place = {name: j for j, name in enumerate(raw.categorical_names)}
+    for party, names in assignment.items():
+        numeric = [place[name] for name in names if name in place]
+        categorical = [categorical_place[name] for name in names if name in categorical_place]
+        for j in categorical:
+            ids_of[raw.categorical_names[j]] = category_ids(
+                statistics.counts[j], min_count, every_row_fitted=every_row_fitted
+            )
+        indexed = [ids_of[raw.categorical_names[j]] for j in categorical]
+        columns = Columns(
+            tuple(raw.numeric_names[j] for j in numeric),
+            tuple(raw.categorical_names[j] for j in categorical),
+            tuple(size for _, size in indexed),
+        )
+        parties[party] = PartyEncoding(
+            columns,
+            np.array(numeric, dtype=np.int64),
+            statistics.low[numeric],
+            statistics.high[numeric],
+            np.array(categorical, dtype=np.int64),
+            tuple(ids for ids, _ in indexed),
+            numeric_transform,
+        )
+    return Encoding(parties, numeric_transform)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vflbench.cli.build import Started, record
 from vflbench.cli.sweep import JobOutcome, Status
-from vflbench.data.party_table import WrittenTable, write_party_tables
+from vflbench.data.party_files import WrittenTable, write_party_tables
 from vflbench.data.table import LABEL_PARTY
 from vflbench.engines.nvflare.engine import (
     AGAIN,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vflbench import __version__
-from vflbench.data.party_table import PartyTable
+from vflbench.data.party_files import PartyTable
 from vflbench.data.rows import AlignedRows
 from vflbench.data.table import LABEL_PARTY, Features, VerticalTable
 from vflbench.defenses.chain import Chain

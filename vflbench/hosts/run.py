@@ -17,7 +17,7 @@ from typing import Any
 from vflbench import __version__
 from vflbench.cli.build import Started, build
 from vflbench.data.base import Dataset
-from vflbench.data.party_table import WrittenTable, write_party_tables
+from vflbench.data.party_files import WrittenTable, write_party_tables
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
 from vflbench.engines.nvflare.engine import Connected, NvFlare, SocketChannel, connected, listening, write_job

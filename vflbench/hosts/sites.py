@@ -18,8 +18,7 @@ from nvflare.collab import collab
 import vflbench.cli.config  # noqa: F401  # what configs compute
 from vflbench import __version__
 from vflbench.cli.build import Started, build
-from vflbench.data.party_files import PartyFiles, PartySource
-from vflbench.data.party_table import PartyTable, read_party_table, write_party_tables
+from vflbench.data.party_files import PartyFiles, PartySource, PartyTable, read_party_table, write_party_tables
 from vflbench.engines.nvflare.components import asked
 from vflbench.engines.nvflare.engine import MIB, MORE, SERVER, NvFlare
 from vflbench.errors import UserError
