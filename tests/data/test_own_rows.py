@@ -123,7 +123,7 @@ def test_from_a_party_nothing_that_another_owns_can_be_reached(streamed, tmp_pat
         monkeypatch.setattr(rows_module, "BUFFER_ROWS", CHUNK_ROWS)
     data = load_stored(tmp_path) if streamed else load()
     parts = experiment(settings=Settings(epochs=2, batch_size=256, audit=Audit(batches=1, canaries=100)))
-    session = seat(parts, data, Generators(0), 256, 2, tmp_path).session
+    session = seat(parts, data, Generators(0), tmp_path).session
     orders = []
     for number, ids in enumerate(Batches(data.train, 256, torch.Generator().manual_seed(1))):
         session.round(ids, watch=Split().offers(Seat.NON_LABEL) | Split().offers(Seat.LABEL) if number < 2 else frozenset())

@@ -33,7 +33,7 @@ def link(data, tmp_path):
 @pytest.fixture
 def party(link):
     """As the label party sees it."""
-    return joined({"a": link}, lambda: Chain({}), 2, 4)["a"]
+    return joined({"a": link}, lambda: Chain({}), HELLO)["a"]
 
 
 def test_nothing_is_answered_before_hello(link):
@@ -146,7 +146,7 @@ def answering(link, change):
 def test_a_party_that_announces_what_is_none_is_refused_by_name(link, change):
     answering(link, change)
     with pytest.raises(PartyError, match="party a: it says no names and sizes"):
-        joined({"a": link}, lambda: Chain({}), 2, 4)
+        joined({"a": link}, lambda: Chain({}), HELLO)
 
 
 @pytest.mark.parametrize(

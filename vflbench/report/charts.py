@@ -473,7 +473,7 @@ def _beside(section: Section, head: str) -> Iterator[Level]:
     run, leaks = section.runs.run[0], section.leaks[section.leaks.is_reference & section.leaks.visible]
     metric = head.removeprefix("leak_")
     for split, line in (("test", "dashdot"), ("train", "dotted")):
-        known = [getattr(of, f"{split}_{metric}", None) for of in (run.summary, run.manifest.model)]
+        known = [getattr(run.summary, key := f"{split}_{metric}", None), run.manifest.model.get(key)]
         for value in [value for value in known if value is not None][:1]:
             yield f"{split} {metric.replace('auc', 'AUC')} {value:.3f}", value, line, ""
     majority = max(run.manifest.data.train_class_ratios, default=math.nan)

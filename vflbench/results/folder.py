@@ -10,7 +10,7 @@ import os
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -344,13 +344,9 @@ def remove_if_empty(folder: Path) -> None:
 
 def is_busy(folder: Path) -> bool:
     """Whether another process is at work there now."""
-    if not (folder / LOCK).exists():
+    with suppress(BusyError), alone_in(folder) if (folder / LOCK).exists() else nullcontext():
         return False
-    try:
-        with alone_in(folder):
-            return False
-    except BusyError:
-        return True
+    return True
 
 
 def leave_error(folder: Path, text: str, error: BaseException) -> None:

@@ -48,12 +48,10 @@ def judged(figure: str, low: float | None, high: float | None, most: float = 0.0
 
     most: of this figure, a leak that is tolerated, if that is more than WORTH_FINDING.
     """
-    if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return Judgement.UNKNOWN
-    if low > COIN[figure]:
+    least, bar = strength(figure, low), max(strength(figure, most), strength("AUC", WORTH_FINDING))
+    if least > 0:
         return Judgement.LEAK
-    bar = max(strength(figure, most), strength("AUC", WORTH_FINDING))
-    return Judgement.NONE if strength(figure, high) < bar else Judgement.UNKNOWN
+    return Judgement.NONE if least <= 0 and strength(figure, high) < bar else Judgement.UNKNOWN
 
 
 @dataclass(frozen=True)

@@ -271,6 +271,6 @@ def write_rows(file: IO[str], rows: Iterable[MetricRow]) -> None:
 
 
 def _cell(value: Any) -> Any:
-    if value is None or value != value:  # nan: there is no such number
-        return ""
-    return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if value == value else ""  # nan: there is no such number

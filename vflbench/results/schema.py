@@ -129,7 +129,6 @@ class Promise(Record):
     error_one_message: float | None = None
     error_all_messages: float | None = None
     assumption: Text = ""
-    tested: list[dict[str, Text | float | None]] = []
     assumption_holds: bool | None = None
     exceeded: list[Reading] = []
 
@@ -263,38 +262,20 @@ class Data(Record):
 
     fingerprint: Text | None = None
     train_rows: int | None = None
-    test_rows: int | None = None
     classes: int | None = None
-    train_positive_ratio: float | None = None
     train_class_ratios: list[float] = []
-
-
-class Model(Record):
-    """What a recording says of the model that was trained."""
-
-    test_auc: float | None = None
-    train_auc: float | None = None
-
-
-class Plugins(Record):
-    """A folder of plug-ins: path -> SHA-256 of each file."""
-
-    folder: Text = ""
-    files: dict[str, str] = {}
 
 
 class Manifest(Record):
     """The content of manifest.json: what a run is, and what it came from. kind: `audit` of an audit, else None.
 
     format: version of this record. identity: what decides the numbers beside the options, as `run.provenance.origin_of`
-    makes it.
+    makes it. model: what a recording says of the model that was trained.
     """
 
     format: int = FORMAT
     vflbench: Text | None = None
     git_commit: Text | None = None
-    python: Text | None = None
-    platform: Text | None = None
     versions: dict[Text, Text | None] = {}
     kind: Text | None = None
     seed: int | None = None
@@ -302,14 +283,14 @@ class Manifest(Record):
     choices: dict[Text, Any] = {}
     source: dict[str, Any] | None = None
     identity: Plain = {}
-    plugins: list[Plugins] = []
+    plugins: list[Plain] = []
     start: str | None = None
     resumed: list[Plain] = []
     device: Text | None = None
     threads: int | None = None
     batch_size: int | None = None
     data: Data = Data()
-    model: Model = Model()
+    model: dict[Text, float | None] = {}
     notes: list[Text] = []
     cut_layers: dict[Text, list[Text]] = {}
     layers: dict[Text, list[Text]] = {}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Answers, Attack
 from vflbench.data.base import Dataset
-from vflbench.data.rows import BUFFER_ROWS, EncodedRows
+from vflbench.data.rows import BUFFER_ROWS, AlignedRows, EncodedRows
 from vflbench.data.table import LABEL_PARTY, Features, RawTable
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Facts
@@ -27,7 +27,6 @@ from vflbench.protocols.adversary import Adversary, LabelAdversary
 from vflbench.results.schema import OWN_COLUMNS
 
 if TYPE_CHECKING:
-    from vflbench.data.rows import AlignedRows
     from vflbench.run.recording import RecordedRows
 
 COLUMNS = "features"

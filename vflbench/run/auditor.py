@@ -129,8 +129,6 @@ class Auditor:
         self._crossing = {party: self.cut_layers.get(party, ()) for party in self.seats.get(Seat.NON_LABEL, ())}
         self.probes = self.how.probe and any(self._crossing.values()) and bool(self.attackers)
         self._probe_rng = generators["probe"]
-        self.audited: set[int] = set()
-        self.quota, self._epoch, self._is_last = ASKED_ROWS, 0, True
 
     def begin_epoch(self, number: int, steps: int, *, last: bool = True, chosen: Sequence[int] | None = None) -> None:
         """Choose the rounds that are attacked: spread evenly, the first and the last among them.
@@ -140,7 +138,7 @@ class Auditor:
         """
         there = range(steps) if chosen is None else chosen
         audited = self.how.audited(len(there)) if last or self.how.epochs == "all" else 0
-        self.audited = {there[index] for index in evenly_spaced(len(there), audited).tolist()} if audited else set()
+        self.audited = {there[index] for index in evenly_spaced(len(there), audited).tolist()} if audited else set[int]()
         self.quota = max(1, ASKED_ROWS // max(1, len(self.audited)))
         self._epoch, self._is_last = number, last
 

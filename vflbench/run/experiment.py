@@ -23,7 +23,7 @@ from vflbench.run.attackers import remembered
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.grade_scores import Findings
 from vflbench.run.interruption import Interruption
-from vflbench.run.settings import choose_device, set_threads, tune
+from vflbench.run.settings import choose_device, tune
 from vflbench.run.setup import Epoch, Experiment, Run, seat
 from vflbench.run.summary import EpochResult, epoch_rows, exceeded_ceilings, introduce, run_facts, summarise
 
@@ -76,11 +76,9 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     settings, generators = experiment.settings, Generators(experiment.settings.seed, experiment.secret)
     device, machine = choose_device(settings.device), tune()
     data = experiment.dataset.load(generators["data"]).to(device)
-    batch_size = experiment.protocol.round_size(settings.batch_size, data)
-    epochs = experiment.protocol.choose_epochs(settings.epochs, data)
-    machine["threads"] = set_threads(batch_size, experiment.model.width)
-    run = seat(experiment, data, generators, batch_size, epochs, recorder.folder)
-    facts = {"device": str(device), "machine": machine, "threads": machine["threads"], "batch_size": batch_size}
+    run = seat(experiment, data, generators, recorder.folder)
+    threads, batch_size, epochs = torch.get_num_threads(), run.auditor.group, run.epochs
+    facts = {"device": str(device), "machine": machine | {"threads": threads}, "threads": threads, "batch_size": batch_size}
     run.facts = facts | run_facts(run)
     session, auditor = run.session, run.auditor
     begin_or_go_on(run, recorder, checkpoint)

@@ -19,7 +19,6 @@ from vflbench.numerics.auc import auc
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.numerics.directions import leading_components, logit_direction, without_loudness
 from vflbench.run.experiment import Experiment
-from vflbench.run.settings import set_threads
 from vflbench.run.setup import seat
 
 OWN = "own columns"
@@ -70,12 +69,9 @@ def readings(experiment: Experiment, name: str, known: Sequence[int], draws: int
 
 def trained(experiment: Experiment, data: TrainTest, generators: Generators) -> Read:
     """What the first non-label party makes of rows after all epochs, and what the gradients of the last one say."""
-    settings = experiment.settings
-    size = experiment.protocol.round_size(settings.batch_size, data)
-    epochs = experiment.protocol.choose_epochs(settings.epochs, data)
-    set_threads(size, experiment.model.width)
     with tempfile.TemporaryDirectory() as folder:
-        session = seat(experiment, data, generators, size, epochs, Path(folder)).session
+        run = seat(experiment, data, generators, Path(folder))
+    session, size, epochs = run.session, run.auditor.group, run.epochs
     party, (cut, *_) = next(iter(session.cut_layers().items()))
     moments: dict[str, tuple[Tensor, Tensor]] = {}
     for epoch in range(epochs):

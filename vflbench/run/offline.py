@@ -416,12 +416,7 @@ class ScoreTable(LeakTable):
 
 
 def write_scores(
-    recording: RecordedMessages | Path | str,
-    attacks: Mapping[str, Attack],
-    out: Path,
-    *,
-    shares: Sequence[float] | None = None,
-    **options: Any,
+    recording: Path, attacks: Mapping[str, Attack], out: Path, *, shares: Sequence[float] | None = None, **options: Any
 ) -> ScoresHead:
     """Attack recorded messages without any labels, and write in which order attacks put the rows into the folder `out`.
 

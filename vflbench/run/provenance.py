@@ -21,7 +21,7 @@ from typing import Any
 from vflbench import __version__
 from vflbench.errors import UserError
 from vflbench.places import config_folder
-from vflbench.results.folder import LOCK, essential, is_begun, read_manifest
+from vflbench.results.folder import LOCK, essential, flat, is_begun, read_manifest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MOST_PLUGIN_FILES, MOST_PLUGIN_BYTES = 2_000, 256 << 20
@@ -145,16 +145,13 @@ def data_files(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {key: _summed(files) for key, files in sorted(found.items()) if files}
 
 
-def _texts(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
+def _texts(options: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
     """(dotted key, text) of every option that is a text, or of each of a list of them."""
-    if isinstance(node, str):
-        yield key, node
-    elif isinstance(node, Mapping):
-        for name, child in node.items():
-            yield from _texts(child, f"{key}.{name}" if key else str(name))
-    elif isinstance(node, list | tuple):
-        for child in node:
-            yield from _texts(child, key)
+    for key, value in flat(options):
+        if isinstance(value, str):
+            yield key, value
+        for part in value if isinstance(value, list | tuple) else ():
+            yield from _texts({key: part})
 
 
 def _files_of(key: str, text: str) -> Iterator[tuple[str, Path]]:

@@ -37,7 +37,7 @@ from vflbench.run.attackers import auxiliary_rows, draw_canaries, offered_with, 
 from vflbench.run.auditor import Auditor
 from vflbench.run.grade_scores import Findings
 from vflbench.run.recording import RoundRecorder
-from vflbench.run.settings import Settings
+from vflbench.run.settings import Settings, set_threads
 from vflbench.run.summary import EPOCHS, LOSS_EVERY, EpochResult, refusals
 
 TWO_CLASSES: Mapping[str, Attack] = {"norm": Norm(), "spectral": Spectral()}
@@ -106,8 +106,8 @@ class Epoch:
 class Run:
     """A run under way: its parties and attackers in their seats, and how far it has come.
 
-    skipped: attack -> why it can't run here. rounds: keeps them on disk, if that is wanted. notes: lines that a user must
-    not miss. facts: for manifest.json. results: of the finished epochs. epoch: the one under way, if any.
+    epochs: in all. skipped: attack -> why it can't run here. rounds: keeps them on disk, if that is wanted. notes: lines
+    that a user must not miss. facts: for manifest.json. results: of the finished epochs. epoch: the one under way, if any.
     """
 
     experiment: Experiment
@@ -115,6 +115,7 @@ class Run:
     generators: Generators
     session: Session
     auditor: Auditor
+    epochs: int
     skipped: Mapping[str, str]
     rounds: RoundRecorder | None
     notes: Sequence[str]
@@ -154,16 +155,13 @@ class Run:
             raise ValueError("its epochs are not those of a run")
 
 
-def seat(
-    experiment: Experiment,
-    data: TrainTest,
-    generators: Generators,
-    batch_size: int,
-    epochs: int,
-    folder: Path,
-) -> Run:
-    """Put every party and every attacker in its seat. Raises UserError for a defense or an adversary that doesn't fit."""
+def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder: Path) -> Run:
+    """Put every party and every attacker in its seat, on as many threads as their batches keep busy. Raises UserError for a
+    defense or an adversary that doesn't fit.
+    """
     settings, protocol, train, classes = experiment.settings, experiment.protocol, data.train, data.train.classes
+    batch_size, epochs = protocol.round_size(settings.batch_size, data), protocol.choose_epochs(settings.epochs, data)
+    set_threads(batch_size, experiment.model.width)
     refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)  # what they promise depends on it
     chosen, claims, records = experiment.for_classes(classes), claims_of(experiment.defenses), settings.record != "none"
@@ -174,9 +172,7 @@ def seat(
     canaries = draw_canaries(
         train, settings.audit.planted(len(train), promised=claims.label_privacy), generators["canaries"]
     )
-    rows, others = data.aligned(), data.test
-    if len(canaries):
-        rows = rows.relabelled(canaries.planted)
+    rows, others = data.aligned().relabelled(canaries.planted), data.test
     if settings.audit.auxiliary_path is not None:
         rng = generators["auxiliary source"]
         others = rows_of_another_source(experiment.dataset, settings.audit.auxiliary_path, train, rng)
@@ -188,6 +184,7 @@ def seat(
         return auxiliary_rows(others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"])))
 
     channels = experiment.engine.channels()
+    request = {"version": __version__, "classes": classes, "batch_size": batch_size, "cheating": bool(cheating)}
     session = protocol.start(
         Seating(
             table=train,
@@ -201,7 +198,7 @@ def seat(
             precision=settings.precision,
             round_size=batch_size,
             adversaries=copy.deepcopy(experiment.adversaries),
-            remote=joined(channels, defense, classes, batch_size, cheating=bool(cheating)) if channels else {},
+            remote=joined(channels, defense, request) if channels else {},
             auxiliary=auxiliary,
         )
     )
@@ -243,7 +240,7 @@ def seat(
     notes += refusals(session.claims()) if experiment.defenses else []
     notes += [f"{name} claims nothing here: {reason}" for name, reason in claims.refused.items()]
     notes += [f"attack={name} is skipped: {reason}" for name, reason in skipped.items()]
-    return Run(chosen, data, generators, session, auditor, skipped, rounds, notes)
+    return Run(chosen, data, generators, session, auditor, epochs, skipped, rounds, notes)
 
 
 def _skipped_where_remote(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
@@ -255,18 +252,12 @@ def _skipped_where_remote(attacks: Mapping[str, Attack], remote: str) -> dict[st
 
 
 def joined(
-    channels: Mapping[str, Channel],
-    defense: Callable[[], Chain],
-    classes: int,
-    batch_size: int,
-    *,
-    cheating: bool = False,
+    channels: Mapping[str, Channel], defense: Callable[[], Chain], request: Mapping[str, Any]
 ) -> dict[str, RemoteParty]:
-    """The parties at the ends of these channels, in this order. defense: returns a fresh instance at each call. cheating:
-    whether parties with an adversary cheat; beside such a run there is an honest one. Raises PartyError for one that can't
-    take part.
+    """The parties at the ends of these channels, in this order. defense: returns a fresh instance at each call. request: of
+    a run, whose `cheating` says whether parties with an adversary cheat; beside such a run there is an honest one. Raises
+    PartyError for one that can't take part.
     """
-    request = {"version": __version__, "classes": classes, "batch_size": batch_size, "cheating": cheating}
     said = at_once(lambda channel: channel.call("hello", request), list(channels.values()))
     parties = {}
     for (name, channel), content in zip(channels.items(), said, strict=True):

@@ -68,11 +68,6 @@ class EpochResult:
     steps: int = 0
     losses: list[float] = field(default_factory=list)
 
-    @property
-    def measured(self) -> dict[str, Any]:
-        """train_auc, ...: what the model is worth."""
-        return {f"{split}_{name}": value for split, metrics in self.utility.items() for name, value in metrics.items()}
-
     def note_traffic(self, phase: str, traffic: Mapping[Route, Traffic]) -> None:
         """What crossed each link."""
         self.links[phase] = [
@@ -250,9 +245,10 @@ def summarise(run: "Run", unscored: Mapping[str, str]) -> Summary:
         total = crossed.setdefault((link.sender, link.receiver, link.message), Counter())
         total.update(messages=link.messages, bytes=link.bytes)
     links = [Link(sender=by, receiver=to, message=message, **total) for (by, to, message), total in crossed.items()]
+    measured: dict[str, Any] = {f"{split}_{name}": v for split, of in last.utility.items() for name, v in of.items()}
     return Summary(
         epochs=epochs,
-        **last.measured,
+        **measured,
         **tested(test_auc, test_rows(run.data)),
         loss=last.loss,
         first_epoch_loss={str(LOSS_EVERY * (i + 1)): loss for i, loss in enumerate(results[0].losses)},
@@ -394,13 +390,12 @@ def promised(
             if guarantee.tested_by and f"{name}.{guarantee.tested_by[0]}" in of.values
         ]
         made[name] = Promise(
-            **{key: getattr(guarantee, key) for key in ("claim", "bounds", "message", "assumption")},
+            **{key: getattr(guarantee, key) for key in ("claim", "bounds", "message", "assumption")} | {"tested": tested},
             messages=exposure.messages,
             leak_auc_one_message=ceiling,
             leak_auc_all_messages=of_all,
             error_one_message=guarantee.error_after(one),
             error_all_messages=guarantee.error_after(exposure),
-            tested=tested,
             assumption_holds=holds([measured[guarantee.tested_by[0]] for measured in tested]),
             exceeded=[
                 Reading(**vars(it), level=levels[it.attack], ceiling=height) for it, height in above(bounded, heights)
@@ -458,13 +453,34 @@ def verdict(
     def demand(leak: Leak) -> tuple[int, bool]:
         return schema.LEVELS.index(levels[leak.attack]), leak.layer not in crossing.get(leak.party, (leak.layer,))
 
+    def falls() -> Reading | None:
+        listed = [entry for entries in exceeded_ceilings(promises).values() for entry in entries]
+        if listed:
+            entry = max(listed, key=lambda entry: entry.value or 0.0)
+            because = f"above the ceiling of {apart(entry.value or 0.0, entry.ceiling or 0.0)[1]}"
+            return entry.model_copy(update={"because": because})
+        given = [promise for promise in promises.values() if promise is not None]
+        if any(promise.bounds != THE_LEAK for promise in given):
+            return None
+        covered = [promise.message for promise in given if (promise.leak_auc_all_messages or 0.0) < 1]
+        bar = max(TOLERABLE, test_auc - NEAR)
+        for level in schema.LEVELS:
+            counted = [leak for leak in at_levels(leaks, levels, level) if leak.message in changed]
+            one = worst(leak for leak in counted if "" not in covered and leak.message not in covered)
+            if one is None or one.figure != "AUC" or math.isnan(one.low):
+                continue
+            if one.low > max(bar, _own_columns(leaks, one.attack) or 0.0):
+                because = f"as good as the model, whose test AUC is {test_auc:.3f}"
+                return Reading(**vars(one), level=level, because=because)
+        return None
+
     first = worst(sorted(at_levels(leaks, levels, *schema.LEVELS), key=demand))
     return schema.Verdict(
         worst=None if first is None else Reading(**vars(first)),
         levels=at_all,
         on_changed=on_changed,
         references={name: Reading(**vars(one)) for name, one in named.items() if one is not None},
-        falls=_falls(leaks, levels, promises, test_auc, changed) if promises or changed else None,
+        falls=falls() if promises or changed else None,
         changed=sorted(changed),
     )
 
@@ -478,34 +494,6 @@ def messages_changed(defenses: Collection[Defense]) -> set[str]:
         "update": (ParticipantDefense.update, ParticipantDefense.order),
     }
     return {kind for kind, originals in hooks.items() if any(changes(d, hook) for d in defenses for hook in originals)}
-
-
-def _falls(
-    leaks: Sequence[Leak],
-    levels: Mapping[str, str],
-    promises: Mapping[str, Promise | None],
-    test_auc: float,
-    changed: Collection[str],
-) -> Reading | None:
-    listed = [entry for entries in exceeded_ceilings(promises).values() for entry in entries]
-    if listed:
-        entry = max(listed, key=lambda entry: entry.value or 0.0)
-        because = f"above the ceiling of {apart(entry.value or 0.0, entry.ceiling or 0.0)[1]}"
-        return entry.model_copy(update={"because": because})
-    given = [promise for promise in promises.values() if promise is not None]
-    if any(promise.bounds != THE_LEAK for promise in given):
-        return None
-    covered = [promise.message for promise in given if (promise.leak_auc_all_messages or 0.0) < 1]
-    bar = max(TOLERABLE, test_auc - NEAR)
-    for level in schema.LEVELS:
-        counted = [leak for leak in at_levels(leaks, levels, level) if leak.message in changed]
-        one = worst(leak for leak in counted if "" not in covered and leak.message not in covered)
-        if one is None or one.figure != "AUC" or math.isnan(one.low):
-            continue
-        if one.low > max(bar, _own_columns(leaks, one.attack) or 0.0):
-            because = f"as good as the model, whose test AUC is {test_auc:.3f}"
-            return Reading(**vars(one), level=level, because=because)
-    return None
 
 
 def _own_columns(leaks: Sequence[Leak], attack: str) -> float | None:
