@@ -102,8 +102,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
                     recorder.write(epoch_rows(result))
                     recorder.keep(findings.examples)
                     recorder.say(result.line(epochs))
-                    if run.rounds is not None:
-                        run.rounds.note_model(result.utility)
+                    run.rounds.note_model(result.utility)
                     run.results.append(result)
                     run.epoch = None
                     recorder.write_losses(line for each in run.results for line in each.loss_lines())
@@ -128,13 +127,11 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
     epoch, number, steps, first = run.epoch, run.epoch.number, len(batches), len(run.epoch.losses)
     auditor, session, rounds = run.auditor, run.session, run.rounds
     auditor.begin_epoch(number, steps, last=not after)
-    if rounds is not None:
-        rounds.begin_epoch(number, steps, goes_on=first > 0)
+    rounds.begin_epoch(number, steps, goes_on=first > 0)
     start, meter = perf_counter(), recorder.meter
     meter.epoch(number, number + 1 + after, batches=(after + 1) * steps - first)
     for step, ids in islice(enumerate(batches), first, None):
-        watch = auditor.wants(step) | (rounds.wants(step) if rounds is not None else frozenset())
-        round_ = session.round(ids, epoch=number, step=step, watch=watch)
+        round_ = session.round(ids, epoch=number, step=step, watch=auditor.wants(step) | rounds.wants(step))
         training = round_.training
         if training is None or not math.isfinite(training.loss + training.penalty):
             loss = math.nan if training is None else training.loss + training.penalty
@@ -144,8 +141,7 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
         meter.bar.update()
         with meter.audit("attacking a batch" if step in auditor.audited else "training"):
             auditor.see(round_)
-            if rounds is not None:
-                rounds.see(round_)
+            rounds.see(round_)
         for note in training.notes:
             recorder.log(f"epoch {number} step {step}/{steps} {note}")
         if step % run.experiment.settings.log_every == 0:
@@ -155,11 +151,10 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
     findings = None
     if not interruption.asked:
         with meter.audit("attacking at its end"):
-            wanted = auditor.wants_at_the_end | (rounds.wants_at_the_end if rounds is not None else frozenset())
+            wanted = auditor.wants_at_the_end | rounds.wants_at_the_end
             parts = auditor.parts_at_the_end
             facts = remembered(session.facts(torch.cat(parts[:2]), wanted), parts) if wanted else {}
-            if rounds is not None:
-                rounds.end_epoch(number, facts)
+            rounds.end_epoch(number, facts)
             findings = auditor.end_epoch(facts)
     epoch.seconds["audit"] += meter.audit_seconds
     epoch.seconds["train"] += perf_counter() - start - meter.audit_seconds

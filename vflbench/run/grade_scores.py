@@ -66,19 +66,17 @@ class QueryRows:
         """
         if not isinstance(names, Tensor):
             raise _wrong(attack, "the ids of its answer must be a tensor of names from view.ids")
-        ordered, order = self.names.sort()
-        is_right = names.ndim == 1 and names.dtype == ordered.dtype and bool(len(ordered) or not len(names))
+        is_right = names.ndim == 1 and names.dtype == self.names.dtype
         if is_right:
-            names = names.to(ordered.device)
-            at = torch.searchsorted(ordered, names).clamp_(max=len(ordered) - 1)
-            is_right = torch.equal(ordered[at], names) and len(names.unique()) == len(names)
+            is_there, at = Rows(self.names).find(names.to(self.names.device))
+            is_right = bool(is_there.all()) and len(names.unique()) == len(names)
         if not is_right:
             raise _wrong(
                 attack, "an answer must be about rows of the view: ids from view.ids, in any order, each of them once"
             )
         if not groups:
-            yield slice(None), self.rows(order[at])
-        place = torch.full_like(order, -1).index_put_((order[at],), torch.arange(len(names), device=order.device))
+            yield slice(None), self.rows(at)
+        place = torch.full_like(self.names, -1).index_put_((at,), torch.arange(len(names), device=at.device))
         for group in groups:
             answered = group[place[group] >= 0]
             if len(answered):

@@ -289,10 +289,8 @@ def audit_summary(result: AuditResult, seconds: float) -> Summary:
     """
     last = result.last
     levels = {leak.attack: schema.level_of(leak.attack, result.threats) for leak in last.leaks}
-    read, no_numbers = (
-        what_attacks_read(last),
-        {k for k, of in Summary.model_fields.items() if of.annotation != float | None},
-    )
+    read = what_attacks_read(last)
+    no_numbers = {name for name, of in Summary.model_fields.items() if of.annotation != float | None}
     model = {key: value for key, value in result.model.items() if key not in {*read, *no_numbers, "seconds"}}
     test_auc = model.get("test_auc", math.nan)
     interval = {} if math.isnan(test_auc) else tested(test_auc, result.test_rows)

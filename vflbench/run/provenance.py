@@ -69,11 +69,9 @@ def origin_of(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[s
 @cache
 def code_hash() -> str:
     """SHA-256 over the path and the content of each of our modules and configs; read once in a process."""
-    digest = hashlib.sha256()
-    for root, pattern in ((PACKAGE, "*.py"), (config_folder(), "*.yaml")):
-        for name in sorted(file.relative_to(root).as_posix() for file in root.rglob(pattern)):
-            digest.update(f"{name} {_sha256(root / name)}\n".encode())
-    return digest.hexdigest()
+    roots = ((PACKAGE, "*.py"), (config_folder(), "*.yaml"))
+    files = [(file.relative_to(root).as_posix(), file) for root, pattern in roots for file in sorted(root.rglob(pattern))]
+    return _summed(files)["sha256"]
 
 
 _in_use: dict[Path, dict[str, str]] = {}

@@ -46,7 +46,7 @@ _MOST_VISITS = 1.1  # of a row in an epoch; a run draws left-over rows again
 
 @dataclass
 class RoundRecorder:
-    """Writes the rounds that `record` names into a recording. auditor: of the run. release: the label privacy that
+    """Writes the rounds that `record` names, if any, into a recording. auditor: of the run. release: the label privacy that
     is promised, if any.
     """
 
@@ -59,12 +59,14 @@ class RoundRecorder:
 
     def __post_init__(self) -> None:
         self._folder, self._complete = self.folder / ROUNDS, self.settings.record == "messages"
-        self.wants_at_the_end = frozenset[type[Fact]]({OwnModel, OwnColumns})
+        self.wants_at_the_end = frozenset[type[Fact]]({OwnModel, OwnColumns} if self.settings.record != "none" else ())
         self._manifest: files.Manifest | None = None
         self._wanted: set[int] = set()
 
     def begin_epoch(self, number: int, steps: int, *, goes_on: bool = False) -> None:
         """Note how many rounds the epoch has, and which are audited: the same in every audited epoch. goes_on: within it."""
+        if self.settings.record == "none":
+            return
         if number == 0 and not goes_on:
             for path in (self._folder / files.MESSAGES).glob("*-*.safetensors"):  # of a run that is computed again
                 path.unlink()

@@ -106,7 +106,7 @@ class Epoch:
 class Run:
     """A run under way: its parties and attackers in their seats, and how far it has come.
 
-    epochs: in all. skipped: attack -> why it can't run here. rounds: keeps them on disk, if that is wanted. notes: lines
+    epochs: in all. skipped: attack -> why it can't run here. rounds: keeps on disk what is to be recorded. notes: lines
     that a user must not miss. facts: for manifest.json. results: of the finished epochs. epoch: the one under way, if any.
     """
 
@@ -117,7 +117,7 @@ class Run:
     auditor: Auditor
     epochs: int
     skipped: Mapping[str, str]
-    rounds: RoundRecorder | None
+    rounds: RoundRecorder
     notes: Sequence[str]
     facts: Mapping[str, Any] = field(default_factory=dict)
     results: list[EpochResult] = field(default_factory=list)
@@ -225,7 +225,7 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder
     )
     releases = [guarantee.release for guarantee in claims.of.values() if guarantee and guarantee.release]
     release = releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None  # pure label DP
-    rounds = RoundRecorder(settings, folder, session, data, auditor, release) if records else None
+    rounds = RoundRecorder(settings, folder, session, data, auditor, release)
     notes = [*([FOR_MANY_CLASSES] if chosen is not experiment else []), *data.notes, *protocol.notes(batch_size)]
     if remote and records:
         problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"

@@ -406,11 +406,7 @@ def promised(
 
 def exceeded_ceilings(promises: Mapping[str, Promise | None]) -> dict[str, list[Reading]]:
     """Defense -> the leaks above its ceiling, of those that bound the leak. A ceiling of label privacy is no bound on it."""
-    return {
-        name: promise.exceeded
-        for name, promise in promises.items()
-        if promise is not None and promise.bounds == THE_LEAK and promise.exceeded
-    }
+    return {name: one.exceeded for name, one in promises.items() if one and one.bounds == THE_LEAK and one.exceeded}
 
 
 def verdict(
@@ -445,10 +441,9 @@ def verdict(
             at_all[level] = Reading(**vars(one), own_columns=_own_columns(leaks, one.attack))
             if other is not None and one.message not in changed:
                 on_changed[level] = Reading(**vars(other), own_columns=_own_columns(leaks, other.attack))
-    references = [leak for leak in leaks if leak.visible and levels[leak.attack] == schema.REFERENCE]
-    of_probe = worst(leak for leak in references if schema.base_name(leak.attack) == schema.PROBE)
-    of_columns = worst(leak for leak in references if schema.base_name(leak.attack) != schema.PROBE)
-    named = {"probe": of_probe, "own columns": of_columns}
+    references: dict[str, list[Leak]] = {"probe": [], "own columns": []}
+    for leak in (leak for leak in leaks if leak.visible and levels[leak.attack] == schema.REFERENCE):
+        references["probe" if schema.base_name(leak.attack) == schema.PROBE else "own columns"].append(leak)
 
     def demand(leak: Leak) -> tuple[int, bool]:
         return schema.LEVELS.index(levels[leak.attack]), leak.layer not in crossing.get(leak.party, (leak.layer,))
@@ -479,7 +474,7 @@ def verdict(
         worst=None if first is None else Reading(**vars(first)),
         levels=at_all,
         on_changed=on_changed,
-        references={name: Reading(**vars(one)) for name, one in named.items() if one is not None},
+        references={name: Reading(**vars(one)) for name, of in references.items() if (one := worst(of))},
         falls=falls() if promises or changed else None,
         changed=sorted(changed),
     )
@@ -544,18 +539,14 @@ def account(
     }
     best = max(bounds, key=bounds.__getitem__, default=None)
     low, proven = None if best is None else bounds[best], "mu_low" if is_gaussian else "epsilon_low"
+    given = [schema.Release(defense=by, mechanism=it.mechanism, epsilon=it.epsilon, times=n) for by, it, n in ledger.entries]
+    given += [schema.Release(defense=by, mechanism=it.mechanism, mu=mu) for by, it, mu in ledger.gaussian]
     return schema.Privacy(
         epsilon=claimed,
         mu=ledger.mu,
         delta=DELTA,
         epsilon_at_delta=None if not made else ledger.epsilon_at(DELTA),
-        releases=[
-            *(
-                schema.Release(defense=name, mechanism=it.mechanism, epsilon=it.epsilon, times=count)
-                for name, it, count in ledger.entries
-            ),
-            *(schema.Release(defense=name, mechanism=it.mechanism, mu=mu) for name, it, mu in ledger.gaussian),
-        ],
+        releases=given,
         canaries=len(canaries),
         confidence=CONFIDENCE,
         tried={name: {"guesses": tried[name].total, proven: bound} for name, bound in bounds.items()},
