@@ -175,8 +175,8 @@ CAPS = {
     "vflbench/numerics": 829,
     "vflbench/protocols": 1_727,
     "vflbench/report": 2_452,
-    "vflbench/results": 1_157,
-    "vflbench/run": 3_300,
+    "vflbench/results": 1_153,
+    "vflbench/run": 3_288,
 }
 
 

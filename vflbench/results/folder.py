@@ -296,14 +296,12 @@ def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any]) -> 
     """
     if not is_finished(folder) and not is_begun(folder):
         return False
-    options = differences(recorded_config(folder), config)
-    other = f"of another configuration ({named(options, 4, '; ')})"
-    if not options:
-        if not (parts := differing(recorded_manifest(folder).identity, origin)):
-            return is_finished(folder)
-        other = f"of these options that differs in {parts}"
-    problem = f"this folder holds a run {other}; it stays as it is; name another folder, or replace it with overwrite=true"
-    raise FolderError(problem, key="hydra.run.dir", value=folder)
+    options, parts = differences(recorded_config(folder), config), differing(recorded_manifest(folder).identity, origin)
+    if not options and not parts:
+        return is_finished(folder)
+    other = f"another configuration ({named(options, 4, '; ')})" if options else f"these options that differs in {parts}"
+    text = f"this folder holds a run of {other}; it stays as it is; name another folder, or replace it with overwrite=true"
+    raise FolderError(text, key="hydra.run.dir", value=folder)
 
 
 def recorded_config(folder: Path) -> dict[str, Any]:

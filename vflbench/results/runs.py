@@ -220,10 +220,8 @@ def rounding(runs: Sequence[Run]) -> str:
 
 def may_be_compared(one: Run, other: Run) -> bool:
     """Whether two runs are of one origin, where one of them may have no plug-in: a setting and its undefended baseline."""
-    plugins = [run.origin.get("plugins") for run in (one, other)]
-    return {**one.origin, "plugins": None} == {**other.origin, "plugins": None} and (
-        plugins[0] == plugins[1] or not all(plugins)
-    )
+    pairs = {part: (one.origin.get(part), other.origin.get(part)) for part in one.origin | other.origin}
+    return all(a == b or (part == "plugins" and not (a and b)) for part, (a, b) in pairs.items())
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:

@@ -102,9 +102,8 @@ class Auditor:
         most = max((one.attack.follows for one in self.attackers), default=0)
         self._followed = draw_rows(train, most, generators["followed rows"])
         self._is_met = torch.zeros(len(self._followed), dtype=torch.bool, device=train.device)
-        self._asks = self.keeps_rows or any(
-            not one.attack.follows and one.threat.seat is not Seat.PARTICIPANT for one in at_the_end
-        )
+        of_sample = [one for one in at_the_end if not one.attack.follows and one.threat.seat is not Seat.PARTICIPANT]
+        self._asks = self.keeps_rows or bool(of_sample)
         count = ASKED_ROWS if self._asks and self.samples else 0
         self._sample = draw_rows(train, count, generators["sampled rows"]).ids
         self._met_rows = self._sample[:0]  # of the audited batches of this epoch

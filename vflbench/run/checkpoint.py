@@ -34,10 +34,6 @@ class Checkpoint:
         self.refused: str | None = None
         self.gone_on = False
 
-    def beside(self, name: str, *, same: bool = True) -> "Checkpoint":
-        """The checkpoint of a run in a folder of this one's folder. same: whether what is there is of the same origin."""
-        return Checkpoint(self.path.parent / name, self.wanted, fresh=self.fresh or not same)
-
     def save(self, state: Mapping[str, Any]) -> bool:
         """Replace the file by this state. False if none is wanted, or if the state holds what a checkpoint can't.
 

@@ -29,8 +29,6 @@ from vflbench.run.summary import EpochResult, epoch_rows, exceeded_ceilings, int
 
 __all__ = ["Experiment", "run"]
 
-_PREDICTED_ROWS = 8192  # at once
-
 
 def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:
     """Load, seat the parties, train and attack epoch by epoch, record it. Returns the summary.
@@ -65,7 +63,7 @@ def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoin
     beside = recorder.beside(HONEST, adversary={})
     summary = beside.earlier_summary()
     if summary is None:
-        saved = checkpoint.beside(HONEST, same=beside.is_of_same_origin)
+        saved = Checkpoint(beside.folder, checkpoint.wanted, fresh=checkpoint.fresh or not beside.is_of_same_origin)
         summary = run(experiment.honest, beside, saved)
         beside.finish(summary)
         saved.finish()
@@ -109,8 +107,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             except NonFiniteError as error:
                 raise diverged(run, str(error)) from error
             interruption.end(save(run, recorder, checkpoint))
-    last = run.results[-1]
-    unscored = auditor.unscored(last.found)
+    unscored = auditor.unscored(run.results[-1].found)
     for name, reason in unscored.items():
         recorder.say(f"attack={name} could not be scored: {reason}", always=name in experiment.attacks)
     summary = summarise(run, unscored)
@@ -178,8 +175,7 @@ def evaluate(result: EpochResult, session: Session, tables: Mapping[str, Vertica
 
 def predict(session: Session, table: VerticalTable | EncodedRows) -> tuple[Tensor, Tensor]:
     """Logits and labels of every row, in order."""
-    batches = ordered_batches(table, _PREDICTED_ROWS)
-    scored = [(session.predict(batch.ids), batch.labels) for batch in batches]
+    scored = [(session.predict(batch.ids), batch.labels) for batch in ordered_batches(table, 8192)]
     logits, labels = zip(*scored, strict=True)
     return torch.cat(logits), torch.cat(labels)
 
@@ -219,11 +215,12 @@ def save(run: Run, recorder: Recorder, checkpoint: Checkpoint) -> str:
     if checkpoint.wanted != "none" and checkpoint.save({**place, **run.state()}):
         command = "the same command without overwrite=true" if checkpoint.fresh else "the same command"
         return f"stopped before {run}, and saved; {command} goes on from there ({recorder.folder})"
-    if checkpoint.refused is None:
-        return f"stopped before {run}; checkpoint=none saves nothing to go on from ({recorder.folder})"
-    if known is None:
-        recorder.say(f"this run can't go on if it stops: no checkpoint can hold {checkpoint.refused}", always=True)
-    return f"stopped before {run}; no checkpoint can hold {checkpoint.refused} ({recorder.folder})"
+    why = "checkpoint=none saves nothing to go on from"
+    if checkpoint.refused is not None:
+        why = f"no checkpoint can hold {checkpoint.refused}"
+    if checkpoint.refused != known:
+        recorder.say(f"this run can't go on if it stops: {why}", always=True)
+    return f"stopped before {run}; {why} ({recorder.folder})"
 
 
 def diverged(run: Run, problem: str) -> UserError:

@@ -12,7 +12,7 @@ from torch import Tensor
 from vflbench.attacks.base import Answers, ClassCounts, ColumnScores, RebuiltBatch, RebuiltRows, Scores
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError
-from vflbench.messages.fact import Facts, PrivateBatch, Round
+from vflbench.messages.fact import PrivateBatch, Round
 from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Level
@@ -100,13 +100,19 @@ class ProbeRows:
     def add_batch(
         self, round_: Round, labels: Tensor, canary: Tensor, crossing: Mapping[str, Sequence[str]], batches: int
     ) -> None:
-        """The first rows of an audited batch. crossing: party -> layers that cross. batches: audited in this epoch."""
+        """The first rows of an audited batch, and what crossed about them; embeddings as they arrived, where the label
+        party's facts are there. crossing: party -> layers that cross. batches: audited in this epoch.
+        """
         rows = slice(0, max(1, _ROWS // batches))
         ids = round_.ids[rows].cpu()
         self.batches.append([ids, labels[rows].cpu(), ~canary[rows].cpu()])
         for party, layers in crossing.items():
-            for (kind, layer), values in _messages(round_.facts, party, layers).items():
-                self.messages.setdefault((party, str(kind), layer), []).append([ids, values[rows].float().cpu()])
+            known, at_label = (round_.facts.get(one, {}) for one in (party, LABEL_PARTY))
+            sent, received = (getattr(known.get(kind), "layers", {}) for kind in (Embeddings, Gradients))
+            arrived = getattr(at_label.get(Embeddings), "received", {}).get(party, {})
+            for kind, values in ((Kind.EMBEDDING, {**sent, **arrived}), (Kind.GRADIENT, received)):
+                for layer in filter(values.__contains__, layers):
+                    self.messages.setdefault((party, str(kind), layer), []).append([ids, values[layer][rows].float().cpu()])
 
     def add_scores(self, source: Source, ids: Tensor, scores: Tensor, known: Tensor) -> None:
         """An attack's scores of rows. known: (n,) bool, rows whose label it was given."""
@@ -346,16 +352,6 @@ class Grader:
 
 def _wrong(attack: str, problem: str) -> UserError:
     return UserError(problem, key="attack", value=attack)
-
-
-def _messages(facts: Mapping[str, Facts], party: str, layers: Sequence[str]) -> dict[tuple[Kind, str], Tensor]:
-    """Kind and layer -> (n, d), of the layers that cross, in both directions; embeddings as they arrived, where the label
-    party's facts are there.
-    """
-    sent, received = (getattr(facts.get(party, {}).get(kind), "layers", {}) for kind in (Embeddings, Gradients))
-    arrived = getattr(facts.get(LABEL_PARTY, {}).get(Embeddings), "received", {}).get(party, {})
-    both = ((Kind.EMBEDDING, {**sent, **arrived}), (Kind.GRADIENT, received))
-    return {(kind, layer): values[layer] for kind, values in both for layer in layers if layer in values}
 
 
 def _macro_auc(scores: Tensor, truth: Tensor) -> float:

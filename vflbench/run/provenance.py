@@ -186,10 +186,8 @@ def _sha256(file: Path) -> str:
     key = (str(file.resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
     if key not in known_hashes:
         if state.st_size >= _ANNOUNCED_BYTES:
-            print(
-                f"reading {file} ({state.st_size / 1e9:.1f} GB), as its content is part of a run's provenance",
-                file=sys.stderr,
-            )
+            size = f"{state.st_size / 1e9:.1f} GB"
+            print(f"reading {file} ({size}), as its content is part of a run's provenance", file=sys.stderr)
         with file.open("rb") as opened:
             known_hashes[key] = hashlib.file_digest(opened, "sha256").hexdigest()
     return known_hashes[key]

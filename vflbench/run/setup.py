@@ -169,9 +169,8 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder
     if protocol.labels_shared and records:
         problem = "a recording serves to audit what messages reveal about labels, and here every party holds the labels"
         raise UserError(problem, key="record", value=settings.record)
-    canaries = draw_canaries(
-        train, settings.audit.planted(len(train), promised=claims.label_privacy), generators["canaries"]
-    )
+    planted = settings.audit.planted(len(train), promised=claims.label_privacy)
+    canaries = draw_canaries(train, planted, generators["canaries"])
     rows, others = data.aligned().relabelled(canaries.planted), data.test
     if settings.audit.auxiliary_path is not None:
         rng = generators["auxiliary source"]

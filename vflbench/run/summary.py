@@ -77,10 +77,7 @@ class EpochResult:
 
     def loss_lines(self) -> list[str]:
         """`epoch 0 step 100/2582 loss: 0.588637`: the mean loss of the 100 steps that end there, for step 100, 200, ..."""
-        return [
-            f"epoch {self.epoch} step {LOSS_EVERY * (i + 1)}/{self.steps} loss: {loss:.6f}"
-            for i, loss in enumerate(self.losses)
-        ]
+        return [f"epoch {self.epoch} step {LOSS_EVERY * i}/{self.steps} loss: {x:.6f}" for i, x in enumerate(self.losses, 1)]
 
     def line(self, epochs: int) -> str:
         """`epoch 1 of 2: loss 0.5123, train AUC 0.833, test AUC 0.788, worst leak AUC 0.912 (norm), 3.2 s`."""
