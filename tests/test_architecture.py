@@ -175,8 +175,8 @@ CAPS = {
     "vflbench/numerics": 829,
     "vflbench/protocols": 1_727,
     "vflbench/report": 2_452,
-    "vflbench/results": 1_153,
-    "vflbench/run": 3_288,
+    "vflbench/results": 1_161,
+    "vflbench/run": 3_289,
 }
 
 

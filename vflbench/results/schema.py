@@ -129,6 +129,7 @@ class Promise(Record):
     error_one_message: float | None = None
     error_all_messages: float | None = None
     assumption: Text = ""
+    tested: list[dict[str, Text | float | None]] = []
     assumption_holds: bool | None = None
     exceeded: list[Reading] = []
 
@@ -262,8 +263,17 @@ class Data(Record):
 
     fingerprint: Text | None = None
     train_rows: int | None = None
+    test_rows: int | None = None
     classes: int | None = None
+    train_positive_ratio: float | None = None
     train_class_ratios: list[float] = []
+
+
+class Plugins(Record):
+    """A folder of plug-ins: path -> SHA-256 of each file."""
+
+    folder: Text = ""
+    files: dict[str, str] = {}
 
 
 class Manifest(Record):
@@ -276,6 +286,8 @@ class Manifest(Record):
     format: int = FORMAT
     vflbench: Text | None = None
     git_commit: Text | None = None
+    python: Text | None = None
+    platform: Text | None = None
     versions: dict[Text, Text | None] = {}
     kind: Text | None = None
     seed: int | None = None
@@ -283,7 +295,7 @@ class Manifest(Record):
     choices: dict[Text, Any] = {}
     source: dict[str, Any] | None = None
     identity: Plain = {}
-    plugins: list[Plain] = []
+    plugins: list[Plugins] = []
     start: str | None = None
     resumed: list[Plain] = []
     device: Text | None = None

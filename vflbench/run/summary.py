@@ -387,12 +387,13 @@ def promised(
             if guarantee.tested_by and f"{name}.{guarantee.tested_by[0]}" in of.values
         ]
         made[name] = Promise(
-            **{key: getattr(guarantee, key) for key in ("claim", "bounds", "message", "assumption")} | {"tested": tested},
+            **{key: getattr(guarantee, key) for key in ("claim", "bounds", "message", "assumption")},
             messages=exposure.messages,
             leak_auc_one_message=ceiling,
             leak_auc_all_messages=of_all,
             error_one_message=guarantee.error_after(one),
             error_all_messages=guarantee.error_after(exposure),
+            tested=tested,
             assumption_holds=holds([measured[guarantee.tested_by[0]] for measured in tested]),
             exceeded=[
                 Reading(**vars(it), level=levels[it.attack], ceiling=height) for it, height in above(bounded, heights)
