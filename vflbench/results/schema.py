@@ -348,17 +348,18 @@ OF_THE_TRUTH = ("nearest_row", "true")
 PROBE = "probe"
 OWN_COLUMNS = " (own columns)"
 """Follows the name of an attack that is run once more on the party's own columns."""
-_AT_THE_END = " (epoch)"
+AT_THE_END = " (epoch)"
+"""Follows the name of an attack that answers about batches as well."""
 
 
 def base_name(attack: str) -> str:
     """The name under which an attack was chosen, without what follows it in tables."""
-    return attack.removesuffix(_AT_THE_END).removesuffix(OWN_COLUMNS).removesuffix(_AT_THE_END)
+    return attack.removesuffix(AT_THE_END).removesuffix(OWN_COLUMNS).removesuffix(AT_THE_END)
 
 
 def level_of(attack: str, threats: Mapping[str, Threat]) -> str:
     """The level that the manifest records."""
-    name = attack.removesuffix(_AT_THE_END)
+    name = attack.removesuffix(AT_THE_END)
     if name.endswith(OWN_COLUMNS) or name in (PROBE, "no_message"):
         return REFERENCE
     threat = threats.get(name) or threats.get(base_name(attack))

@@ -18,6 +18,7 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Seat
 from vflbench.numerics.hashing import mix, unmix
 from vflbench.options import restore_state, state_of
+from vflbench.results.schema import AT_THE_END
 from vflbench.run.attackers import (
     Attacker,
     Canaries,
@@ -41,7 +42,6 @@ from vflbench.run.settings import Audit
 ASKED_ROWS = 20_000
 """Training rows about which an attack is asked at the end of an epoch, if it follows none of its own, at most."""
 UNANSWERED = "it gave no answer that counts: none at all, or about rows that are known, are canaries or are of one class"
-AT_THE_END = " (epoch)"  # follows the name of an attack that answers about batches as well
 _KEPT = ("_is_met", "_met_rows")  # by a checkpoint
 _GROUPS = 5  # of rows that are asked about at the end of an epoch, at least, so that there is an interval
 

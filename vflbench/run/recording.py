@@ -393,8 +393,7 @@ class RecordedSource:
 
     def skipped(self, attacks: Mapping[str, Attack]) -> dict[str, str]:
         """Attack -> why it can't run on this recording."""
-        cheating, where = self.head.cheating, "this recording"
-        found = unmet_attacks(attacks, self.offers, self.rows.classes, cheating=cheating, where=where)
+        found = unmet_attacks(attacks, self.offers, self.rows.classes, cheating=self.head.cheating, where="this recording")
         lacking = {name: self._lacking(attack) for name, attack in attacks.items() if name not in found}
         return found | {name: reason for name, reason in lacking.items() if reason}
 
