@@ -7,14 +7,15 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 import atexit
+import gc
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
 # A shell that starts the tests in the background has them, and the processes that they start, ignore Ctrl-C.
@@ -25,7 +26,7 @@ MACHINES_DIFFER = ("no CUDA device", "no network namespaces here", "on this proc
 """Reasons to skip a test that no installation mends."""
 LEFT_OUT = ("ml_dtypes",)  # packages that the extra `test` leaves out: large, and for few tests
 
-assert torch.get_num_threads() == 1, "torch was loaded before tests/conftest.py could pin it to one thread"
+assert "torch" not in sys.modules, "torch was loaded before tests/conftest.py could pin it to one thread"
 
 # Tests neither find what users prepared nor leave anything there; processes that they start inherit it.
 os.environ["VFLBENCH_CACHE"] = tempfile.mkdtemp(prefix="vflbench-test-cache-")
@@ -37,8 +38,20 @@ settings.register_profile("long", settings.get_profile("vflbench"), max_examples
 settings.load_profile("vflbench")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays: to look for garbage in it again and again takes a sixth of the time of collection."""
+    gc.disable()
+    done = yield
+    gc.freeze()
+    gc.enable()
+    return done
+
+
 @pytest.fixture
-def rng() -> torch.Generator:
+def rng():
+    import torch  # late: the process that hands tests out to others needs none
+
     return torch.Generator().manual_seed(7)
 
 
@@ -54,6 +67,8 @@ def data_folder() -> Path:
 @pytest.fixture(autouse=True)
 def denormal_numbers() -> None:
     """A run that trained in this process has switched them off, which would change what later tests compute."""
+    import torch
+
     torch.set_flush_denormal(False)
 
 

@@ -23,7 +23,6 @@ MISTAKES = [
     (["train", "model.width=1000000", "dataset.rows=500"], ["model: the weights", "GB of memory"]),
     (["train", "hydra.run.dir=/proc/x"], ["hydra.run.dir=/proc/x"]),
     (["train", "--config-dir", "nowhere"], ["nowhere: there is no such folder"]),
-    (["train", "dataset=criteo", "dataset.path=nowhere.txt"], ["dataset.path=nowhere.txt", "no such file"]),
     (["train", "dataset=csv", "dataset.path=a", "dataset.label=y", "hydra.run.dir=run"], ["dataset.path=a", "no such file"]),
     (["train", "seed=-1"], ["seed=-1", "it must be a whole number from 0 to 9,223"]),
     (["train", "model._target_=os.system", "+model.command=id"], ["model._target_=os.system", "os is not imported"]),

@@ -3,10 +3,9 @@
 import io
 import os
 import re
+import signal
 import socket
 import stat
-import subprocess
-import sys
 import tarfile
 import warnings
 import zipfile
@@ -70,20 +69,14 @@ def odd(tmp_path):
     listening.close()
 
 
-@pytest.mark.parametrize("reader", [pytest.param(r, marks=() if r == "csv" else pytest.mark.slow) for r in READERS])
+@pytest.mark.parametrize("reader", READERS)
 def test_what_is_no_regular_file_is_called_what_it_is(odd, reader):
-    code = (
-        "import sys; from test_opening import READERS, problem_of\n"
-        "for path in sys.argv[2:]: print(problem_of(READERS[sys.argv[1]](path)))"
-    )
-    paths = [path for path in odd if "\0" not in path]
-    folders = os.pathsep.join([os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__))])
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([folders, os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-c", code, reader, *paths]
-    printed = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
-    for path, text in zip(paths, printed, strict=True):
-        assert odd[path] in text, text
-    assert odd["a\0b"] in problem_of(READERS[reader]("a\0b"))
+    signal.alarm(60)  # which ends a process that waits for a pipe
+    try:
+        for path, expected in odd.items():
+            assert expected in problem_of(READERS[reader](path)), path
+    finally:
+        signal.alarm(0)
 
 
 def test_an_empty_path_a_folder_and_an_empty_file(tmp_path):

@@ -169,7 +169,8 @@ def test_what_the_user_asked_for_wrongly_is_raised():
         without_bad_runs(Tree([], []), make)
 
 
-def test_what_stands_between_backticks_is_code_and_the_rest_is_text(tmp_path):
+def test_what_stands_between_backticks_is_code_and_the_rest_is_text(tmp_path, monkeypatch):
+    monkeypatch.setattr("vflbench.report.charts.library", lambda: "")
     threats = {name: {"text": text} for name, text in (("norm", "a `b<` <i>"), ("other", "``c`` d"))}
     write_run(tmp_path / "run", facts={"threats": threats})
     text = write_report([tmp_path], tmp_path / "report", PLAIN).read_text()

@@ -45,9 +45,14 @@ def test_everything_is_reported_with_its_reason(tmp_path):
     assert not {"notes.txt", "cat.png"} & {name for _, name in reasons}
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_drawn(monkeypatch):
+    for name, value in {"files": lambda *_: (), "library": lambda: ""}.items():
+        monkeypatch.setattr(f"vflbench.report.charts.{name}", value)
+
+
 @pytest.mark.slow
-def test_the_page_lists_them_and_a_second_report_does_not_read_the_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("vflbench.report.charts.files", lambda *_: ())
+def test_the_page_lists_them_and_a_second_report_does_not_read_the_first(tmp_path):
     root = messy(tmp_path / "outputs")
     page = write_report([root], root / "report")
     text = page.read_text()

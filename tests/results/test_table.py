@@ -107,16 +107,13 @@ def test_two_runs_share_a_setting_if_and_only_if_they_differ_in_nothing_but_the_
     assert sorted(groups) == sorted([["a", "b", "other rows"], *([name] for name in others if name != "other rows")])
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_nothing_but_the_runs_decides_the_bytes(tmp_path, ending, monkeypatch):
-    first = sweep(tmp_path / "first")
-    file = tmp_path / f"r{ending}"
-    written = exported(first, file=file)
-    assert exported(first, file=file) == written
-    copy = tmp_path / "elsewhere" / "second"
+def test_nothing_but_the_runs_decides_the_bytes(tmp_path, monkeypatch):
+    first, copy = sweep(tmp_path / "first"), tmp_path / "elsewhere" / "second"
     for folder in sorted(first.iterdir(), reverse=True):  # made in another order
         shutil.copytree(folder, copy / folder.name)
-    assert exported(copy, file=tmp_path / f"s{ending}") == written
+    files = [tmp_path / f"r{ending}" for ending in ENDINGS]
+    written = [exported(first, file=file) for file in files]
+    assert [exported(first, file=file) for file in files] == written
     walk = os.walk
 
     def backwards(*arguments, **how):
@@ -125,7 +122,7 @@ def test_nothing_but_the_runs_decides_the_bytes(tmp_path, ending, monkeypatch):
             yield place, folders, files[::-1]
 
     monkeypatch.setattr(os, "walk", backwards)
-    assert exported(copy, file=tmp_path / f"t{ending}") == written
+    assert [exported(copy, file=tmp_path / f"s{ending}") for ending in ENDINGS] == written
 
 
 def test_the_lines_are_sorted_by_run_and_place(tmp_path):
@@ -335,13 +332,16 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_run_without_its_measurements_is_left_out_with_a_warning_that_names_it(folder, name):
-    file = write_run(folder / "lost seed", seed=6) / "metrics.csv"
-    file.unlink() if DAMAGED[name] is None else file.write_bytes(DAMAGED[name])
-    with pytest.warns(UserWarning, match=r"lost seed is left out: (no metrics\.csv|metrics\.csv can't be read: .+)"):
+def test_a_run_without_its_measurements_is_left_out_with_a_warning_that_names_it(folder):
+    for number, (name, content) in enumerate(DAMAGED.items()):
+        file = write_run(folder / f"lost: {name}", seed=10 + number) / "metrics.csv"
+        file.unlink() if content is None else file.write_bytes(content)
+    with pytest.warns(UserWarning, match="is left out") as caught:
         table = load(folder)
-    assert "lost seed" not in table["run"].to_pylist()
+    said = "\n".join(str(warning.message) for warning in caught)
+    for name in DAMAGED:
+        assert re.search(rf"lost: {name} is left out: (no metrics\.csv|metrics\.csv can't be read: .+)", said), name
+    assert not any("lost" in run for run in table["run"].to_pylist())
 
 
 def test_a_run_of_another_version_is_left_out_with_a_warning(folder):

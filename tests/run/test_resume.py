@@ -187,6 +187,19 @@ def stopped(folder: Path, trip: Callable, at: int, error: type[BaseException], r
     return caught.value
 
 
+@pytest.fixture(scope="module")
+def crash_of_parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("crashed")
+    stopped(folder, crash, EPOCH + 5, CrashError)
+    return folder
+
+
+@pytest.fixture
+def crashed(crash_of_parts, tmp_path):
+    """A folder in which `parts` crashed in epoch 1."""
+    return shutil.copytree(crash_of_parts, tmp_path, dirs_exist_ok=True)
+
+
 def moments(rows: int) -> dict[str, int]:
     """Numbers of messages, by what happens then."""
     epoch, steps = epoch_of(rows), STEPS[rows] * MESSAGES
@@ -277,12 +290,11 @@ def test_rows_that_no_checkpoint_knows_are_written_once(tmp_path, whole, monkeyp
 
 
 @pytest.mark.slow
-def test_a_torn_last_line_is_cut_off(tmp_path, whole):
-    stopped(tmp_path, crash, EPOCH + 5, CrashError)
-    with (tmp_path / "metrics.csv").open("a") as file:
+def test_a_torn_last_line_is_cut_off(crashed, whole):
+    with (crashed / "metrics.csv").open("a") as file:
         file.write("1,train,,,,,loss,0.12")
-    run_in(tmp_path, **parts())
-    assert results(tmp_path) == whole
+    run_in(crashed, **parts())
+    assert results(crashed) == whole
 
 
 QUICK = ("a bit flipped", "a pickle that acts, in the right file")
@@ -303,25 +315,23 @@ def printed(capsys):
     ],
     ids=[*sorted(DAMAGE.keys() - QUICK), *QUICK, "without anything", "metrics.csv cut"],
 )
-def test_a_checkpoint_that_can_not_be_used_costs_the_epochs_but_not_the_run(tmp_path, whole, monkeypatch, damage, capsys):
-    monkeypatch.chdir(tmp_path)
-    stopped(tmp_path, crash, EPOCH + 5, CrashError)
-    damage(tmp_path / "checkpoint.pt")
-    run_in(tmp_path, **parts())
+def test_a_checkpoint_that_can_not_be_used_costs_the_epochs_but_not_the_run(crashed, whole, monkeypatch, damage, capsys):
+    monkeypatch.chdir(crashed)
+    damage(crashed / "checkpoint.pt")
+    run_in(crashed, **parts())
     assert "starting from the beginning" in printed(capsys)
-    assert results(tmp_path) == whole
-    assert not (tmp_path / "executed").exists()
+    assert results(crashed) == whole
+    assert not (crashed / "executed").exists()
 
 
 @pytest.mark.slow
-def test_a_state_that_fits_only_in_part_leaves_nothing_half_restored(tmp_path, whole, capsys):
-    stopped(tmp_path, crash, EPOCH + 5, CrashError)
-    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+def test_a_state_that_fits_only_in_part_leaves_nothing_half_restored(crashed, whole, capsys):
+    state = torch.load(crashed / "checkpoint.pt", weights_only=True)
     del state["session"]["label"]["network"]["top.output.weight"]
-    torch.save(state, tmp_path / "checkpoint.pt")
-    run_in(tmp_path, **parts())
+    torch.save(state, crashed / "checkpoint.pt")
+    run_in(crashed, **parts())
     assert "does not fit this run" in printed(capsys)
-    assert results(tmp_path) == whole
+    assert results(crashed) == whole
 
 
 @pytest.mark.slow
@@ -345,18 +355,17 @@ def test_a_state_that_contradicts_itself_is_not_gone_on_with(tmp_path, whole, pl
 
 
 @pytest.mark.slow
-def test_odd_values_anywhere_in_a_state_are_refused_or_gone_on_with_and_never_a_fault(tmp_path):
+def test_odd_values_anywhere_in_a_state_are_refused_or_gone_on_with_and_never_a_fault(crashed):
     """A checkpoint is trusted for its numbers, as nobody could tell them from others, and for nothing else."""
     odd = [None, True, -1, 2**40, -0.5, float("nan"), 1e300, "", "x" * 1000, [], {}, [[]], {"a": 1}, torch.zeros(0)]
     odd += [torch.zeros(3, 5), torch.full((2,), torch.inf), torch.zeros(2, dtype=torch.int64), {0: 1, "b": None}]
-    stopped(tmp_path, crash, EPOCH + 5, CrashError)
-    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    state = torch.load(crashed / "checkpoint.pt", weights_only=True)
     rng = random.Random(0)
     all_places = list(places(state))
     refused = 0
     for number in range(60):
-        folder = tmp_path / str(number)
-        shutil.copytree(tmp_path, folder, ignore=lambda _, names: [name for name in names if name.isdigit()])
+        folder = crashed / str(number)
+        shutil.copytree(crashed, folder, ignore=lambda _, names: [name for name in names if name.isdigit()])
         place, value = rng.choice(all_places), rng.choice(odd)
         torch.save(changed(state, place, value), folder / "checkpoint.pt")
         try:
@@ -369,31 +378,28 @@ def test_odd_values_anywhere_in_a_state_are_refused_or_gone_on_with_and_never_a_
     assert refused < 12
 
 
-def test_data_that_has_changed_is_not_gone_on_with(tmp_path):
-    stopped(tmp_path, crash, EPOCH + 5, CrashError)
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+def test_data_that_has_changed_is_not_gone_on_with(crashed):
+    before = {file.name: file.read_bytes() for file in crashed.iterdir()}
     changed = Synthetic(rows=810, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]})
     with pytest.raises(UserError, match="dataset: the data is no longer what this run was trained on"):
-        run_in(tmp_path, **parts(dataset=changed))
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+        run_in(crashed, **parts(dataset=changed))
+    assert {file.name: file.read_bytes() for file in crashed.iterdir()} == before
 
 
-def test_another_device_is_not_gone_on_with(tmp_path):
-    stopped(tmp_path, crash, EPOCH + 5, CrashError)
-    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    torch.save({**state, "device": "cuda"}, tmp_path / "checkpoint.pt")
+def test_another_device_is_not_gone_on_with(crashed):
+    state = torch.load(crashed / "checkpoint.pt", weights_only=True)
+    torch.save({**state, "device": "cuda"}, crashed / "checkpoint.pt")
     with pytest.raises(UserError, match="device=cpu: this run was begun on cuda"):
-        run_in(tmp_path, **parts())
+        run_in(crashed, **parts())
 
 
 @pytest.mark.slow
-def test_other_versions_are_reported_and_gone_on_with(tmp_path, whole, capsys):
-    stopped(tmp_path, crash, EPOCH + 5, CrashError)
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "versions": {"torch": "0.0.1"}}))
-    run_in(tmp_path, **parts())
+def test_other_versions_are_reported_and_gone_on_with(crashed, whole, capsys):
+    manifest = json.loads((crashed / "manifest.json").read_text())
+    (crashed / "manifest.json").write_text(json.dumps({**manifest, "versions": {"torch": "0.0.1"}}))
+    run_in(crashed, **parts())
     assert "its numbers may differ: torch 0.0.1 then, None now" in printed(capsys)
-    assert results(tmp_path) == whole
+    assert results(crashed) == whole
 
 
 @pytest.mark.slow

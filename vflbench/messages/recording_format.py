@@ -218,10 +218,10 @@ class RunHead:
                 raise UserError(f"{RUN} speaks of {problem}", key="recording", value=folder)
 
     def expected(self, epoch: int, *, complete: bool) -> Sequence[int]:
-        """The steps of an epoch that must be recorded."""
+        """The steps of an epoch that must be recorded, in order."""
         if complete:
             return range(self.steps[epoch])
-        return self.recorded[epoch] if epoch < len(self.recorded) else ()
+        return sorted({*self.recorded[epoch]}) if epoch < len(self.recorded) else ()
 
 
 _HEAD: TypeAdapter[RunHead] = TypeAdapter(RunHead)
