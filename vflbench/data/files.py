@@ -27,12 +27,6 @@ from vflbench.errors import UserError, shown
 
 KEY = "dataset.path"
 NOTHING, FOLDER = "there is no such file", "this is a folder; name the file in it, or a pattern such as 'day_*'"
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ def refusal(path: str | Path) -> str | None:
         return "it is a link to a file that is not there" if os.path.islink(path) else NOTHING
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return FOLDER if stat.S_ISDIR(mode) else None
-    return f"it is {_KINDS.get(stat.S_IFMT(mode), 'a special file')}; only regular files are read"
+    return "it is a named pipe, a socket or a device; only regular files are read"
 
 
 def check_folder(path: str | Path, key: str = KEY) -> None:

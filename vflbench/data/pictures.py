@@ -334,9 +334,8 @@ def _cifar_files(path: str, name: str) -> dict[str, Part]:
     """Name -> file of a folder or an archive, or of the one that a folder holds under a published name."""
     if refusal(path):
         check_folder(path)
-        batches = "-batches" if name == "cifar-10" else ""
-        published = [f"{name}{batches}-{'bin' if batches else 'binary'}", f"{name}{batches}-{'py' if batches else 'python'}"]
-        published += [f"{name}-{kind}.tar.gz" for kind in ("binary", "python")]
+        endings = ("-batches-bin", "-binary", "-batches-py", "-python", "-binary.tar.gz", "-python.tar.gz")
+        published = [f"{name}{ending}" for ending in endings]
         path = next((str(Path(path) / one) for one in published if (Path(path) / one).exists()), path)
     if refusal(path):
         check_folder(path)

@@ -90,31 +90,22 @@ def _flat(values: Tensor) -> Tensor:
     return values[:, None] if values.ndim == 1 else values.flatten(1) if values.ndim > 2 else values
 
 
-class _Tensors(dict[str, Tensor]):
-    """`KIND/NAME` -> values of a batch, each checked when it comes. widths: layer -> columns; new layers are added to it."""
+def _checked(name: str, values: Any, rows: int, classes: int, widths: dict[str, int]) -> Tensor:
+    """Values of `KIND/NAME` of a batch: (n, ...) of rows, flattened, or a summed gradient, whole. Raises UserError.
 
-    def __init__(self, rows: int, classes: int, widths: dict[str, int]):
-        super().__init__()
-        self._rows, self._classes, self._widths = rows, classes, widths
-
-    def put(self, name: str, values: Any, *, whole: bool = False) -> Tensor:
-        """whole: keep the shape; otherwise what comes is (n, ...), which is flattened. Raises UserError."""
-        kind, _, rest = name.partition("/")
-        made = _tensor(rest, values)
-        made = made if whole else _flat(made)
-        if name == "columns/categorical" and not made.is_floating_point() and made.dtype is not torch.bool:
-            made = made.long()
-        widths = self._widths
-        if kind in ("embedding", "gradient") and made.ndim == 2:
-            widths = {rest: made.shape[1] or 1} | widths
-        try:
-            check_shape(name, made.shape, str(made.dtype).removeprefix("torch."), self._rows, widths, self._classes)
-        except ValueError as error:
-            raise UserError(str(error), key=rest or "layer", value=tuple(made.shape)) from error
-        if kind in ("embedding", "gradient"):
-            self._widths.update(widths)
-        self[name] = made
-        return made
+    widths: layer -> columns; a new layer is added to it.
+    """
+    kind, _, rest = name.partition("/")
+    made = _tensor(rest, values) if kind == "summed_gradient" else _flat(_tensor(rest, values))
+    if name == "columns/categorical" and not made.is_floating_point() and made.dtype is not torch.bool:
+        made = made.long()
+    new = {rest: made.shape[1] or 1} if kind in ("embedding", "gradient") and made.ndim == 2 else {}
+    try:
+        check_shape(name, made.shape, str(made.dtype).removeprefix("torch."), rows, new | widths, classes)
+    except ValueError as error:
+        raise UserError(str(error), key=rest or "layer", value=tuple(made.shape)) from error
+    widths.update(new)
+    return made
 
 
 class RecordingFolder:
@@ -345,7 +336,8 @@ class _Batch:
         self.epoch, self.step, self.recorded, self._given = epoch, step, recorded, given
         self.parts: set[tuple[str, str]] = set()
         self.ids = row_ids(given, unique=recorded)
-        self.tensors = _Tensors(len(self.ids), classes, widths)
+        self.tensors: dict[str, Tensor] = {}
+        self._classes, self._widths = classes, widths
         self._graphs: dict[str, weakref.ref[_Graph]] = {}
         self._closed = False
 
@@ -358,6 +350,10 @@ class _Batch:
         """Whether these are the batch's rows, in its order."""
         return ids is self._given or torch.equal(self.ids, row_ids(ids, unique=False))
 
+    def put(self, name: str, values: Any) -> None:
+        """`KIND/NAME` -> values (n, ...), one row an id."""
+        self.tensors[name] = _checked(name, values, len(self.ids), self._classes, self._widths)
+
     def watch(self, layer: str, h: Tensor) -> None:
         """h: (n, ...), one row an id."""
         if not self.recorded:
@@ -365,7 +361,7 @@ class _Batch:
         if not isinstance(h, Tensor):
             problem = "it takes one tensor; watch each tensor of a dict or tuple as a layer of its own"
             raise UserError(problem, key="watch", value=type(h).__name__)
-        self.tensors.put(f"embedding/{layer}", h)
+        self.put(f"embedding/{layer}", h)
         if h.requires_grad:
             graph = _Graph()
             self._graphs[layer] = weakref.ref(graph)
@@ -497,7 +493,7 @@ class Recording:
             batch = self._batch(ids, ("columns", ""))
             for kind, values in {"numeric": numeric, "categorical": categorical}.items():
                 if values is not None and batch.recorded:
-                    batch.tensors.put(f"columns/{kind}", values)
+                    batch.put(f"columns/{kind}", values)
 
     def label(self, ids: Any, labels: Any) -> None:
         """labels: (n,) or (n, 1) classes from 0. For who may see both sides: it goes to labels.parquet."""
@@ -698,15 +694,13 @@ def write_batch(
             raise UserError(f"it is counted from 0, to {MOST_STEPS - 1:,}", key=key, value=number)
     place, rows = RecordingFolder(Path(folder).resolve(), party), row_ids(ids)  # the process may go to another folder
     widths: dict[str, int] = {}
-    tensors = _Tensors(len(rows), classes, widths)
-    for kind, of_kind in {"embedding": embeddings, "gradient": gradients, "summed_gradient": summed_gradients}.items():
-        for name, values in (of_kind or {}).items():
-            tensors.put(f"{kind}/{name}", values, whole=kind == "summed_gradient")
-    if not tensors:
+    of_kinds = {"embedding": embeddings, "gradient": gradients, "summed_gradient": summed_gradients}
+    given = {f"{kind}/{name}": values for kind, of_kind in of_kinds.items() for name, values in (of_kind or {}).items()}
+    if not given:
         raise UserError("a batch has embeddings, gradients or summed_gradients", key="embeddings", value=embeddings)
-    for name, columns in {"numeric": numeric, "categorical": categorical}.items():
-        if columns is not None:
-            tensors.put(f"columns/{name}", columns)
+    own = {"columns/numeric": numeric, "columns/categorical": categorical}
+    given |= {name: values for name, values in own.items() if values is not None}
+    tensors = {name: _checked(name, values, len(rows), classes, widths) for name, values in given.items()}
     epoch = int(epoch)
     if step is None:
         step = max((at + 1 for of, at in place.batches().get(party, ()) if of == epoch), default=0)

@@ -26,7 +26,7 @@ class Seat(StrEnum):
     @property
     def place(self) -> str:
         """With an article."""
-        return _PLACES[self]
+        return {Seat.LABEL: "the label party", Seat.PARTICIPANT: "one of the participants"}.get(self, f"a {self}")
 
 
 class Level(StrEnum):
@@ -42,13 +42,6 @@ class Level(StrEnum):
     LABELS = "known labels"
     ACTIVE = "active"
     REFERENCE = "reference"
-
-
-_PLACES = {
-    Seat.NON_LABEL: "a non-label party",
-    Seat.LABEL: "the label party",
-    Seat.PARTICIPANT: "one of the participants",
-}
 
 
 @dataclass(frozen=True)
@@ -122,7 +115,7 @@ class Threat:
         level = "An active attacker" if self.active else "An honest-but-curious attacker"
         words = self.titles
         known = f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
-        return f"{level} at {_PLACES[self.seat]}" + (f", who knows: {known}." if known else ".")
+        return f"{level} at {self.seat.place}" + (f", who knows: {known}." if known else ".")
 
     def record(self) -> dict[str, Any]:
         """Plain values for manifest.json."""
