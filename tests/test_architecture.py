@@ -180,7 +180,7 @@ CAPS = {
     "vflbench/protocols": 1_727,
     "vflbench/report": 2_452,
     "vflbench/results": 1_161,
-    "vflbench/run": 3_304,
+    "vflbench/run": 3_299,
 }
 
 

@@ -119,10 +119,6 @@ class Canaries(Rows):
             told = told[is_canary].to(self.votes)
             self.votes[1, place] += told.gather(1, self.other[place, None])[:, 0] - told[:, 0]
 
-    @property
-    def has_evidence(self) -> bool:
-        return bool(self.votes[1].any())
-
     def guesses(self, which: int = 0, beyond: float = 0.0, *, every: bool = False) -> Guesses:
         """A reader's guesses from all epochs so far, about canaries whose sum is farther than `beyond` from 0. which: 0 of
         the classes, 1 of evidence. every: guess at a tie too, by the row's id.

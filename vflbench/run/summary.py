@@ -319,10 +319,8 @@ def _over_epochs(measured: Sequence[Figures]) -> list[Plain]:
         for name, value in figures.values.items():
             key = (figures.party, figures.layer, figures.message, name)
             total[key] = total.get(key, 0) + value if isinstance(value, int) else value
-    return [
-        {"party": party, "layer": layer, "message": message, "figure": figure, "value": value}
-        for (party, layer, message, figure), value in total.items()
-    ]
+    names = ("party", "layer", "message", "figure", "value")
+    return [dict(zip(names, (*key, value), strict=True)) for key, value in total.items()]
 
 
 TOLERABLE = 0.55
@@ -516,7 +514,7 @@ def account(
     for name, release in (pure or made).items():  # either covers all that is sent
         ledger.add(name, release, exposure)
     seen = [leak for leak in leaks if leak.visible and leak.guesses.total]
-    names = ["the labels trained on", "the noise on labels"][: 1 + canaries.has_evidence] if len(canaries) else []
+    names = ["the labels trained on"] * bool(len(canaries)) + ["the noise on labels"] * bool(canaries.votes[1].any())
     alpha, is_gaussian = (1 - CONFIDENCE) / max(1, len(names) + len(seen)), ledger.mu is not None
     claimed = ledger.epsilon if pure else None
     limit = ledger.mu if is_gaussian else claimed
