@@ -10,7 +10,7 @@ from flint import fmpz_mat
 from vflbench.attacks.batch_reconstruction.enumeration import integers_that_solve
 from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, array_of, kernel_modulo, residues
 from vflbench.attacks.batch_reconstruction.recover import SAFE_ERROR, AffineFit, checked_pairs, fit_affine, rounding_unit
-from vflbench.attacks.batch_reconstruction.solutions import Solutions
+from vflbench.attacks.batch_reconstruction.solutions import Solutions, agreed
 
 
 def recover_map(thetas: np.ndarray, differences: np.ndarray, *, intermediate: float = 0.0) -> AffineFit:
@@ -307,12 +307,13 @@ def join_batches(first: Solutions, second: Solutions, total: TotalSums, *, most:
     """Every pair of a first and a second batch for which labels may fit, and whether these are all.
 
     first, second: the batches with alpha_1 and alpha_2. most: the largest number of pairs that are looked at. A pair is its
-    rows (m1 + m2, d) and the first labels that fit, (m1 + m2,) in [-1, 1], the mean label of a batch's equal rows and nan of
-    rows of zeros; or None if the labels are not determined. Pairs with labels come first. If none has, all pairs count.
+    rows (m1 + m2, d) and what all labellings that fit agree on, (m1 + m2,) in [-1, 1], the mean label of equal rows in a
+    batch and nan of rows of zeros; or None if the labels are not determined. Pairs with labels come first. If none has,
+    all pairs count.
     """
     joint = islice(product(first.batches, second.batches), most)
     pairs = [(np.vstack([x_1, x_2]), labels_of_two(x_1, x_2, total)) for x_1, x_2 in joint]
-    fitting: list[Pair] = [(rows, labels[0]) for rows, labels in pairs if labels is not None and len(labels)]
+    fitting: list[Pair] = [(rows, agreed(labels)) for rows, labels in pairs if labels is not None and len(labels)]
     undecided: list[Pair] = [(rows, None) for rows, labels in pairs if labels is None]
     excluded: list[Pair] = [] if fitting else [(rows, None) for rows, labels in pairs if labels is not None]
     complete = first.complete and second.complete and len(first.batches) * len(second.batches) <= most

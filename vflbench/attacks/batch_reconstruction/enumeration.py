@@ -345,7 +345,7 @@ def enumerate_batches(gram: Gram, *, time_limit: float | None = 60.0, max_batche
     try:
         found, note = _candidates(gram, clock)
         for x in map(sort_rows, filter(gram.matches, found)):
-            fitting, every = ((), True) if gram.beta is None else labellings(gram, x, max(max_batches, 1), clock)
+            fitting, every = ((), True) if gram.beta is None else labellings(gram, x, max(max_batches, 2), clock)
             if gram.beta is not None and not fitting:
                 continue
             if len(batches) == max_batches:

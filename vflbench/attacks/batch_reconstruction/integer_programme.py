@@ -1,6 +1,7 @@
 """A batch from its Gram matrix by an integer programme, as in the paper: one matching batch, verified in integers."""
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, pairwise, permutations
 from typing import Any, Literal
@@ -8,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pulp
 
-from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
+from vflbench.attacks.batch_reconstruction.enumeration import TimeLimit, enumerate_batches, labellings
 from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, Status, sort_rows
 from vflbench.errors import UserError
@@ -56,15 +57,17 @@ def _solve(gram: Gram, formulation: Formulation, solver: Solver, deadline: float
     programme.problem.solve(_solver(solver, max(deadline - time.monotonic(), 0.01)))  # 0 is no limit
     status = programme.problem.sol_status
     values, note = [unknown.varValue for column in columns for unknown in column], f"{solver}: {pulp.LpSolution[status]}"
-    right = None if None in values else verified(values, gram)
-    if right is not None:
-        x, labelling = right
+    x = None if None in values else verified(values, gram)
+    if x is not None:
         ended: Status = "found" if status == pulp.LpSolutionOptimal else "partial"
-        return Solutions(ended, (x,), None if labelling is None else ((labelling,),), note=note)
+        labels: tuple[np.ndarray, ...] = ()
+        with suppress(TimeoutError):  # which labels fit is then unknown
+            labels = () if gram.beta is None else labellings(gram, x, 1000, TimeLimit(deadline - time.monotonic()))[0]
+        return Solutions(ended, (x,), None if gram.beta is None else (labels,), note=note)
     if programme.problem.status == pulp.LpStatusInfeasible and time.monotonic() < deadline:  # later, it may mean "stopped"
         return Solutions("infeasible", note=note)
-    failed = status == pulp.LpSolutionOptimal
-    return Solutions("limit", note=f"{note}; its values fail the verification in integers" if failed else note)
+    failed = "; its values fail the verification in integers" * (status == pulp.LpSolutionOptimal)
+    return Solutions("limit", note=f"{note}{failed}")
 
 
 def _solver(name: Solver, seconds: float) -> Any:
@@ -205,18 +208,11 @@ def _in_falling_order(programme: Programme, row: list[Any], following: list[Any]
         marks.append(mark)
 
 
-def verified(values: list[float], gram: Gram) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """The batch and its labelling in a solver's values (column by column, y last), or None if it has another Gram matrix.
-
-    Returns X (m, d) uint8 with rows in lexicographic order, and the labelling as in `Solutions`: the share of positives
-    among the equal rows, nan for rows of zeros, which enter no sum; None if beta is unknown.
+def verified(values: list[float], gram: Gram) -> np.ndarray | None:
+    """The batch in a solver's values (column by column, y last), X (m, d) uint8 with rows in lexicographic order, or None if
+    it has another Gram matrix, or its labels another beta.
     """
     bits = np.rint(np.asarray(values)).astype(np.int64)
     x, y = bits[: gram.rows * len(gram.alpha)].reshape(len(gram.alpha), gram.rows).T, bits[gram.rows * len(gram.alpha) :]
-    if gram.beta is None:
-        return (sort_rows(x), None) if gram.matches(x) else None
-    if not (gram.matches(x, 2 * y - 1) and np.isin(y, (0, 1)).all()):
-        return None
-    equal = (x[:, None] == x[None]).all(axis=2)
-    shares = np.where(x.any(axis=1), equal @ y / equal.sum(axis=1), np.nan)
-    return sort_rows(x), shares[np.lexsort(x.T[::-1])]
+    fits = gram.matches(x) if gram.beta is None else gram.matches(x, 2 * y - 1) and np.isin(y, (0, 1)).all()
+    return sort_rows(x) if fits else None

@@ -16,7 +16,7 @@ from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.attacks.batch_reconstruction.integer_programme import solve
 from vflbench.attacks.batch_reconstruction.real_columns import binary_columns, real_features
 from vflbench.attacks.batch_reconstruction.recover import RecoveredSums, least_squares, rounding_unit, selective_sums
-from vflbench.attacks.batch_reconstruction.solutions import Solutions, share_of_ones
+from vflbench.attacks.batch_reconstruction.solutions import Solutions, agreed, share_of_ones
 from vflbench.messages.facts import Rules, Schema
 
 if TYPE_CHECKING:
@@ -30,11 +30,12 @@ class SearchResult:
     """What the rounds determine of one batch.
 
     rows: (m, d) float64, nan for unknown entries; None if there is no solution. labels: (m,) in [-1, 1], the mean label of
-    equal rows, nan if unknown; None if there is no solution. candidates: all matching batches (m, d), of which `rows` is the
-    first. steps: (m,) of 0 and 1, the local batch of each row, or None if unknown. binary: (d,) bool, the columns that were
-    searched for; the others follow from linear equations. shares: (m, d), the share of the candidates in which an entry is
-    1, after their rows were matched to `rows`. figures: measurements of the search. note: what is missing, and why.
-    assumption: of `RecoveredGram`; with one, `proved`, `unique`, `told_apart` and `entries_certain` are 0 of the figures.
+    equal rows, nan if unknown or if several labellings of `rows` fit; None if there is no solution. candidates: all matching
+    batches (m, d), of which `rows` is the first. steps: (m,) of 0 and 1, the local batch of each row, or None if unknown.
+    binary: (d,) bool, the columns that were searched for; the others follow from linear equations. shares: (m, d), the share
+    of the candidates in which an entry is 1, after their rows were matched to `rows`. figures: measurements of the search.
+    note: what is missing, and why. assumption: of `RecoveredGram`; with one, `proved`, `unique`, `told_apart` and
+    `entries_certain` are 0 of the figures.
     """
 
     rows: np.ndarray | None = None
@@ -300,8 +301,7 @@ def _together(solutions: Solutions, recovered: RecoveredGram, columns: int, two_
         return rows
 
     shares, candidates = whole(share_of_ones(solutions.batches)), tuple(map(whole, solutions.batches))
-    if two_steps:
-        figures["told_apart"] = 0.0
+    figures |= {"told_apart": 0.0} if two_steps else {}
     figures["entries_certain"] = _certain(shares, solutions.complete)
     rows, note = candidates[0].copy(), recovered.note
     if (alpha := recovered.real_alpha) is not None:
@@ -312,7 +312,7 @@ def _together(solutions: Solutions, recovered: RecoveredGram, columns: int, two_
             note = _joined(note, f"the other columns stay unknown: {refusal}")
         else:
             rows[:, others] = values
-    labels = 2 * solutions.labels[0][0] - 1 if solutions.labels and solutions.labels[0] else None
+    labels = 2 * agreed(solutions.labels[0]) - 1 if solutions.labels and solutions.labels[0] else None
     return SearchResult(rows, labels, candidates, None, binary, shares, figures, note)
 
 

@@ -1,5 +1,6 @@
 """The result of a search for the batches with a given Gram matrix, and guesses that need no search."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,6 +49,11 @@ class Solutions:
     def unique(self) -> bool:
         """Whether there is provably exactly one matching batch, up to row order."""
         return self.complete and len(self.batches) == 1
+
+
+def agreed(labellings: Sequence[np.ndarray]) -> np.ndarray:
+    """(m,) what all labellings (m,) say of each row; nan where they differ, or say nothing."""
+    return np.where(np.equal(labellings, labellings[0]).all(axis=0), labellings[0], np.nan)
 
 
 def sort_rows(x: np.ndarray) -> np.ndarray:
