@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -101,6 +102,7 @@ Read = tuple[float, float] | None
 _DRAWS, _BOUNDS, _FAR = 1 << 19, 16, 6.5  # of Laplace noise; that are tried; deviations beyond which lies less than 1e-10
 
 
+@cache
 def reader_of(
     release: Release | GaussianRelease, claim: float, visits: int, canaries: int, alpha: float, *, by_class: bool
 ) -> tuple[float, dict[float, Read]]:
@@ -118,18 +120,16 @@ def reader_of(
     heights = np.unique(np.abs(of[TOO_WEAK[0]][0]))[:-1]
     bounds = [0.0, *heights[np.linspace(0, len(heights) - 1, min(_BOUNDS, len(heights))).astype(int)]]
 
-    def chances(bound: float) -> dict[float, Read]:
-        made: dict[float, Read] = {}
-        for times, (sums, share) in of.items():
-            tie = share[sums == 0].sum() / 2 if gaussian else 0.0
-            made[times] = float(share[sums > bound].sum() + tie), float(share[sums < -bound].sum() + tie)
-        return made
+    def read(times: float, bound: float) -> Read:
+        sums, share = of[times]
+        tie = gaussian * share[sums == 0].sum() / 2
+        return float(share[sums > bound].sum() + tie), float(share[sums < -bound].sum() + tie)
 
     def found(bound: float) -> float:
-        return sum(power(claim, times, canaries, alpha, read=read) for times, read in chances(bound).items())
+        return sum(power(claim, times, canaries, alpha, read=read(times, bound)) for times in of)
 
     best = 0.0 if gaussian else max(bounds, key=found)
-    return best, chances(best)
+    return best, {times: read(times, best) for times in of}
 
 
 def _sums(
@@ -152,6 +152,7 @@ def _sums(
     return np.arange(-visits, visits + 1, 2.0), counts(odds, visits)[0]
 
 
+@cache
 def power(claim: float, times: float, canaries: int, alpha: float, *, gaussian: bool = False, read: Read = None) -> float:
     """The probability that `Guesses.epsilon_low` (gaussian: `mu_low`) is above the claim, if the mechanism is weaker.
 
@@ -181,6 +182,7 @@ def power(claim: float, times: float, canaries: int, alpha: float, *, gaussian: 
     return float(np.average(either, weights=below))
 
 
+@cache
 def canaries_needed(claim: float, times: float, alpha: float, *, gaussian: bool = False, read: Read = None) -> int | None:
     """So many canaries have the power POWER, rounded up to two digits; None if MOST_CANARIES have less.
 

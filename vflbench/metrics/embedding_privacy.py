@@ -184,18 +184,15 @@ class Sent:
         return replace(self, releases=hidden)
 
 
-def binomial_release(
-    sensitivity: Sensitivity | None, reason: str, trials: int, chance: float, delta: float
-) -> EmbeddingRelease:
-    """The release of Bin(N, p) noise on each quantized value of a row. sensitivity: None if unknown, for the `reason`.
+def binomial_release(s: Sensitivity | None, reason: str, trials: int, chance: float, delta: float) -> EmbeddingRelease:
+    """The release of Bin(N, p) noise on each quantized value of a row. s: None if unknown, for the `reason`.
 
     If the condition of the theorem holds, eps is the larger of the theorem's and the exact one. The theorem does not limit
     eps, but its first term is that of the classical Gaussian mechanism, which is proven only for eps < 1. For 64 values of
     16 levels, N = 2000, p = 1/2 and delta = 0.001 the theorem gives 25.4, while the smallest valid eps is 30.2.
     """
-    if sensitivity is None:
+    if s is None:
         return EmbeddingRelease("binomial", None, delta, _no_claim, reason=reason, assumes=BINOMIAL_SAMPLER)
-    s = sensitivity
     epsilon = theorem_epsilon(s.width, trials, chance, delta, s.l1, s.l2, s.largest)
     if epsilon is None:
         variance, least = theorem_condition(s.width, trials, chance, delta, s.largest)

@@ -51,7 +51,7 @@ class Solutions:
         return self.complete and len(self.batches) == 1
 
 
-def agreed(labellings: Sequence[np.ndarray]) -> np.ndarray:
+def agreed(labellings: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
     """(m,) what all labellings (m,) say of each row; nan where they differ, or say nothing."""
     return np.where(np.equal(labellings, labellings[0]).all(axis=0), labellings[0], np.nan)
 
