@@ -10,7 +10,7 @@ from raw_files import error_of, in_file_order, load, write
 
 from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet
-from vflbench.data.readings import Amount, Date
+from vflbench.data.readings import INTEGER, Amount, Date
 
 N = 120
 DAYS = [datetime.date(2019, 12, 1) + datetime.timedelta(days=(i * 37) % 700) for i in range(N)]
@@ -153,3 +153,17 @@ def test_a_party_that_has_a_date_has_its_parts(tmp_path):
     assert split.train.features["a"].columns.numeric == ("x", "x.month", "x.weekday")
     apart = load(Csv(path=str(tmp_path / "t"), label="y", parties={"a": ["x"], "b": ["z", "x.month"]}))
     assert apart.train.features["b"].columns.numeric == ("x.month", "z")
+
+
+def test_whole_numbers_of_any_length_are_those_that_64_bits_hold():
+    texts = [
+        "x",
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775808",
+        "0" * 6000 + "7",
+        "0" * 6000 + "1" * 20,
+    ]
+    read = INTEGER.numbers(pa.array(texts))[0]
+    assert np.isfinite(read).tolist() == [False, True, False, True, True, False]
+    assert read[4] == 7

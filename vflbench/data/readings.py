@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -51,7 +52,7 @@ class Plain:
             pattern = r"^-?\d+$" if self.whole else r"^[ \t]*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[ \t]*$"
             read = _finite(_where(pc.match_substring_regex(values, pattern), pc.ascii_trim_whitespace(values))) + 0.0
             for place in np.flatnonzero(np.abs(read) >= 2**63) if self.whole else ():  # what 64 bits hold, exactly
-                read[place] = read[place] if -(2**63) <= int(values[int(place)].as_py()) < 2**63 else np.nan
+                read[place] = read[place] if -(2**63) <= Decimal(values[int(place)].as_py()) < 2**63 else np.nan
             return [read]
 
 
