@@ -1,5 +1,6 @@
 """Small tables, parties and runs that several tests need."""
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -122,14 +123,21 @@ def experiment(**changes: Any) -> Experiment:
     return Experiment(**{**parts, **changes})
 
 
+@functools.cache
+def attack_nodes() -> dict[str, dict[str, Any]]:
+    """Choice -> what its file in configs/attack holds."""
+    return {
+        path.stem: yaml.safe_load(path.read_text()) or {} for path in sorted((config_folder() / "attack").glob("*.yaml"))
+    }
+
+
 def every_attack(*names: str) -> dict[str, Attack]:
     """An attack of each choice in configs/attack that is no set, with its own options; or of these names."""
-    made: dict[str, Attack] = {}
-    for path in sorted((config_folder() / "attack").glob("*.yaml")):
-        nodes = yaml.safe_load(path.read_text()) or {}
-        if list(nodes) == [path.stem] and (not names or path.stem in names):
-            made[path.stem] = component(nodes[path.stem], path.stem, Attack)
-    return made
+    return {
+        choice: component(nodes[choice], choice, Attack)
+        for choice, nodes in attack_nodes().items()
+        if list(nodes) == [choice] and (not names or choice in names)
+    }
 
 
 def run_in(folder: Path, **changes: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 import torch
-import yaml
 from attacks.views import embeddings, positives, shares, view_of
+from builders import attack_nodes
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component
@@ -16,7 +16,6 @@ from vflbench.messages.facts import ClassHints, Gradients, Known, OwnColumns, Ow
 from vflbench.messages.threat import Seat
 from vflbench.numerics.auc import auc
 from vflbench.options import restore_state, state_of
-from vflbench.places import config_folder
 
 ROWS, BATCH, D, EPOCHS, POSITIVE = 2000, 250, 12, 2, 0.25
 ELSEWHERE = {"exploit"}  # slow, and tested for a coin in its own file
@@ -24,12 +23,11 @@ ELSEWHERE = {"exploit"}  # slow, and tested for a coin in its own file
 
 def made(name):
     """The attack with the options of its file; None for sets, and for `none`, which have none."""
-    node = yaml.safe_load((config_folder() / "attack" / f"{name}.yaml").read_text()).get(name)
+    node = attack_nodes()[name].get(name)
     return component(node, f"attack.{name}", Attack) if node else None
 
 
-FILES = sorted(file.stem for file in (config_folder() / "attack").glob("*.yaml"))
-NAMES = [name for name in FILES if (attack := made(name)) and attack.threat.seat is Seat.NON_LABEL]
+NAMES = [name for name in attack_nodes() if (attack := made(name)) and attack.threat.seat is Seat.NON_LABEL]
 SLOW = ("alignment", "exploit", "fake_classes", "posterior")
 ALL = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in NAMES]
 

@@ -1,7 +1,6 @@
 """engine=nvflare from outside: the numbers of engine=local, and an end of all processes whatever becomes of one of them."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from warm_command import OPEN, SMALL, command
 
 from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.errors import UserError
+from vflbench.hosts.one_machine import workspace
 
 TINY = ("dataset=breast_cancer", "model=mlp", "model.width=8", "model.bottom_layers=2", "epochs=1", "audit.batches=2")
 PATIENCE = 240
@@ -215,10 +215,9 @@ def test_another_protocol_is_refused(tmp_path):
 
 def test_a_workspace_that_is_there_is_not_touched(tmp_path):
     (tmp_path / "mine").mkdir()
-    result = command("train", *TINY, "engine=nvflare", "engine.workspace=mine", cwd=tmp_path)
-    assert "engine.workspace" in result.stderr
+    with pytest.raises(UserError, match="engine.workspace=.*it is there already"), workspace(str(tmp_path / "mine")):
+        pass
     assert list((tmp_path / "mine").iterdir()) == []
-    shutil.rmtree(tmp_path / "mine")
 
 
 def test_the_yaml_names_the_options_of_the_class():

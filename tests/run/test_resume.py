@@ -122,7 +122,7 @@ def ctrl_c():
 
 def parts(rows: int = 400, **changes: Any) -> dict[str, Any]:
     """A run of tenths of a second whose defense and attacks remember."""
-    settings = {"epochs": EPOCHS, "batch_size": BATCH, "audit": Audit(batches=2), **changes.pop("settings", {})}
+    settings = {"epochs": EPOCHS, "batch_size": BATCH, "audit": Audit(batches=2, probe=False), **changes.pop("settings", {})}
     return {
         "dataset": Synthetic(rows=rows, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]}),
         "model": WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),
