@@ -112,7 +112,7 @@ def test_the_library_is_of_the_version_that_altair_writes_for_and_can_stand_in_a
 def test_of_many_labels_the_legend_names_some_and_the_note_says_so():
     figure = curve([{"label": f"label {j}", "x": j, "y": j} for j in range(200)])
     assert "The legend names 30 of 200." in figure.note
-    assert "200 points" in figure.alt
+    assert "200 points" in figure.spec["description"]
 
 
 def luminance(colour):

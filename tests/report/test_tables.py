@@ -112,14 +112,14 @@ def test_levels_of_knowledge_are_kept_apart_in_the_verdict(tmp_path):
         falls = reading("direct", value) | {"because": "above the ceiling"} if seed else None
         verdict = {"levels": levels, "references": {"probe": reading("probe", 0.99)}, "falls": falls} | changed
         write_run(tmp_path / f"m{seed}", seed=seed, verdict=verdict, facts={"threats": ATTACKS}, **marvell(0.16, 0.68))
-    table = made(tmp_path)["verdicts"]
-    row = table.frame.iloc[0]
-    assert row["falls to"] == "direct on gradients (1 of 2 runs)"
-    reads = row["its leak AUC, without labels"]
+    rows = made(tmp_path)["verdicts"].frame.set_index("knows")
+    falls, best, known = (rows.loc[name] for name in ("falls to", "messages only", "known labels"))
+    assert (falls["worst attack"], falls["runs"], best["runs"]) == ("direct on gradients", 1, 2)
+    reads = best["its leak AUC"]
     assert (reads.mean, reads.low, reads.high) == pytest.approx((0.93, 0.88, 0.98))
-    assert row["worst attack, with known labels"] == "completion on embeddings"
-    assert row["its leak AUC on changed messages, with known labels"].mean == pytest.approx(0.7)
-    assert row["probe, reference"].mean == pytest.approx(0.99)
+    assert known["worst attack"] == "completion on embeddings"
+    assert rows["its leak AUC"]["known labels, of what the defense changes"].mean == pytest.approx(0.7)
+    assert rows["its leak AUC"]["reference: probe"].mean == pytest.approx(0.99)
 
 
 def test_a_column_for_each_number_of_known_rows(tmp_path):

@@ -22,7 +22,7 @@ import pandas as pd
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval
 from vflbench.report.group import LEAKS, Section, attack_on, flat, slugged
-from vflbench.report.tables import assumptions, ceiling, largest
+from vflbench.report.tables import assumptions, largest
 from vflbench.report.words import in_words, text_of, within
 from vflbench.report.words import shown as in_short
 from vflbench.results.folder import shown
@@ -31,10 +31,8 @@ from vflbench.results.schema import COLUMNS, PROBE, Leak, base_name
 
 Styles = Mapping[str, tuple[str, str]]
 """Label of a setting or an attack -> its colour and its mark, the same in all figures of a page."""
-
 Words = Mapping[tuple[str, tuple[str, str]], str]
 """(row, (group, column)) of a heat map -> what its cell says."""
-Ends = tuple[float, float]
 WIDTH = 560
 """Pixels of a figure in a file; on a page it is as wide as its place."""
 FORMATS = ("svg", "png", "pdf")
@@ -86,7 +84,6 @@ _OF_REFERENCES = (
 )
 _OVER_SEEDS = "Means over seeds with 95 % t-intervals."
 _LOWER_IS_BETTER = ("loss", "seconds", "bytes", "leak", "error", "rebuilt")
-_BY_LAYER = {"leak_auc": "layers", "leak_ami": "layers_ami", "leak_accuracy": "layers_accuracy"}
 _MOST_POINTS, _MOST_ENTRIES = 5_000, 30
 _OF_ONE_VALUE = "datum.value % 1 && indexof(datum.label, '.') < 0 ? format(datum.value, '.3~g') : datum.label"
 """Where all points have one place, Vega rounds its label to a whole number."""
@@ -97,17 +94,17 @@ _OF_EVERY_OBJECT = re.compile(r"__\w+__|constructor|[a-z]+([A-Z][a-z]*)+")
 
 @dataclass(frozen=True)
 class Figure:
-    """slug: the name of its files. note: sentences below it. alt: what it shows, for those who can't see it.
+    """slug: the name of its files. note: sentences below it.
 
-    spec: Vega-Lite, its data in `datasets`. Its width is `container` or fixed. A page sets its parameters `dark`, and
-    `across`, the pixels that there are for the whole figure. Its `usermeta` is what a page's script and template read:
-    titles of axes, whether it is a heat map, and whether it needs a line of the page for itself (is_wide).
+    spec: Vega-Lite, its data in `datasets`. Its width is `container` or fixed; its `description` is for those who can't see
+    it. A page sets its parameters `dark`, and `across`, the pixels that there are for the whole figure. Its `usermeta` is
+    what a page's script and template read: titles of axes, whether it is a heat map, and whether it needs a line of the page
+    for itself (is_wide).
     """
 
     slug: str
     title: str
     note: str
-    alt: str
     spec: Mapping[str, Any]
 
 
@@ -115,15 +112,13 @@ def finished(
     chart: Any, data: Mapping[str, pd.DataFrame], slug: str, title: str, note: str, alt_text: str, **meta: Any
 ) -> Figure:
     """The figure of a chart. data: its named data sets. meta: its `usermeta`."""
-    described = text(f"{title}. {alt_text}", 500)
     spec = chart.to_dict(validate=False)  # a test validates one
     spec["params"] = [*spec.get("params", ()), {"name": "dark", "value": False}, {"name": "across", "value": WIDTH}]
-    spec["datasets"] = {
-        name: json.loads(frame.to_json(orient="records", double_precision=8)) for name, frame in data.items()
-    }
-    spec |= {"description": described, "config": _CONFIG, "usermeta": meta}  # late: a chart copies all it has
+    spec["datasets"] = {name: json.loads(of.to_json(orient="records", double_precision=8)) for name, of in data.items()}
+    spec |= {"config": _CONFIG, "usermeta": meta}  # late: a chart copies all it has
+    spec["description"] = text(f"{title}. {alt_text}", 500)
     spec["title"] = {"text": text(title), "limit": spec.get("width") if isinstance(spec.get("width"), int) else WIDTH}
-    return Figure(slug, title, note, described, spec)
+    return Figure(slug, title, note, spec)
 
 
 def curves(
@@ -190,11 +185,8 @@ def _cleaned(points: pd.DataFrame, levels: Sequence[Level], way: str, titles: Ma
 
     way: the field of a level's place. Its other place is missing.
     """
-    points = (
-        points.reindex(columns=["label", "x", "y", "style", "line", "mark", "hollow", "more"])
-        .astype(object)
-        .reset_index(drop=True)
-    )
+    columns = ["label", "x", "y", "style", "line", "mark", "hollow", "more"]
+    points = points.reindex(columns=columns).astype(object).reset_index(drop=True)
     hover = points.label.map(text)
     for name, low, high in (("x", "x_low", "x_high"), ("y", "low", "high")):
         values = points[name]
@@ -276,22 +268,14 @@ def text(value: Any, most: int = 300) -> str:
     return f"{line} " if _OF_EVERY_OBJECT.fullmatch(line) else line
 
 
-def heat_map(
-    table: pd.DataFrame,
-    slug: str,
-    title: str,
-    note: str,
-    words: Words | None = None,
-    ends: Ends = (0.5, 1.0),
-    log: bool = False,
-) -> Figure:
-    """A table of values as colours, white at the first of the ends and dark red at the second, with each value in its cell.
+def heat_map(table: pd.DataFrame, slug: str, title: str, note: str, words: Words | None = None, low: float = 0.5) -> Figure:
+    """A table of values as colours, white at `low` and dark red at 1, with each value in its cell.
 
     table: rows by (group, column); cells are numbers, `Interval`s or texts. words: what is written in place of a value. A
     group without a name has no colours: facts on the rows. On a narrow page the script of
     the page shows a table in place of the figure.
     """
-    lines, (low, high) = [], ends
+    lines = []
     for part, (group, of_group) in enumerate(table.T.groupby(level=0, sort=False)):
         for (_, column), of in of_group.iterrows():
             for row, cell in of.items():
@@ -299,7 +283,7 @@ def heat_map(
                 instead = (words or {}).get((row, (group, column)), "")
                 said = instead or ("" if group and math.isnan(value) else f"{value:.2f}" if group else text_of(cell))
                 full = ", ".join(filter(None, [text_of(cell), instead]))
-                place = math.log(max(value, low) / low, high / low) if log else (value - low) / (high - low)
+                place = (value - low) / (1 - low)
                 line = [part, *map(text, (group, column, row)), value, text(said, 32), _shade(place) if group else ""]
                 lines.append([*line, place > _DARK, f"{text(row)}\n{text(column)}: {full}"])
     cells = pd.DataFrame(lines, columns=["part", "group", "column", "row", "value", "words", "shade", "dark", "hover"])
@@ -420,10 +404,8 @@ def _ceilings(runs: pd.DataFrame) -> Iterator[pd.DataFrame]:
     promises = [[promise for promise in run.summary.guarantees.values() if promise is not None] for run in runs.run]
     failed = [any(promise.assumption_holds is False for promise in of) for of in promises if of]
     said = f" (assumption fails in {sum(failed)} of {len(failed)} runs)" if any(failed) else ""
-    heights = {
-        name: runs.run.map(lambda run, key=name: ceiling(run, f"leak_auc_{key}")) for name in ("one_message", "all_messages")
-    }
-    one, every = (of.groupby(runs.setting, sort=False).max().dropna() for of in heights.values())
+    heights = runs.groupby("setting", sort=False)[["ceiling.one_message", "ceiling.all_messages"]].max()
+    one, every = (heights[name].dropna() for name in heights)
     lines = [("one message", one, "dotted"), ("all messages of a run", every, "dashed")]
     for what, height, line in [("one message and all of a run", every, "dashed")] if one.equals(every) else lines:
         yield height.rename("y").reset_index().assign(label=f"promised ceiling, {what}{said}", mark=False, line=line)
@@ -450,7 +432,8 @@ def layers(section: Section) -> Iterator[Figure]:
             if is_one:
                 of = of.sort_values(head, kind="stable").drop_duplicates(["label", "layer"], keep="last")
                 points = of.assign(y=[_over_batches(section.runs.run[0].summary.leaks[i], head) for i in of.place])
-                slug, title = f"{section.slug}_{_BY_LAYER[head]}", f"Label leakage per layer: {LEAKS[head]}"
+                slug = f"{section.slug}_{head.replace('leak', 'layers').removesuffix('_auc')}"
+                title = f"Label leakage per layer: {LEAKS[head]}"
                 levels, means = list(_beside(section, head)), "Last epoch; means with 95 % intervals over batches."
             points = _by_layer(section, points)
             hidden = " Hollow: layers of the label party, which no attacker sees." * int(points.hollow.any())

@@ -21,7 +21,7 @@ from vflbench.numerics.interval import POLICIES, OverRuns, alarm, over_runs
 from vflbench.report.charts import Figure, curves, heat_map, names, numbers
 from vflbench.report.group import Section, Setting, at_cut
 from vflbench.report.published import LOSS_OF, OVER_DAYS, PublishedExperiment, Value
-from vflbench.report.tables import Table, by_attack, ceiling
+from vflbench.report.tables import Table, by_attack
 from vflbench.report.tables import table as made_table
 from vflbench.report.words import in_words
 from vflbench.results.folder import HONEST, LOG, read_head
@@ -32,13 +32,12 @@ MATRIX, PRICE = "matrix", "price_of_privacy"
 _CEILINGS = (("dp.eps", "0.753", "1.076"), ("gdp.mu", "0.661", "0.935"))
 _OTHER_CEILING = {f"defense.label_{a}={b}": f"defense.label_{a}={c}" for a, b, c in _CEILINGS}
 """The experiment's options -> those of the second ceiling, leak AUC 0.746, of the runs that `commands` makes."""
-_LINES = ("solid", "dashed", "dotted", "dashdot")
-Made = Iterator[Table | Figure]
 
 
-def special(section: Section) -> list[Table | Figure]:
-    """The tables and figures of what this section is one of, or has the runs for."""
+def special(section: Section, experiment: PublishedExperiment | None = None) -> list[Table | Figure]:
+    """The tables and figures of what this section is one of, or has the runs for. experiment: of which it is."""
     made = [*matrix(section), *price_of_privacy(section), alarms(section)]
+    made += [published_table(section, experiment)] if experiment else []
     return [one for one in made if isinstance(one, Figure) or len(one.frame)]
 
 
@@ -173,8 +172,7 @@ def price(section: Section) -> pd.DataFrame:
         return ", ".join([_method(run.config.get("defense") or {}), *in_words(others)])
 
     table["label"] = [label(run, section.settings.options[name]) for run, name in zip(table.run, table.setting, strict=True)]
-    ceilings = pd.Series([ceiling(run, "leak_auc_all_messages") for run in table.run], table.index, dtype=float)
-    table["ceiling"] = ceilings.fillna(1.0).round(3)
+    table["ceiling"] = table["ceiling.all_messages"].fillna(1.0).round(3)
     table["epochs"] = [run.config["epochs"] for run in table.run]
     table["rate"] = [run.config["optimizer"]["lr"] for run in table.run]
     table = table.sort_values(["seed", "validation"], ascending=[True, False], kind="stable")
@@ -182,7 +180,7 @@ def price(section: Section) -> pd.DataFrame:
     return table.sort_values([*_CURVE, "epochs"], ascending=[False, True, True, True], ignore_index=True)
 
 
-def price_of_privacy(section: Section) -> Made:
+def price_of_privacy(section: Section) -> Iterator[Table | Figure]:
     """A line for each defense and number of epochs; a colour for each defense, a kind of line for each ceiling."""
     table = price(section)
     if table.empty:
@@ -197,15 +195,13 @@ def price_of_privacy(section: Section) -> Made:
     rows["ceiling"], rows["rate"] = table.ceiling.where(table.ceiling < 1), table.rate.map("{:g}".format)
     rows = rows.rename(columns={"label": "defense", "y": "test AUC", "rate": "learning rate"})
     yield _table(section, "price", title, rows.assign(runs=[auc.runs for auc in table.y]), note)
-    promised = sorted(set(table.ceiling[table.ceiling < 1]), reverse=True)
-    place = table.ceiling.map(lambda value: promised.index(value) if value < 1 else 0)
+    lower = table.ceiling < table.ceiling[table.ceiling < 1].max()
     points = table.assign(
         label=table.label + [f", ceiling {value:.3f}" * (value < 1) for value in table.ceiling],
         style=table.groupby("label").setting.transform("first"),
         x=table.epochs.astype(str),
-        line=place.map(lambda number: _LINES[number % 4]),
-        hollow=place > 0,
-        part=table.label + table.ceiling.astype(str) + table.made_by,
+        line=lower.map({False: "solid", True: "dashed"}),
+        hollow=lower,
     )
     axes = names(alt.X, "epochs", list(map(str, sorted(set(table.epochs))))), numbers(alt.Y, "test AUC")
     note = "At the learning rates that validation rows chose. Means over seeds with 95 % t-intervals."
@@ -246,8 +242,6 @@ def _method(defense: Mapping[str, Any]) -> str:
 _SCORE = re.compile(r"party (\S{1,200}): split_guard score (\d{1,3}(?:\.\d{1,20})?) at batch (\d{1,12})$", re.MULTILINE)
 _THRESHOLDS = [step / 10 for step in range(1, 10)]
 _WHEN: dict[str, Callable[[list[int]], float]] = {"at batch (median)": statistics.median, "first": min, "last": max}
-Scores = dict[str, dict[int, float]]
-"""Party -> batch -> score of a fake batch."""
 
 
 def alarms(section: Section) -> Table:
@@ -280,21 +274,19 @@ def alarms(section: Section) -> Table:
     return _table(section, "alarms", "When split_guard raises an alarm", lines, note)
 
 
-def _scores(run: Run, within: str) -> Scores:
+def _scores(run: Run, within: str) -> list[pd.Series]:
+    """Of each party, batch -> score of a fake batch."""
     try:
         log = read_head(run.folder / within / LOG, 16_000_000)
     except (OSError, UserError):
-        return {}
-    found: Scores = {}
-    for party, score, batch in _SCORE.findall(log):
-        found.setdefault(party, {})[int(batch)] = float(score)  # a run that went on has written a batch twice, alike
-    return found
+        return []
+    found = pd.DataFrame(_SCORE.findall(log), columns=["party", "score", "batch"]).astype({"score": float, "batch": int})
+    of_parties = found.drop_duplicates(["party", "batch"], keep="last").sort_values("batch").groupby("party")
+    return [of.set_index("batch").score for _, of in of_parties]  # a run that went on has written a batch twice, alike
 
 
-def _noticed(run: Scores, policy: str, window: int, threshold: float) -> int | None:
+def _noticed(run: list[pd.Series], policy: str, window: int, threshold: float) -> int | None:
     """The first batch with an alarm at any party; None for no alarm."""
-    batches = []
-    for scores in run.values():
-        places, values = sorted(scores), [scores[batch] for batch in sorted(scores)]
-        batches += [at for n, at in enumerate(places, 1) if alarm(values[:n], policy, window, threshold)][:1]
-    return min(batches, default=None)
+    parties = [(of.index, list(of)) for of in run]
+    every = (at for places, s in parties for n, at in enumerate(places, 1) if alarm(s[:n], policy, window, threshold))
+    return min(every, default=None)

@@ -74,7 +74,8 @@ class Section:
     runs: a line a run, in the order of settings and seeds. `run` (a `Run`), `setting` (its name in words), `defense`,
     `adversary`, `seed`, `is_audit`, `undefended`, `made_by`, `learned` (False: its model is no better than a coin, as far as
     its test rows say; it never counts as a good defense), and every number of summary.json under its dotted name, as
-    `test_auc`, `seconds`, `bytes_sent.gradient`; `bytes_sent` is the sum.
+    `test_auc`, `seconds`, `bytes_sent.gradient`; `bytes_sent` is the sum. `ceiling.one_message`,
+    `ceiling.all_messages`: what is promised.
 
     x, y: the columns of its plane, as `values` takes them. layer: where leaks are taken: None: at any layer that an attacker
     sees; `cut`; or a layer's name. by: keys of options. styles: name of a defense, a setting, an attack -> its look, which
@@ -352,7 +353,14 @@ def _line(run: Run, name: str) -> dict[str, Any]:
     line |= {key: getattr(run, key) for key in ("defense", "adversary", "seed", "is_audit", "made_by")}
     line |= {f"bytes_sent.{kind}": count for kind, count in sent.items()}
     line |= {"run": run, "setting": name, "undefended": _is_undefended(run), "bytes_sent": sum(sent.values()) or None}
+    line |= {f"ceiling.{which}": ceiling(run, f"leak_auc_{which}") for which in ("one_message", "all_messages")}
     return line | {"learned": run.summary.learned is not False and (auc is None or auc > 0.5)}
+
+
+def ceiling(run: Run, key: str) -> float:
+    """The lowest leak AUC that any of its defenses promises; nan without a promise."""
+    heights = [getattr(promise, key) for promise in run.summary.guarantees.values() if promise is not None]
+    return min((height for height in heights if height is not None), default=math.nan)
 
 
 _OF_LEAKS = ("message", "party", "layer", "visible", "batches", "attack", "name", "level", "at_cut")
@@ -515,12 +523,11 @@ def _rank(name: str) -> list[Any]:
 def _styles(frames: Sequence[pd.DataFrame]) -> dict[str, Style]:
     """A colour for each defense, and a shape for each of its settings, so that print without colours has them too."""
     every, shapes = pd.concat([pd.DataFrame(columns=["run", "defense", "setting"]), *frames]), itertools.cycle(_SHAPES)
-    made: dict[str, Style] = {}
     runs: list[Run] = list(every["run"])
     attacks = dict.fromkeys(attack_on(leak.attack, leak.message) for run in runs for leak in run.summary.leaks)
     attacks |= dict.fromkeys(entry.attack for run in runs for entry in run.summary.reconstructions)
-    for i, name in enumerate(attacks):
-        made[name] = Style(_OF_ATTACKS[i % len(_OF_ATTACKS)], _SHAPES[i % len(_SHAPES)])
+    looks_of_attacks = zip(itertools.cycle(_OF_ATTACKS), itertools.cycle(_SHAPES), strict=False)
+    made = {name: Style(*look) for name, look in zip(attacks, looks_of_attacks, strict=False)}
     of_defenses = sorted(every.groupby("defense", sort=False), key=lambda one: one[0] != "none")
     for place, (defense, of) in enumerate(of_defenses):
         looks = {name: Style(_COLOURS[place % len(_COLOURS)], next(shapes)) for name in of["setting"].unique()}

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -15,10 +16,10 @@ from markupsafe import Markup
 from vflbench.errors import UserError
 from vflbench.plain_files import replaced
 from vflbench.report import charts, group, pictures, words
-from vflbench.report.experiments import published_table, scale_of, special
+from vflbench.report.experiments import scale_of, special
 from vflbench.report.group import Section
 from vflbench.report.published import PublishedExperiment, read_experiments
-from vflbench.report.tables import DCS, Table, not_averaged, tables
+from vflbench.report.tables import Table, not_averaged, tables
 from vflbench.results.folder import shown
 from vflbench.results.runs import Oddity, Run, Tree, read_tree
 
@@ -102,21 +103,18 @@ def without_bad_runs(tree: Tree, make: Callable[[Sequence[Run]], Parts]) -> Part
     except UserError:
         raise
     except Exception:
-        bad = [Oddity("unreadable", run.folder, reason) for run in tree.runs if (reason := _why_not(run, make))]
+        bad = []
+        for run in tree.runs:
+            try:
+                with suppress(UserError):
+                    make([run])
+            except Exception as error:  # whatever it is: the other runs are to be shown
+                reason = shown(f"it can't be shown: {type(error).__name__}: {error}", 300)
+                bad.append(Oddity("unreadable", run.folder, reason))
         if not bad:
             raise
     tree.set_aside(bad)
     return make(tree.runs)
-
-
-def _why_not(run: Run, make: Callable[[Sequence[Run]], Parts]) -> str:
-    try:
-        make([run])
-    except UserError:
-        return ""
-    except Exception as error:  # whatever it is: the other runs are to be shown
-        return shown(f"it can't be shown: {type(error).__name__}: {error}", 300)
-    return ""
 
 
 def _write(folder: Path, name: str, content: str | bytes) -> None:
@@ -134,11 +132,8 @@ def _write(folder: Path, name: str, content: str | bytes) -> None:
 
 def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Oddity]) -> dict[str, Any]:
     """What the page has of a section."""
-    made, runs = tables(section), list(section.runs["run"])
-    specials = special(section)
-    first = [table for table in (*made, *specials) if isinstance(table, Table) and table.is_open]
-    first += [published_table(section, experiment)] if experiment is not None else []
-    drawn = [*charts.charts(section), *(one for one in specials if isinstance(one, charts.Figure))]
+    made, runs = [*tables(section), *special(section, experiment)], list(section.runs["run"])
+    drawn = [*charts.charts(section), *(one for one in made if isinstance(one, charts.Figure))]
     drawn += pictures.figures(section, odd)
     versions = [{"vflbench": run.manifest.vflbench, **run.manifest.versions} for run in runs]
     packages = dict.fromkeys(name for of in versions for name in of)
@@ -159,7 +154,7 @@ def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Od
         "first": drawn[:before],
         "charts": drawn[before:],
         "figures": drawn,
-        "tables": [table for table in (*first, *(table for table in made if not table.is_open)) if len(table.frame)],
+        "tables": [one for one in made if isinstance(one, Table)],
     }
 
 
@@ -184,11 +179,10 @@ def threats(section: Section) -> list[tuple[str, str]]:
         ran = {name: threat for name, threat in run.manifest.threats.items() if name not in run.summary.skipped}
         found += [(name, " ".join(dict.fromkeys(filter(None, (one.text, one.does))))) for name, one in ran.items()]
     for name, adversary in ((name, one) for run in runs for name, one in run.manifest.adversary.items()):
-        those = [run for run in runs if name in run.manifest.adversary]
-        beside = sum(run.honest is not None for run in those)
-        count = f"Runs with this adversary: {len(those)} of {len(runs)}; {beside} with an honest run beside it."
-        text = f"Party {adversary.party or '?'} deviates from the protocol. {adversary.text} {count}"
-        found.append((f"{name}, adversary", text))
+        beside = [run.honest is not None for run in runs if name in run.manifest.adversary]
+        count = f"Runs with this adversary: {len(beside)} of {len(runs)}; {sum(beside)} with an honest run beside it."
+        does = f"Party {adversary.party or '?'} deviates from the protocol. {adversary.text} {count}"
+        found.append((f"{name}, adversary", does))
     names = list(dict.fromkeys(name for name, _ in found))
     return sorted(dict.fromkeys(found), key=lambda one: names.index(one[0]))
 
@@ -208,11 +202,9 @@ def _several(values: Iterable[Any], separator: str = ", ", most: int = 8) -> str
 
 
 def _odd_tables(tree: Tree, folders: Sequence[Path]) -> list[Table]:
-    made = []
-    for kind, title in _KINDS.items():
-        rows = [(shown(_relative(odd.path, folders), 500), shown(odd.reason, 1000)) for odd in tree.of_kind(kind)]
-        made.append(Table(kind.replace("-", "_"), title, pd.DataFrame(rows, columns=["where", "why"])))
-    return [table for table in made if len(table.frame)]
+    rows = [(one.kind, shown(_relative(one.path, folders), 500), shown(one.reason, 1000)) for one in tree.odd]
+    odd = pd.DataFrame(rows, columns=["kind", "where", "why"]).groupby("kind")[["where", "why"]]
+    return [Table(kind, title, odd.get_group(kind)) for kind, title in _KINDS.items() if tree.of_kind(kind)]
 
 
 def _relative(path: Path, folders: Sequence[Path]) -> str:
@@ -233,7 +225,7 @@ def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wis
     environment.filters |= {"several": _several, "digest": _digest, "name": lambda path: PurePath(path).name}
     library = Markup(charts.library()) if any(part["figures"] for part in parts) else ""  # nosec B704  # not a user's
     how = {"tree": tree, "kinds": list(_KINDS), "sections": parts, "odd": odd, "wishes": wishes}
-    return environment.get_template("page.html").render(library=library, dcs=DCS, **how)
+    return environment.get_template("page.html").render(library=library, **how)
 
 
 def _digest(script: str) -> str:

@@ -18,15 +18,12 @@ from PIL import Image, ImageDraw
 from vflbench.errors import UserError
 from vflbench.report.charts import Figure, Level, curves, finished, heat_map, names, numbers, text
 from vflbench.report.group import Section, over_seeds, slugged
+from vflbench.report.tables import bits_per_row, rebuilt_by
 from vflbench.report.words import text_of
 from vflbench.results.folder import RECONSTRUCTIONS, Unreadable, read_bytes, shown
 from vflbench.results.runs import Oddity, Run
 from vflbench.results.schema import OF_THE_TRUTH
 
-FIGURES = (
-    *("mse", "psnr", "ssim", "recognised", "identified", "feature_distance"),
-    *("r2", "error_over_spread", "within_tolerance", "id_accuracy", "rows_right"),
-)
 RECOVERY = {
     "mse": "mean squared error",
     "ssim": "structural similarity (SSIM)",
@@ -53,24 +50,6 @@ def figures(section: Section, odd: list[Oddity]) -> list[Figure]:
 
 
 # How well
-
-
-def rebuilt_by(section: Section) -> pd.DataFrame:
-    """A line for each run, attack and guess without messages, a column for each figure.
-
-    guess: '' for what was rebuilt from messages. run: its number; setting. Of several parties: the figures of whole
-    pictures, else the means over the parties.
-    """
-    lines = section.rebuilt.rename(columns=lambda name: name.removeprefix("rebuilt.")).rename_axis("run").reset_index()
-    lines["guess"] = lines.layer.where(lines.message == "none", "")
-    keys = ["run", "setting", "attack", "guess"]
-    whole = lines.party.str.split(" by ").str[0] == "all"
-    lines = lines[whole == whole.groupby([lines[key] for key in keys]).transform("any")]
-    return (
-        lines.groupby(keys, sort=False)[[name for name in lines if f"rebuilt.{name}" in section.rebuilt]]
-        .mean()
-        .reset_index()
-    )
 
 
 def gains(rebuilt: pd.DataFrame) -> pd.DataFrame:
@@ -103,7 +82,7 @@ def gains_figure(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
             "The share of the best guess's error that each attack removes, mean over seeds: 1 rebuilds exactly, 0 or less "
             "is no better than guessing."
         )
-        yield heat_map(table, f"{section.slug}_gains", "Rebuilt beyond the best guess", note, ends=(0.0, 1.0))
+        yield heat_map(table, f"{section.slug}_gains", "Rebuilt beyond the best guess", note, low=0.0)
 
 
 def strongest(rebuilt: pd.DataFrame) -> str:
@@ -113,16 +92,6 @@ def strongest(rebuilt: pd.DataFrame) -> str:
         if figure in answers and answers[figure].notna().any():
             return str((sign * answers.groupby("attack", sort=False)[figure].mean()).idxmin())
     return str(rebuilt.attack.iloc[0])
-
-
-def bits_per_row(run: Run) -> float:
-    """Bits of embeddings to the label party per row of the last epoch's full batches, of all parties together."""
-    which, sent = ("train", "embedding", "bytes_sent:label"), []
-    with suppress(OSError, UserError):  # a run without metrics is still a run
-        sent = [row for row in run.rows if (row.split, row.message, row.metric) == which]
-    last = max((row.epoch for row in sent), default=0)
-    rows, size = run.manifest.data.train_rows or 0, run.manifest.batch_size or 0
-    return 8 * sum(row.value for row in sent if row.epoch == last) / (rows // size * size) if rows >= size > 0 else math.nan
 
 
 def _of_one_data(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
@@ -157,7 +126,7 @@ def _by_bits(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figu
     of = rebuilt[rebuilt.attack == attack]
     answers, slug = of[of.guess == ""], f"{section.slug}_inversion_{slugged(attack)}"
     known = answers.assign(bits=answers.run.map(section.runs.run.map(bits_per_row)))
-    for figure in [name for name in ("ssim", *FIGURES) if name in answers and answers[name].notna().any()][:1]:
+    for figure in [name for name in ("ssim", *RECOVERY) if name in answers and answers[name].notna().any()][:1]:
         points = pd.DataFrame({"x": over_seeds(known, ["setting"], "bits"), "y": over_seeds(known, ["setting"], figure)})
         points = points.rename_axis("label").reset_index().assign(line="none")
         note = f"Rebuilt by {attack}. Means over seeds with 95 % t-intervals; lines: guesses without messages."

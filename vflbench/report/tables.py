@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +14,7 @@ import pandas as pd
 from vflbench.errors import UserError, nearest
 from vflbench.numerics.interval import Interval
 from vflbench.report import words
-from vflbench.report.group import (
-    LEAKS,
-    Section,
-    Setting,
-    beside_honest,
-    data_parts,
-    flat,
-    options_key,
-    over_seeds,
-)
+from vflbench.report.group import LEAKS, Section, Setting, beside_honest, data_parts, flat, options_key, over_seeds
 from vflbench.results.folder import differing, shown
 from vflbench.results.runs import Run, rounding
 from vflbench.results.schema import LEVELS, PROBE, REFERENCE, Privacy, Reading, base_name
@@ -97,7 +89,6 @@ class Table:
             "copies": json.dumps(copies).replace("<", "\\u003c"),
             "count": len(self.frame),
             "left": f"{left:,} more lines are in tables/{self.slug}.csv." * (left > 0),
-            "is_open": self.is_open,
         }
 
 
@@ -130,46 +121,32 @@ def tables(section: Section) -> list[Table]:
     return [table for table in made if len(table.frame)]
 
 
-def table(section: Section, name: str, title: str, frame: Any, note: str = "", *, is_open: bool = False) -> Table:
-    """frame: what pandas makes a data frame of. Its index isn't shown."""
-    return Table(f"{section.slug}_{name}", title, pd.DataFrame(frame).reset_index(drop=True).astype(object), note, is_open)
+def table(section: Section, name: str, title: str, frame: Any, note: str = "", **more: Any) -> Table:
+    """frame: what pandas makes a data frame of. Its index isn't shown. more: of `Table`."""
+    return Table(f"{section.slug}_{name}", title, pd.DataFrame(frame).reset_index(drop=True).astype(object), note, **more)
 
 
 # What compares settings
 
 
 def verdicts(section: Section) -> Table:
-    """A line a setting: utility, the worst attack at each level of knowledge, and references."""
-    levels = dict(zip(LEVELS, ("without labels", "with known labels", "active"), strict=True))
+    """A line for each setting and level of knowledge: utility, the worst attack, and references."""
 
-    def readings(run: Run) -> Iterator[dict[str, Any]]:
-        verdict = run.summary.verdict
-        for level, worst in verdict.levels.items():
-            yield {"of": f", {levels.get(level, level)}", "reading": worst}
-            if verdict.changed and (worst.message in verdict.changed or level in verdict.on_changed):
-                changed = verdict.on_changed.get(level, worst)
-                yield {"of": f" on changed messages, {levels.get(level, level)}", "reading": changed}
-        yield from ({"of": name, "reading": one} for name, one in verdict.references.items())
-        yield from ({"of": "falls to", "reading": one} for one in [verdict.falls] if one)
+    def of(run: Run) -> list[dict[str, Any]]:
+        falls = [("falls to", one) for one in [run.summary.verdict.falls] if one]
+        return [{"knows": knows, "reading": one} for knows, one in (*words.verdict_lines(run.summary.verdict), *falls)]
 
-    given = section.lines(readings, ["of", "reading"]).groupby(["of", "setting"])["reading"]
-    names, reads = given.agg(_named), given.apply(lambda of: words.over_seeds(list(of)))
-    frame, falls = _facts(section, section.utility), given.size().get("falls to", pd.Series(dtype=int))
-    often = {name: f" ({n} of {section.settings['seeds'][name]} runs)" for name, n in falls.items()}
-    frame["falls to"] = names.get("falls to", pd.Series(dtype=object)) + pd.Series(often, dtype=object)
-    every = [f"{of}, {knows}" for knows in levels.values() for of in ("", " on changed messages")]
-    for title in [title for title in every if title in reads]:
-        frame[f"worst attack{title}"], frame[f"its leak AUC{title}"] = names[title], reads[title]
-    for name in (PROBE, "own columns"):
-        frame[f"{name}, reference"] = reads.get(name)
+    given = section.lines(of, ["knows", "reading"]).groupby(["setting", "knows"], sort=False)["reading"]
+    reads = given.apply(lambda of: words.over_seeds(list(of)))
+    frame = pd.DataFrame({"worst attack": given.agg(_named), "its leak AUC": reads, "runs": given.size()}).reset_index()
+    frame.insert(1, section.titled(section.utility), frame["setting"].map(section.over_seeds(section.utility)))
     note = (
         f"{words.WORST}; over several seeds the mean of each seed's worst, from the lowest low end to the highest high "
-        "end. Changed messages: those that the defense changes, where a run's worst attack reads others. References are "
-        "no attacks: the probe is trained on the labels of half of the rows, own columns are read without any message. A "
+        "end. Runs: those that have such a reading. Messages only: without labels. References are no attacks: the probe is "
+        "trained on the labels of half of the rows, own columns are read without any message. A "
         "defense falls where a leak is surely above the ceiling that it promises or, without a ceiling, where an attack "
         "on messages that it changes is surely as good as the model: within 0.05 of its test AUC, and above 0.55."
     )
-    frame = frame if len(given) else frame[:0]
     return table(section, "verdicts", "Verdict: the worst attack at each level of knowledge", frame, note, is_open=True)
 
 
@@ -190,8 +167,7 @@ def settings(section: Section) -> Table:
     frame["worst attack"] = _worst_attacks(section)
     frame["|leak AUC - 0.5|"] = section.over_seeds("leak_distance")
     for messages in ("one message", "all messages"):
-        key = f"leak_auc_{messages.replace(' ', '_')}"
-        heights = pd.Series([ceiling(run, key) for run in section.runs["run"]], section.runs.index, dtype=float)
+        heights = section.runs[f"ceiling.{messages.replace(' ', '_')}"]
         frame[f"ceiling, {messages}"] = heights.groupby(section.runs["setting"], sort=False).max()
     frame[f"DCS (beta {BETA})"] = dcs(section)
     if left_out := section.front.left_out:
@@ -215,12 +191,6 @@ def settings(section: Section) -> Table:
     )
     has_verdicts = any(run.summary.verdict.levels for run in section.runs["run"])  # of a single setting they say it
     return table(section, "settings", "Settings", frame, note, is_open=len(section.settings) > 1 or not has_verdicts)
-
-
-def ceiling(run: Run, key: str) -> float:
-    """The lowest leak AUC that any of its defenses promises; nan without a promise."""
-    heights = [getattr(promise, key) for promise in run.summary.guarantees.values() if promise is not None]
-    return min((height for height in heights if height is not None), default=math.nan)
 
 
 def assumptions(runs: Iterable[Run]) -> str:
@@ -253,14 +223,6 @@ def dcs(section: Section) -> pd.Series:
     return over_seeds(runs.assign(dcs=1 / (1 + distance)), ["setting"], "dcs").reindex(section.settings.index)
 
 
-DCS = (
-    f"DCS = 1 / (1 + sqrt((1 - beta) (AP - AP*)² + beta (MP - MP*)²)) with beta = {BETA}, after VFLAIR (Zou et al., "
-    f"ICLR 2024). Here AP is the leak AUC that the worst attack reads, AP* = {COIN} that of a coin, MP the test AUC, "
-    "and MP* the test AUC of the undefended run with the same seed. A defense that stops the attack and costs nothing "
-    "has DCS = 1. As in the paper, the distance has no sign: a model better than the undefended one has DCS < 1 too."
-)
-
-
 def known_labels(section: Section) -> Table:
     """A line for each setting and message, a column for each number of rows whose labels `completion` knows."""
     nodes = [(name, node or {}) for run in section.runs["run"] for name, node in (run.config.get("attack") or {}).items()]
@@ -279,10 +241,46 @@ def known_labels(section: Section) -> Table:
 # Along options
 
 
+def attacks(section: Section) -> Table:
+    """Every attack's leak in every setting, where leaks are taken; in the order of the chosen options, if there are any."""
+    figure, by = section.leak_column, [key for key in section.by if varies(section.runs["run"], key)]
+    made = by_attack(section, figure)
+    made.columns = [f"{attack}, {level}" for level, attack in made]
+    frame = along(section, section.utility, section.leak)
+    frame = frame.assign(**{"worst attack": _worst_attacks(section)}).join(made)
+    note = f"{LEAKS[figure]} {section.where}. {_MEANS} Reference: the probe, and attacks on a party's own columns."
+    title = f"By {' and '.join(map(words.short, section.by))}" if by else f"Every attack: {LEAKS[figure]}"
+    frame = frame if by or not made.empty else frame[:0]
+    return table(section, "by" if by else "attacks", title, frame, note, is_open=bool(by))
+
+
+def rebuilt_by(section: Section) -> pd.DataFrame:
+    """A line for each run, attack and guess without messages, a column for each figure.
+
+    guess: '' for what was rebuilt from messages. run: its number; setting. Of several parties: the figures of whole
+    pictures, else the means over the parties.
+    """
+    lines = section.rebuilt.rename(columns=lambda name: name.removeprefix("rebuilt.")).rename_axis("run").reset_index()
+    lines["guess"] = lines.layer.where(lines.message == "none", "")
+    keys = ["run", "setting", "attack", "guess"]
+    whole = lines.party.str.split(" by ").str[0] == "all"
+    lines = lines[whole == whole.groupby([lines[key] for key in keys]).transform("any")]
+    known = [name for name in lines if f"rebuilt.{name}" in section.rebuilt]
+    return lines.groupby(keys, sort=False)[known].mean().reset_index()
+
+
+def bits_per_row(run: Run) -> float:
+    """Bits of embeddings to the label party per row of the last epoch's full batches, of all parties together."""
+    which, sent = ("train", "embedding", "bytes_sent:label"), []
+    with suppress(OSError, UserError):  # a run without metrics is still a run
+        sent = [row for row in run.rows if (row.split, row.message, row.metric) == which]
+    last = max((row.epoch for row in sent), default=0)
+    rows, size = run.manifest.data.train_rows or 0, run.manifest.batch_size or 0
+    return 8 * sum(row.value for row in sent if row.epoch == last) / (rows // size * size) if rows >= size > 0 else math.nan
+
+
 def rebuilt_by_table(section: Section) -> Table:
     """A line for each value and attack that rebuilt data: bits that cross, utility and the figures of what was rebuilt."""
-    from vflbench.report.pictures import bits_per_row, rebuilt_by  # late: it draws, with what is here
-
     title, by = f"Rebuilt, by {' and '.join(map(words.short, section.by))}", ["setting", "attack"]
     if section.rebuilt.empty or not any(varies(section.runs["run"], key) for key in section.by):
         return table(section, "rebuilt_by", title, ())
@@ -339,14 +337,13 @@ def resolved(runs: Sequence[Run], wanted: Sequence[str]) -> tuple[str, ...]:
     for key in wanted:
         meant = [key] if key in there else [name for name in vary or there if name.endswith(f".{key}")]
         if len(meant) != 1:
-            problem = f"it may be {' or '.join(meant[:_MOST_NAMED])}; write the whole key"
-            if not meant:
-                problem = f"no run has this option{nearest(key, [*there, *map(words.short, there)])}; {those}"
-            raise UserError(problem, key="--by", value=key)
+            several = f"it may be {' or '.join(meant[:_MOST_NAMED])}; write the whole key"
+            none = f"no run has this option{nearest(key, [*there, *map(words.short, there)])}; {those}"
+            raise UserError(several if meant else none, key="--by", value=key)
         keys += meant
     if keys and not {*keys} & {*vary}:
-        problem = f"it has one value in the runs of each data set and experiment; {those}"
-        raise UserError(problem, key="--by", value=",".join(keys))
+        same = "it has one value in the runs of each data set and experiment"
+        raise UserError(f"{same}; {those}", key="--by", value=",".join(keys))
     return tuple(dict.fromkeys(keys))
 
 
@@ -372,19 +369,6 @@ def varies(runs: Iterable[Run], key: str) -> bool:
 
 
 # Details
-
-
-def attacks(section: Section) -> Table:
-    """Every attack's leak in every setting, where leaks are taken; in the order of the chosen options, if there are any."""
-    figure, by = _figure(section), [key for key in section.by if varies(section.runs["run"], key)]
-    made = by_attack(section, figure)
-    made.columns = [f"{attack}, {level}" for level, attack in made]
-    frame = along(section, section.utility, section.leak)
-    frame = frame.assign(**{"worst attack": _worst_attacks(section)}).join(made)
-    note = f"{LEAKS[figure]} {section.where}. {_MEANS} Reference: the probe, and attacks on a party's own columns."
-    title = f"By {' and '.join(map(words.short, section.by))}" if by else f"Every attack: {LEAKS[figure]}"
-    frame = frame if by or not made.empty else frame[:0]
-    return table(section, "by" if by else "attacks", title, frame, note, is_open=bool(by))
 
 
 def layers(section: Section) -> Table:
@@ -440,9 +424,8 @@ def ledgers(section: Section) -> Table:
     def of(run: Run) -> list[dict[str, Any]]:
         return [{"one": one} | one.model_dump() for one in [run.summary.privacy] if one]
 
-    given = (
-        section.lines(of, ["one", "delta", *_LEDGER]).astype(dict.fromkeys(_LEDGER, float)).groupby("setting", sort=False)
-    )
+    lines = section.lines(of, ["one", "delta", *_LEDGER]).astype(dict.fromkeys(_LEDGER, float))
+    given = lines.groupby("setting", sort=False)
     firsts = given.first()
     frame = pd.DataFrame({"setting": firsts.index, "runs": given.size(), "releases of a run": firsts["one"].map(spent)})
     frame = frame.join(given[list(_LEDGER)].max().rename(columns=_LEDGER))
@@ -463,10 +446,8 @@ def figures(section: Section) -> Table:
 
     def of(run: Run) -> Iterator[dict[str, Any]]:
         for one in run.summary.figures:
-            value = one.get("value")
-            yield {key: one.get(key) for key in by[1:]} | {
-                str(one.get("figure")): math.nan if value is None else float(value)
-            }
+            value = math.nan if one.get("value") is None else float(one["value"])
+            yield {key: one.get(key) for key in by[1:]} | {str(one.get("figure")): value}
 
     lines = section.lines(of, by[1:])
     names = [name for name in lines if name not in (*by, "defense", "seed")]
@@ -554,20 +535,14 @@ def by_attack(section: Section, figure: str, name: str = "attack") -> pd.DataFra
     leaks["level"] = pd.Categorical(leaks["level"].mask(leaks["is_reference"], REFERENCE), list(levels))
     columns = leaks.sort_values(["level", "own"], kind="stable")[["level", "column"]].drop_duplicates()
     leaks = leaks.astype({"level": object})
-    return largest(leaks, ["setting", "level", "column"], figure).unstack(["level", "column"])[
-        [*map(tuple, columns.to_numpy())]
-    ]
+    made = largest(leaks, ["setting", "level", "column"], figure).unstack(["level", "column"])
+    return made[[*map(tuple, columns.to_numpy())]]
 
 
 def largest(leaks: pd.DataFrame, by: Sequence[str], column: str = "leak_auc", figure: str | None = None) -> pd.Series:
     """Mean and interval over runs of the largest value that each has in a group. figure: what the column is, if not so."""
     most = leaks.groupby([leaks.index.rename("of"), *by], sort=False)[column].max().rename("value").reset_index()
     return over_seeds(most, by, "value", column if figure is None else figure)
-
-
-def _figure(section: Section) -> str:
-    head = section.y.partition(":")[0]
-    return head if head in LEAKS else "leak_auc"
 
 
 def _worst_attacks(section: Section) -> pd.Series:

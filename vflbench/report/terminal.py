@@ -139,20 +139,17 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     `hidden` marks layers that no attacker sees. Attacks without a result are named with the reason. gates: outcomes of
     thresholds, a line each.
     """
-    summary, verdict = run.summary, run.summary.verdict
+    summary = run.summary
     lines = [*wrapped(words.verdict([run], named=True)), *gates, ""]
     lines += [f"{name:<{_NAME}}{text}" for name, text, _ in _rows(run) if name not in ("try", "not run")]
     lines += [f"adversary {name} at party {c.party}: {c.text}".strip(": ") for name, c in run.manifest.adversary.items()]
-    named = list(verdict.levels.items())
-    named += [(f"{level}, of what the defense changes", one) for level, one in verdict.on_changed.items()]
-    named += [(f"reference: {name}", one) for name, one in verdict.references.items()]
+    named = words.verdict_lines(summary.verdict)
     lines += _table([{"level": level} | one.model_dump(exclude={"level", "readings"}) for level, one in named], _LEGEND)
     lines += _table([_leak(one, run) for one in summary.leaks], _LEAKS_NOTE)
     for name in dict.fromkeys(one.attack for one in summary.reconstructions):
         answers = [one for one in summary.reconstructions if one.attack == name]
-        rows = [
-            one.model_dump(include={"attack", "message", "party", "layer", *_OF_ANSWERS}) | one.figures for one in answers
-        ]
+        kept = {"attack", "message", "party", "layer", *_OF_ANSWERS}
+        rows = [one.model_dump(include=kept) | one.figures for one in answers]
         lines += _table(rows, _FIGURES_NOTE, down=True)
         lines += [f"{count} of {one.batches} batches: {note}" for one in answers for note, count in one.notes.items()]
     lines += _table(summary.distance_correlation, "Squared distance correlation with the labels.")

@@ -30,6 +30,7 @@ from vflbench.results.schema import (
     Rebuilt,
     Summary,
     Threat,
+    Verdict,
     base_name,
     level_of,
 )
@@ -334,6 +335,12 @@ def line(summary: Summary) -> str:
     return ", ".join(parts if reason else [*parts, f"test AUC {number(summary.test_auc, 3)}"])
 
 
+def verdict_lines(verdict: Verdict) -> list[tuple[str, Reading]]:
+    """(level of knowledge or reference, its worst reading), also of what the defense changes."""
+    changed = [(f"{level}, of what the defense changes", one) for level, one in verdict.on_changed.items()]
+    return [*verdict.levels.items(), *changed, *((f"reference: {name}", one) for name, one in verdict.references.items())]
+
+
 # What was rebuilt
 
 
@@ -391,12 +398,8 @@ def _rebuilt(
     source = "The joint model's predictions" if message == "prediction" else f"{message.capitalize()}s"
     source += " at the cut" * (layer in crossing and message not in ("update", "prediction"))
     source += f", read by party {reader}," * bool(reader)
-    kinds = {
-        "attribute_auc": f"column {layer}",
-        "entries_right": "private batches",
-        "recognised": "pictures",
-        "ssim": "pictures",
-    }
+    kinds = {"attribute_auc": f"column {layer}", "entries_right": "private batches"}
+    kinds |= dict.fromkeys(("recognised", "ssim"), "pictures")
     things = next((name for figure, name in kinds.items() if figure in of), "columns")
     guess = max((of[name] for name in _GUESSED["entries_right"] if name in of), default=math.nan)
     is_guess = of.get("exact") == 0 and of["entries_right"] <= guess + _AS_A_GUESS
