@@ -178,7 +178,7 @@ CAPS = {
     "vflbench/models": 1_094,
     "vflbench/numerics": 829,
     "vflbench/protocols": 1_727,
-    "vflbench/report": 2_373,
+    "vflbench/report": 2_375,
     "vflbench/results": 1_161,
     "vflbench/run": 3_299,
 }

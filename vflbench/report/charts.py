@@ -87,7 +87,6 @@ _LOWER_IS_BETTER = ("loss", "seconds", "bytes", "leak", "error", "rebuilt")
 _MOST_POINTS, _MOST_ENTRIES = 5_000, 30
 _OF_ONE_VALUE = "datum.value % 1 && indexof(datum.label, '.') < 0 ? format(datum.value, '.3~g') : datum.label"
 """Where all points have one place, Vega rounds its label to a whole number."""
-_DARK = 0.72  # from this part of a heat map's scale on white letters are easier to read
 _VEGA_LITE = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
 _OF_EVERY_OBJECT = re.compile(r"__\w+__|constructor|[a-z]+([A-Z][a-z]*)+")
 
@@ -283,9 +282,9 @@ def heat_map(table: pd.DataFrame, slug: str, title: str, note: str, words: Words
                 instead = (words or {}).get((row, (group, column)), "")
                 said = instead or ("" if group and math.isnan(value) else f"{value:.2f}" if group else text_of(cell))
                 full = ", ".join(filter(None, [text_of(cell), instead]))
-                place = (value - low) / (1 - low)
+                place = (value - low) / (1 - low)  # from 0.72 on white letters are easier to read
                 line = [part, *map(text, (group, column, row)), value, text(said, 32), _shade(place) if group else ""]
-                lines.append([*line, place > _DARK, f"{text(row)}\n{text(column)}: {full}"])
+                lines.append([*line, place > 0.72, f"{text(row)}\n{text(column)}: {full}"])
     cells = pd.DataFrame(lines, columns=["part", "group", "column", "row", "value", "words", "shade", "dark", "hover"])
     bare: dict[str, Any] = {"domain": False, "ticks": False}
     axis: alt.Axis | None = alt.Axis(labelLimit=320, labelPadding=8, **bare)
@@ -309,8 +308,8 @@ def heat_map(table: pd.DataFrame, slug: str, title: str, note: str, words: Words
     known = cells.value.dropna()
     spread = f" Values from {known.min():.3g} to {known.max():.3g}." if len(known) else ""
     described = f"{cells.row.nunique()} rows by {cells[cells.shade != ''].column.nunique()} columns.{spread}"
-    chart = alt.hconcat(*charts, spacing=14)
-    return finished(chart, {"cells": cells}, slug, title, note, described, is_wide=True, heat=True)
+    whole = alt.hconcat(*charts, spacing=14)
+    return finished(whole, {"cells": cells}, slug, title, note, described, is_wide=True, heat=True)
 
 
 def _shade(place: float) -> str:

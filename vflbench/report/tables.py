@@ -13,7 +13,7 @@ import pandas as pd
 
 from vflbench.errors import UserError, nearest
 from vflbench.numerics.interval import Interval
-from vflbench.report import words
+from vflbench.report import group, words
 from vflbench.report.group import LEAKS, Section, Setting, beside_honest, data_parts, flat, options_key, over_seeds
 from vflbench.results.folder import differing, shown
 from vflbench.results.runs import Run, rounding
@@ -132,9 +132,10 @@ def table(section: Section, name: str, title: str, frame: Any, note: str = "", *
 def verdicts(section: Section) -> Table:
     """A line for each setting and level of knowledge: utility, the worst attack, and references."""
 
-    def of(run: Run) -> list[dict[str, Any]]:
-        falls = [("falls to", one) for one in [run.summary.verdict.falls] if one]
-        return [{"knows": knows, "reading": one} for knows, one in (*words.verdict_lines(run.summary.verdict), *falls)]
+    def of(run: Run) -> Iterator[dict[str, Any]]:
+        verdict = run.summary.verdict
+        yield from ({"knows": knows, "reading": one} for knows, one in words.verdict_lines(verdict, every=True))
+        yield from ({"knows": "falls to", "reading": one} for one in [verdict.falls] if one)
 
     given = section.lines(of, ["knows", "reading"]).groupby(["setting", "knows"], sort=False)["reading"]
     reads = given.apply(lambda of: words.over_seeds(list(of)))
@@ -152,7 +153,7 @@ def verdicts(section: Section) -> Table:
 
 def _named(readings: Iterable[Reading]) -> str:
     """The attacks by their names, the most frequent first."""
-    names = [f"{one.attack} on {one.message}s" + (f" ({one.figure})" if one.figure != "AUC" else "") for one in readings]
+    names = [group.attack_on(one.attack, one.message) + f" ({one.figure})" * (one.figure != "AUC") for one in readings]
     return ", ".join(name for name, _ in Counter(names).most_common())
 
 

@@ -335,10 +335,14 @@ def line(summary: Summary) -> str:
     return ", ".join(parts if reason else [*parts, f"test AUC {number(summary.test_auc, 3)}"])
 
 
-def verdict_lines(verdict: Verdict) -> list[tuple[str, Reading]]:
-    """(level of knowledge or reference, its worst reading), also of what the defense changes."""
-    changed = [(f"{level}, of what the defense changes", one) for level, one in verdict.on_changed.items()]
-    return [*verdict.levels.items(), *changed, *((f"reference: {name}", one) for name, one in verdict.references.items())]
+def verdict_lines(verdict: Verdict, *, every: bool = False) -> list[tuple[str, Reading]]:
+    """(level of knowledge or reference, its worst reading), also of what the defense changes, where another attack is the
+    worst of that. every: also where it is the same one.
+    """
+    of, levels = verdict.on_changed, verdict.levels.items()
+    those = [level for level, one in levels if level in of or (every and one.message in verdict.changed)]
+    changed = [(f"{level}, of what the defense changes", of.get(level, verdict.levels[level])) for level in those]
+    return [*levels, *changed, *((f"reference: {name}", one) for name, one in verdict.references.items())]
 
 
 # What was rebuilt
