@@ -192,10 +192,8 @@ def canaries_needed(claim: float, times: float, alpha: float, *, gaussian: bool 
     def enough(canaries: int) -> bool:
         return power(claim, times, canaries, alpha, gaussian=gaussian, read=read) >= POWER
 
-    least = bisect_left(range(MOST_CANARIES + 1), True, key=enough)
-    step = 10 ** max(0, len(str(least)) - 2)
-    rounded = range(-(-least // step) * step, MOST_CANARIES + 1, step)
-    return next(filter(enough, rounded), None)
+    rounded = [*range(1, 100), *(two * 10**k for k in range(1, 5) for two in range(10, 100)), MOST_CANARIES]
+    return next(filter(enough, rounded[bisect_left(rounded, True, key=enough) :]), None)
 
 
 def _chance(claim: float, *, gaussian: bool) -> float:
