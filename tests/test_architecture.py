@@ -174,7 +174,7 @@ CAPS = {
     "vflbench/engines": 278,
     "vflbench/hosts": 1_113,
     "vflbench/messages": 1_944,
-    "vflbench/metrics": 1_393,
+    "vflbench/metrics": 1_395,
     "vflbench/models": 1_094,
     "vflbench/numerics": 829,
     "vflbench/protocols": 1_727,

@@ -91,7 +91,7 @@ def audited(promised, leaking, epochs, canaries, seed, classes=2):
     ids, is_other = torch.arange(canaries), torch.randint(2, (canaries,), generator=rng).bool()
     other = torch.randint(1, classes, (canaries,), generator=rng)
     coins = torch.where(is_other, other, 0)
-    planted = Canaries(ids, coins, other)
+    planted = Canaries(ids, coins, other, classes)
     logits = torch.zeros(canaries, 1 if classes == 2 else classes)
     for defense in (promised, leaking):
         defense.plan(epochs)
@@ -141,10 +141,21 @@ def test_every_mechanism_that_leaks_more_than_it_promises_is_caught_as_often_as_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made", [lambda t: LabelGdp(mu=t), lambda t: Alibi(eps=2 * t), lambda t: Tpsl(eps=t)])
-def test_so_it_is_with_three_classes(made):
-    for times in (1.0, 2.0):
-        caught_as_printed(made, 2, times, canaries=300, tries=100, classes=3)
+@pytest.mark.parametrize("epochs", [2, 3])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda times: LabelGdp(mu=times),
+        lambda times: Alibi(eps=2 * times),
+        lambda times: Tpsl(eps=times),
+        lambda times: LabelDp(eps=times),
+        lambda times: LabelDp(eps=times, fresh_every_epoch=True),
+    ],
+    ids=["gdp", "alibi", "tpsl", "dp", "fresh"],
+)
+def test_so_it_is_with_three_classes(made, epochs):
+    for times in (1.0, 1.5, 2.0):
+        caught_as_printed(made, epochs, times, canaries=300, tries=60, classes=3)
 
 
 def test_labels_without_evidence_are_guessed_at_a_tie_too():

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from statistics import NormalDist
 
 import numpy as np
 from scipy.special import betainc, logit, ndtr
 from torch import Tensor
 
-from vflbench.metrics.privacy import GaussianRelease, Release, counts
+from vflbench.metrics.privacy import GaussianRelease, Release
 from vflbench.numerics.auc import array_of
 from vflbench.numerics.interval import least_probability
 
@@ -104,7 +104,7 @@ _DRAWS, _BOUNDS, _FAR = 1 << 19, 16, 6.5  # of Laplace noise; that are tried; de
 
 @cache
 def reader_of(
-    release: Release | GaussianRelease, claim: float, visits: int, canaries: int, alpha: float, *, by_class: bool
+    release: Release | GaussianRelease, claim: float, visits: int, canaries: int, alpha: float, classes: int = 0
 ) -> tuple[float, dict[float, Read]]:
     """The reader that finds mechanisms TOO_WEAK times weaker than promised most often, chosen without a look at any label.
 
@@ -112,11 +112,12 @@ def reader_of(
     Returns this bound, in units of what one visit can tell, and for each of TOO_WEAK its chances. Of Gaussian noise it
     guesses every canary, at a tie by a coin: few sure guesses prove nothing there.
 
-    claim: eps or mu of all visits together. visits: with noise of their own. by_class: it sees the likelier class of each
-    visit, not what the noise tells.
+    claim: eps or mu of all visits together. visits: with noise of their own. classes: how many there are for a reader who
+    sees the class of each visit; 0 for one who sees what the noise tells. Of labels that were drawn among those that a model
+    finds likely (`lp_2st`) a reader finds less.
     """
     gaussian = isinstance(release, GaussianRelease)
-    of = {times: _sums(release, times, claim, visits, by_class=by_class) for times in TOO_WEAK}
+    of = {times: _sums(release, times, claim, visits, classes) for times in TOO_WEAK}
     heights = np.unique(np.abs(of[TOO_WEAK[0]][0]))[:-1]
     bounds = [0.0, *heights[np.linspace(0, len(heights) - 1, min(_BOUNDS, len(heights))).astype(int)]]
 
@@ -133,13 +134,13 @@ def reader_of(
 
 
 def _sums(
-    release: Release | GaussianRelease, times: float, claim: float, visits: int, *, by_class: bool
+    release: Release | GaussianRelease, times: float, claim: float, visits: int, classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """(k,) what a row of class 1 can add up to, and (k,) how probable it is."""
     if isinstance(release, GaussianRelease):
-        visits = visits if by_class else 1  # a sum of likelihood ratios is one ratio of all
+        visits, classes = visits if classes else 1, 2  # a sum of likelihood ratios is one ratio of all
         odds = min(700.0, logit(ndtr(times * claim / math.sqrt(visits) / 2)))
-    elif release.mechanism == "laplace" and not by_class:
+    elif release.mechanism == "laplace" and not classes:
         draw, n = np.random.default_rng(0), max(1 << 16, _DRAWS // visits)
         told = np.zeros((2, n))
         for _ in range(visits):
@@ -148,8 +149,10 @@ def _sums(
         sums = told[0] if release.numbers == 1 else (told[0] - told[1]) / 2
         return sums.round(9), np.full(n, 1 / n)
     else:
-        odds = times * release.epsilon
-    return np.arange(-visits, visits + 1, 2.0), counts(odds, visits)[0]
+        odds = min(700.0, times * release.epsilon)
+    one = np.array([1.0, max(0, classes - 2), math.exp(odds)])  # the class 0, a third one, its own
+    share = reduce(np.convolve, [one / one.sum()] * visits)
+    return np.arange(-visits, visits + 1.0), share
 
 
 @cache
@@ -164,7 +167,7 @@ def power(claim: float, times: float, canaries: int, alpha: float, *, gaussian: 
     wrong). Exact where every canary is guessed; else g stands for a number that varies about it.
 
     claim: eps or mu, of all messages together. canaries: how many. alpha: of the bound. read: the chances of a right and of
-    a wrong guess about a canary (`Reader`); left out, of the best reader of one visit that leaks `times` the claim, who
+    a wrong guess about a canary (`reader_of`); left out, of the best reader of one visit that leaks `times` the claim, who
     guesses every canary: no reader finds it more often.
     """
     p, best = (_chance(value, gaussian=gaussian) for value in (claim, times * claim))

@@ -196,7 +196,7 @@ def leak_auc_ceiling(epsilon: float, releases: int = 1) -> float:
     ROC curve is above that of the counts. The same holds for one class against the rest, because P(value | rest) is a mean
     of P(value | y'), each within a factor e^+-eps.
     """
-    up, down = counts(epsilon, releases)
+    up, down = _counts(epsilon, releases)
     return min(1.0, max(0.5, float(up @ (down.cumsum() - down / 2))))
 
 
@@ -205,10 +205,10 @@ def error_floor(epsilon: float, releases: int = 1) -> float:
 
     (1 - TV) / 2 with the total variation TV between the counts of `leak_auc_ceiling`.
     """
-    return math.fsum(np.minimum(*counts(epsilon, releases))) / 2
+    return math.fsum(np.minimum(*_counts(epsilon, releases))) / 2
 
 
-def counts(epsilon: float, releases: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _counts(epsilon: float, releases: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Probabilities of 0 .. n answers "1" if the label is 1, and if it is 0."""
     ones, log_keep = np.arange(releases + 1), -math.log1p(math.exp(-epsilon))
     ways = gammaln(releases + 1) - gammaln(ones + 1) - gammaln(releases - ones + 1)

@@ -96,10 +96,10 @@ class Canaries(Rows):
     votes: (2, n) float64 sums of the readers, each positive for a class other than 0.
     """
 
-    def __init__(self, ids: Tensor, labels: Tensor, other: Tensor | None = None):
-        """ids: (n,); labels: (n,) their coins; other: (n,) what a coin can be beside class 0, if not 1."""
+    def __init__(self, ids: Tensor, labels: Tensor, other: Tensor | None = None, classes: int = 2):
+        """ids: (n,); labels: (n,) their coins; other: (n,) what a coin can be beside class 0, if not 1. classes: K."""
         super().__init__(ids, labels)
-        self.other = labels.clamp_min(1) if other is None else other
+        self.other, self.classes = labels.clamp_min(1) if other is None else other, classes
         self.votes = torch.zeros(2, len(labels), dtype=torch.float64, device=labels.device)
 
     def planted(self, ids: Tensor, labels: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def draw_canaries(train: EncodedRows, count: int, rng: torch.Generator) -> Canar
         ids = candidates[torch.randperm(len(candidates), generator=rng)[:count]].sort().values
     is_positive = torch.randint(2, (len(ids),), generator=rng).bool()
     other = torch.randint(1, train.classes, (len(ids),), generator=rng)
-    return Canaries(*(values.to(train.device) for values in (ids, torch.where(is_positive, other, 0), other)))
+    return Canaries(*(values.to(train.device) for values in (ids, torch.where(is_positive, other, 0), other)), train.classes)
 
 
 @dataclass(frozen=True)

@@ -523,7 +523,7 @@ def account(
         if limit and len(pure or made) == 1:
             (release,) = (pure or made).values()
             visits = release.count(exposure)
-            bound, read = reader_of(release, limit, visits, len(canaries), alpha, by_class=not place)
+            bound, read = reader_of(release, limit, visits, len(canaries), alpha, 0 if place else canaries.classes)
             bound *= exposure.epochs / visits
         tried[name] = canaries.guesses(place, bound, every=is_gaussian)
     for leak in seen:
