@@ -112,7 +112,7 @@ def response_deviation(classes: int, eps: float) -> float:
     """
     keep, flip = chances(classes, eps)
     spread = (1 - keep * keep - (classes - 1) * flip * flip) / (classes - 1)
-    return math.sqrt(spread / 2 if classes == 2 else spread) / (1 - classes * flip)
+    return math.sqrt(max(0.0, spread) / (2 if classes == 2 else 1)) / (1 - classes * flip)
 
 
 def response_likelihood(estimate: Tensor, classes: int, eps: float, deviation: float) -> Tensor:

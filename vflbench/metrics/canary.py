@@ -113,8 +113,7 @@ def reader_of(
     guesses every canary, at a tie by a coin: few sure guesses prove nothing there.
 
     claim: eps or mu of all visits together. visits: with noise of their own. classes: how many there are for a reader who
-    sees the class of each visit; 0 for one who sees what the noise tells. Of labels that were drawn among those that a model
-    finds likely (`lp_2st`) a reader finds less.
+    sees the class of each visit; 0 for one who sees what the noise tells.
     """
     gaussian = isinstance(release, GaussianRelease)
     of = {times: _sums(release, times, claim, visits, classes) for times in TOO_WEAK}

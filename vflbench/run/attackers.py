@@ -137,7 +137,8 @@ def draw_canaries(train: EncodedRows, count: int, rng: torch.Generator) -> Canar
         ids = candidates[torch.randperm(len(candidates), generator=rng)[:count]].sort().values
     is_positive = torch.randint(2, (len(ids),), generator=rng).bool()
     other = torch.randint(1, train.classes, (len(ids),), generator=rng)
-    return Canaries(*(values.to(train.device) for values in (ids, torch.where(is_positive, other, 0), other)), train.classes)
+    coins, on = torch.where(is_positive, other, 0), train.device
+    return Canaries(ids.to(on), coins.to(on), other.to(on), train.classes)
 
 
 @dataclass(frozen=True)

@@ -505,7 +505,8 @@ def account(
     of them, at CONFIDENCE for all together (Bonferroni); mu_low where mu is claimed, else epsilon_low. violated: whether it
     is more than the claim. power: for mechanisms 1.5 and 2 times weaker than claimed, the probability that the bound of the
     better of these readers exceeds the claim, and how many canaries have a probability of POWER, None if a million have not;
-    not violated is not verified. Of several releases, the power of the best reader that there can be.
+    not violated is not verified. Of several releases, and of `lp_2st`, whose answers depend on the model, no power is
+    known.
     """
     made = {name: g.release for name, g in claims_of(defenses).of.items() if g is not None and g.release is not None}
     if not made and not len(canaries):
@@ -519,11 +520,11 @@ def account(
     claimed = ledger.epsilon if pure else None
     limit = ledger.mu if is_gaussian else claimed
     tried, read, bound = {}, dict[float, Read](), 0.0
+    single = next(iter(made.values())) if len(made) == 1 else None
     for place, name in enumerate(names):
-        if limit and len(pure or made) == 1:
-            (release,) = (pure or made).values()
-            visits = release.count(exposure)
-            bound, read = reader_of(release, limit, visits, len(canaries), alpha, 0 if place else canaries.classes)
+        if limit and single is not None:
+            visits = single.count(exposure)
+            bound, read = reader_of(single, limit, visits, len(canaries), alpha, 0 if place else canaries.classes)
             bound *= exposure.epochs / visits
         tried[name] = canaries.guesses(place, bound, every=is_gaussian)
     for leak in seen:
@@ -556,7 +557,7 @@ def account(
                 canaries_needed=canaries_needed(limit, times, alpha, gaussian=is_gaussian, read=read.get(times)),
             )
             for times in TOO_WEAK
-            if limit is not None and 0 < limit < math.inf
+            if limit is not None and 0 < limit < math.inf and single is not None and single.mechanism != "lp_2st"
         ],
     )
 

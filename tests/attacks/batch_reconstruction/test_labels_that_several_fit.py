@@ -34,6 +34,17 @@ def test_labels_are_certain_only_where_every_labelling_agrees(seed):
     assert ambiguous >= 3
 
 
+def test_no_label_is_known_where_more_labellings_fit_than_are_listed(monkeypatch):
+    """What the first ones agree on need not hold for the others."""
+    x = np.array([[0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 0, 0], [1, 0, 1], [1, 0, 1], [1, 1, 0], [1, 1, 1]], dtype=np.int64)
+    gram = Gram.of(x, np.array([1, -1, 1, -1, 1, 1, -1, 1]))
+    for most in (1, 2, 3):
+        assert np.isnan(agreed(enumerate_batches(gram, max_batches=most).labels[0])).all()
+    monkeypatch.setattr("vflbench.attacks.batch_reconstruction.enumeration.MOST_LABELLINGS", 3)
+    for found in (enumerate_batches(gram), solve(gram)):
+        assert found.labels == ((),)
+
+
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
 def test_a_programme_that_finds_one_labelling_says_which_labels_others_have_too(solver):
     x = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1], [1, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=np.int64)

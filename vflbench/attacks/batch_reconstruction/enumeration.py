@@ -264,12 +264,16 @@ def column_search(gram: np.ndarray, levels: list[Level], prefixes: Prefixes, tim
     yield from place(1, start, np.zeros(len(start), dtype=np.int64), np.full(len(start), gram[0, 0]))
 
 
-def labellings(gram: Gram, x: np.ndarray, most: int, time_limit: TimeLimit) -> tuple[tuple[np.ndarray, ...], bool]:
-    """The labellings of a batch that fit beta: X^T y = (beta + diag alpha) / 2 with y in {0, 1}.
+MOST_LABELLINGS = 1000  # of a batch
 
-    gram: with beta. x: (m, d) matching alpha. most: the largest number that is returned. Returns the labellings, each (m,)
-    in [0, 1], and whether these are all. Equal rows can't be distinguished, so each has the share of positives among them; a
-    row of zeros does not enter beta and has nan. Raises TimeoutError.
+
+def labellings(gram: Gram, x: np.ndarray, time_limit: TimeLimit) -> tuple[np.ndarray, ...] | None:
+    """The labellings of a batch that fit beta: X^T y = (beta + diag alpha) / 2 with y in {0, 1}; None for more than
+    MOST_LABELLINGS, as what the first ones agree on may not hold for all.
+
+    gram: with beta. x: (m, d) matching alpha. Returns the labellings, each (m,) in [0, 1]. Equal rows can't be told from one
+    another, so each has the share of positives among them; a row of zeros does not enter beta and has nan. Raises
+    TimeoutError.
     """
     groups, of_row, sizes = np.unique(x, axis=0, return_inverse=True, return_counts=True)
     of_row = of_row.reshape(-1)
@@ -278,12 +282,12 @@ def labellings(gram: Gram, x: np.ndarray, most: int, time_limit: TimeLimit) -> t
     member, high = groups[nonzero].T.astype(np.int64), sizes[nonzero].astype(np.int64)
     solutions: list[np.ndarray] = []
     for n in bounded_counts(member, target, np.zeros_like(high), high, time_limit):
-        if len(solutions) == most:
-            return tuple(solutions), False
+        if len(solutions) == MOST_LABELLINGS:
+            return None
         share = np.full(len(groups), np.nan)
         share[nonzero] = n / high
         solutions.append(share[of_row])
-    return tuple(solutions), True
+    return tuple(solutions)
 
 
 _REDUCTIONS = 100  # of a lattice, each from another order of the basis
@@ -332,7 +336,7 @@ def enumerate_batches(gram: Gram, *, time_limit: float | None = 60.0, max_batche
     """Every batch X, up to row order, with X^T X = alpha, and with labels that fit beta if it is given.
 
     gram: the sums that the updates determine. time_limit: seconds, None for no limit. max_batches: the search ends at the
-    next batch and reports "more than" this number; as many labellings of each batch are kept.
+    next batch and reports "more than" this number.
 
     With rank m, a basis of alpha's rows is reduced first, which in practice proves from d >= m + 4 on that there is one
     batch. Otherwise columns are placed one at a time over groups of equal rows, pruned by the vectors that can be rows.
@@ -345,15 +349,15 @@ def enumerate_batches(gram: Gram, *, time_limit: float | None = 60.0, max_batche
     try:
         found, note = _candidates(gram, clock)
         for x in map(sort_rows, filter(gram.matches, found)):
-            fitting, every = ((), True) if gram.beta is None else labellings(gram, x, max(max_batches, 2), clock)
-            if gram.beta is not None and not fitting:
+            fitting = None if gram.beta is None else labellings(gram, x, clock)
+            if fitting == ():
                 continue
             if len(batches) == max_batches:
                 complete, note = False, f"more than {max_batches} batches match"
                 break
             batches.append(x)
-            labels.append(fitting)
-            more = more if every else "; for some batches more labellings fit than were kept"
+            labels.append(fitting or ())
+            more = more if fitting or gram.beta is None else f"; of some batches more than {MOST_LABELLINGS} labellings fit"
     except TimeoutError as limit:
         complete, note = len(batches) == 1 and is_alone(batches[0]), str(limit)
         note += ", but the columns of [1, X] generate Z^m: no other batch has this alpha" if complete else ""

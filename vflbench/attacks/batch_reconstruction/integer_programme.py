@@ -62,7 +62,7 @@ def _solve(gram: Gram, formulation: Formulation, solver: Solver, deadline: float
         ended: Status = "found" if status == pulp.LpSolutionOptimal else "partial"
         labels: tuple[np.ndarray, ...] = ()
         with suppress(TimeoutError):  # which labels fit is then unknown
-            labels = () if gram.beta is None else labellings(gram, x, 1000, TimeLimit(deadline - time.monotonic()))[0]
+            labels = () if gram.beta is None else labellings(gram, x, TimeLimit(deadline - time.monotonic())) or ()
         return Solutions(ended, (x,), None if gram.beta is None else (labels,), note=note)
     if programme.problem.status == pulp.LpStatusInfeasible and time.monotonic() < deadline:  # later, it may mean "stopped"
         return Solutions("infeasible", note=note)
@@ -73,8 +73,7 @@ def _solve(gram: Gram, formulation: Formulation, solver: Solver, deadline: float
 def _solver(name: Solver, seconds: float) -> Any:
     if name == "cbc":
         options = ["randomSeed 0", "randomCbcSeed 0"]
-        path = pulp.PULP_CBC_CMD.pulp_cbc_path
-        chosen = pulp.COIN_CMD(path=path, msg=False, timeLimit=seconds, options=options)
+        chosen = pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, timeLimit=seconds, options=options)
         problem = "PuLP includes no CBC that runs here: use solver highs"
     else:
         chosen = pulp.HiGHS(msg=False, threads=1, timeLimit=seconds, random_seed=0)

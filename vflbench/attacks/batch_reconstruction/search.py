@@ -313,6 +313,7 @@ def _together(solutions: Solutions, recovered: RecoveredGram, columns: int, two_
         else:
             rows[:, others] = values
     labels = 2 * agreed(solutions.labels[0]) - 1 if solutions.labels and solutions.labels[0] else None
+    note = _joined(note, "more labels fit than can be listed" if solutions.labels and labels is None else "")
     return SearchResult(rows, labels, candidates, None, binary, shares, figures, note)
 
 

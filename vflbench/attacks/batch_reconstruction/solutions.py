@@ -25,7 +25,7 @@ class Solutions:
     batches: matching X (m, d) uint8, rows in lexicographic order, each once up to row order.
     labels: for each batch the labellings that fit beta, each (m,) in [0, 1]. A value is the share of positives among the
     equal rows, since only their number is determined; it is nan for rows of zeros, whose labels enter no sum. None if beta
-    is None. A batch without any fitting labelling is no solution.
+    is None. A batch without any fitting labelling is no solution; one with none listed here has too many.
     seconds: duration of the search. note: why it ended, as a sentence.
     """
 
@@ -64,8 +64,7 @@ def sort_rows(x: np.ndarray) -> np.ndarray:
 
 def align_rows(x: np.ndarray, to: np.ndarray) -> np.ndarray:
     """The order of x's rows that matches `to` best, by least total Hamming distance. Both (m, d). Returns (m,) indices."""
-    distance = (to[:, None, :] != x[None, :, :]).sum(2)
-    return linear_sum_assignment(distance)[1]
+    return linear_sum_assignment((to[:, None, :] != x[None, :, :]).sum(2))[1]
 
 
 def share_of_ones(batches: tuple[np.ndarray, ...]) -> np.ndarray:
