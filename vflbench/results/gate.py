@@ -49,7 +49,7 @@ def judged(figure: str, low: float | None, high: float | None, most: float = 0.0
     most: of this figure, a leak that is tolerated, if that is more than WORTH_FINDING.
     """
     least, bar = strength(figure, low), max(strength(figure, most), strength("AUC", WORTH_FINDING))
-    if least > 0:
+    if strength(figure, high) >= least > 0:  # not of a missing end
         return Judgement.LEAK
     return Judgement.NONE if least <= 0 and strength(figure, high) < bar else Judgement.UNKNOWN
 

@@ -504,9 +504,9 @@ def account(
     (`Canaries`), and from each attack on each layer that its party sees, in the last epoch. epsilon_low, mu_low: the largest
     of them, at CONFIDENCE for all together (Bonferroni); mu_low where mu is claimed, else epsilon_low. violated: whether it
     is more than the claim. power: for mechanisms 1.5 and 2 times weaker than claimed, the probability that the bound of the
-    better of these readers exceeds the claim, and how many canaries have a probability of POWER, None if a million have not;
-    not violated is not verified. Of several releases, and of `lp_2st`, whose answers depend on the model, no power is
-    known.
+    better of these readers exceeds the claim, if each row is visited once an epoch, and how many canaries have a probability
+    of POWER, None if a million have not; not violated is not verified. Of several releases, and of `lp_2st`, whose answers
+    depend on the model, no power is known.
     """
     made = {name: g.release for name, g in claims_of(defenses).of.items() if g is not None and g.release is not None}
     if not made and not len(canaries):
