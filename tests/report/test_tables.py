@@ -40,6 +40,7 @@ def test_numbers_are_means_over_seeds_with_their_spread(tmp_path):
     assert settings["marvell, sumkl 0.04"] | {"DCS (beta 0.5)": "", "change of leak AUC": ""} == {
         "runs": "3",
         "test AUC": "0.720",
+        "log loss": "0.500",
         "leak AUC": "0.530",
         "worst attack": "norm on gradients",
         "|leak AUC - 0.5|": "0.030",

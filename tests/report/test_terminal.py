@@ -32,14 +32,17 @@ def rest(text):
 
 def test_the_result_is_a_sentence_and_lines_that_say_who_what_and_where_next(tmp_path, monkeypatch):
     ends = {"test_auc_low": 0.77, "test_auc_high": 0.8, "test_positives": 250, "test_negatives": 750}
-    folder = write_run(tmp_path / "run", test_auc=0.788, test_accuracy=0.79, verdict=verdict(reading()), **ends)
+    folder = write_run(
+        tmp_path / "run", test_auc=0.788, test_accuracy=0.79, test_calibration=1.02, verdict=verdict(reading()), **ends
+    )
     assert text_of(folder, monkeypatch) == (
         "Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); the\n"
         "model itself 0.79 on new rows.\n"
         "\n"
         "attack   norm on gradients at the cut, AUC 0.912 (the worst of all: 0.90 to\n"
         "         0.93); needs no label\n"
-        "model    test AUC 0.788 (0.77 to 0.80), train 0.788, accuracy 0.790; 2 epochs\n"
+        "model    test AUC 0.788 (0.77 to 0.80), train 0.788, accuracy 0.790, calibration\n"
+        "         1.020; 2 epochs\n"
         "details  run/table.txt\n"
         "next     vflbench report run --open"
     )

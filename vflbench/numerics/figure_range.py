@@ -8,6 +8,7 @@ _ABOVE_A_COIN = ("leak_auc", "leak_two_sided", "leak_oriented", "leak_net", "lea
 _SHARES: tuple[str, ...] = (
     "auc",
     "accuracy",
+    "ece",
     "right",
     "certain",
     "exact",
@@ -31,6 +32,7 @@ _AT_LEAST_0 = (
     "rounds",
     "residual",
     "condition",
+    "calibration",
     "hamming",
     "count",
     "missing",

@@ -40,6 +40,9 @@ LEAKS = {
 TITLES = LEAKS | {
     "test_auc": "test AUC",
     "train_auc": "train AUC",
+    "test_calibration": "calibration",
+    "test_ece": "ECE",
+    "test_log_loss": "log loss",
     "bytes_sent": "bytes sent in training",
     "rebuilt.recognised": "rebuilt pictures that are recognised",
     "rebuilt.entries_right": "entries of a private batch that are right",

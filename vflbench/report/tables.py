@@ -21,6 +21,7 @@ from vflbench.results.schema import LEVELS, PROBE, REFERENCE, Privacy, Reading, 
 
 BETA, COIN = 0.5, 0.5
 """The weight of the utility in DCS; the leak AUC of an attack that guesses."""
+_CALIBRATION = ("test_calibration", "test_ece", "test_log_loss")
 _ON_PAGE, _WIDTH = 400, 80  # lines on the page; columns of a terminal
 _CHOSEN, _MOST_NAMED = ("dataset", "defense", "attack", "adversary"), 12
 _ENDS = ("low", "high")
@@ -162,7 +163,8 @@ def settings(section: Section) -> Table:
 
     Recordings of the same rows stand beside the one that leaks most.
     """
-    frame, baselines = _facts(section, section.x, section.y), section.settings["baseline"]
+    calibration = [name for name in _CALIBRATION if section.values(name).notna().any()]
+    frame, baselines = _facts(section, section.x, *calibration, section.y), section.settings["baseline"]
     if section.settings["is_audit"].all() and (leaks := frame[section.titled(section.y)].map(_mean)).notna().any():
         baselines = pd.Series(leaks.idxmax(), baselines.index)
     frame["worst attack"] = _worst_attacks(section)
@@ -186,6 +188,7 @@ def settings(section: Section) -> Table:
         frame["worst attack, honest"] = _worst_attacks(honest)
     note = (
         f"Leaks {section.where}, of each run's worst attack. {_MEANS} A ceiling is what a defense promises for one run. "
+        "Calibration: mean prediction over the base rate, 1 where predicted rates are right; an AUC sees none of it. "
         "Change: setting minus the one beside it, mean over pairs of runs with the same seed. Beside it is the undefended "
         "one with all other options equal (no defense, or one that changes nothing), of recordings that of the same rows "
         f"that leaks most. Honest: the same run in which no party deviates.{assumptions(section.runs['run'])}"

@@ -114,7 +114,7 @@ def _model(run: Run) -> str:
         return f"{run.dataset.removeprefix('recording ')}, {run.manifest.data.train_rows or 0:,} rows, {epochs}"
     honest = summary.honest.test_auc if summary.honest else None
     numbers = {"without the adversary": honest, "train": summary.train_auc}
-    numbers |= {"accuracy": summary.test_accuracy}
+    numbers |= {"accuracy": summary.test_accuracy, "calibration": summary.test_calibration}
     known = [f"{name} {number(value, 3)}" for name, value in numbers.items() if value is not None]
     return f"{', '.join([words.utility(summary), *known])}; {epochs}"
 

@@ -193,6 +193,7 @@ class Summary(Record):
     """The content of summary.json: the last epoch (never the best one), the guarantees, and the costs of the run.
 
     test_auc_low, test_auc_high: the 95 % interval of the test AUC (`vflbench.numerics.interval.auc_interval`).
+    test_calibration: mean prediction over the base rate (`vflbench.metrics.utility.utility`).
     test_positives, test_negatives: rows to test on of either class; None for more than two classes.
     failed: why the run counts as failed although it came to its end. Of an audit, what the messages don't say is None.
     honest: test AUC and leaks of the same run without its adversary.
@@ -202,6 +203,7 @@ class Summary(Record):
     train_auc: float | None = None
     test_auc: float | None = None
     test_accuracy: float | None = None
+    test_calibration: float | None = None
     test_auc_low: float | None = None
     test_auc_high: float | None = None
     test_positives: int | None = None
