@@ -35,7 +35,9 @@ def test_many_classes_agree_with_scikit_learn(rng):
     ours = utility(logits, y)
     assert ours["log_loss"] == pytest.approx(metrics.log_loss(y, probability))
     assert ours["accuracy"] == metrics.accuracy_score(y, probability.argmax(1))
-    assert (ours["calibration"], ours["ece"]) == pytest.approx(calibration_of(probability.argmax(1) == y, probability.amax(1)))
+    assert (ours["calibration"], ours["ece"]) == pytest.approx(
+        calibration_of(probability.argmax(1) == y, probability.amax(1))
+    )
     one_against_rest = [metrics.roc_auc_score(y == k, probability[:, k]) for k in range(4)]
     assert ours["auc"] == pytest.approx(sum(one_against_rest) / 4)
 

@@ -11,7 +11,6 @@ from vflbench.numerics.auc import auc
 from vflbench.numerics.distance_correlation import distance_correlation
 from vflbench.numerics.interval import UNIT, Interval, mean_interval
 
-
 BINS = 15
 
 

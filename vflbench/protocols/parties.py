@@ -325,12 +325,33 @@ class LabelNetworks(nn.Module):
         return {**own_layers, **activations}, logits
 
 
+class PrivateHead:
+    """Networks that the label party keeps to itself: they learn from true labels over the embeddings as they arrived, and
+    predict in place of its top.
+
+    Nothing flows back from them, so that all messages are those of the same run without it, bit for bit. What is predicted
+    depends on true labels: a promise about messages says nothing of predictions that are shown to others.
+
+    Source: after Wan et al., "PSLF: Defending Against Label Leakage in Split Learning", CIKM 2023.
+    """
+
+    def __init__(self, network: LabelNetworks, optimizer: Optimizer):
+        self.network, self.optimizer = network, attach(optimizer, network)
+
+    def learn(self, received: Sequence[Mapping[str, Tensor]], columns: Features | None, y: Tensor) -> None:
+        """One optimiser step. received: as `LabelNetworks` takes it; y: (n,) true classes."""
+        logits = self.network([{layer: h.detach() for layer, h in layers.items()} for layers in received], columns)[1]
+        self.optimizer.zero_grad(set_to_none=True)
+        classification_loss(logits.float(), y).backward()
+        self.optimizer.step()
+
+
 class LabelParty:
     """Owns the labels, the top model and, where the dataset says so, features with a bottom of its own.
 
     labels: row ids (n,) -> (n,) classes. rows: looks its own columns up; None where it has none. own_defense: of
     labels, loss and penalty; a new one if left out. entrance: the network that this one puts before the top. adversary: how
-    it cheats, if it does.
+    it cheats, if it does. head: what predicts in place of the top, if it isn't the top.
     """
 
     def __init__(
@@ -345,8 +366,9 @@ class LabelParty:
         own_defense: Chain | None = None,
         entrance: nn.Module | None = None,
         adversary: LabelAdversary | None = None,
+        head: PrivateHead | None = None,
     ):
-        self.labels, self.rows = labels, rows
+        self.labels, self.rows, self.head = labels, rows, head
         self.top, self.bottom, self.entrance = top, bottom, entrance
         self.layers: tuple[str, ...] = (*(() if bottom is None else bottom.layers), *getattr(top, "layers", ()))
         self.defense = defense() if own_defense is None else own_defense
@@ -391,6 +413,8 @@ class LabelParty:
                 notes.append(f"no gradient is sent to party {message.sender}: {reason}")
         if self.adversary is not None:
             messages = self._cheat(self.adversary, received, embeddings, messages, y)
+        if self.head is not None:
+            self.head.learn(received, columns, self.labels(ids))
         own_layers = {name: values.detach() for name, values in activations.items()}
         predicted = self.defense.prediction(logits.detach())
         losses, evidence = (loss.item(), penalty.item()), self.defense.evidence()
@@ -417,9 +441,10 @@ class LabelParty:
     def predict(self, embeddings: Sequence[Message]) -> Tensor:
         """Logits (n, 1) for two classes, (n, K) for K > 2."""
         columns = None if self.rows is None else self.rows(embeddings[0].ids)
-        with evaluating(self.network):
-            logits: Tensor = self.network([message.corrected for message in embeddings], columns)[1]
-            return self.defense.prediction(logits.float())
+        network = self.network if self.head is None else self.head.network
+        with evaluating(network):
+            logits: Tensor = network([message.corrected for message in embeddings], columns)[1].float()
+        return self.defense.prediction(logits) if self.head is None else logits
 
     def figures(self) -> list[Figures]:
         """What its defenses counted and measured since the last call."""
@@ -431,7 +456,8 @@ class LabelParty:
         slots = [[party, layer, defense.state()] for (party, layer), defense in self._gradient_defenses.items()]
         cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
         defenses = {"defense": self.defense.state(), "gradient_defenses": slots}
-        return {**learned(self.network, self.optimizer), **defenses, **cheating}
+        head = {} if self.head is None else {"head": learned(self.head.network, self.head.optimizer)}
+        return {**learned(self.network, self.optimizer), **defenses, **cheating, **head}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         relearn(self.network, self.optimizer, state)
@@ -440,6 +466,8 @@ class LabelParty:
             self._gradient_defenses[party, layer].restore(saved)
         if self.adversary is not None:
             self.adversary.restore(state["adversary"])
+        if self.head is not None:
+            relearn(self.head.network, self.head.optimizer, state["head"])
 
 
 def classification_loss(logits: Tensor, y: Tensor) -> Tensor:

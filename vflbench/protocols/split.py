@@ -39,12 +39,12 @@ from vflbench.messages.serialize import content_of, message_of
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
-from vflbench.models.base import Bottom, frozen_copy
+from vflbench.models.base import Bottom, TopModel, frozen_copy
 from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options
 from vflbench.protocols.adversary import Adversary, LabelAdversary, Surroundings, by_party, refuse_broken_promise
 from vflbench.protocols.base import NOTHING, Protocol, Rounds, Seating, Session
-from vflbench.protocols.parties import LabelParty, Lookup, Noise, NonLabelParty, Response, Sender
+from vflbench.protocols.parties import LabelNetworks, LabelParty, Lookup, Noise, NonLabelParty, PrivateHead, Response, Sender
 from vflbench.protocols.remote_party import RemoteParty, arrived
 
 
@@ -65,6 +65,15 @@ def builder_of(party: str, outputs: int, seating: Seating) -> Callable[..., Bott
             return as_bottom(model.bottom_for(*sizes, rng), *sizes, draws or rng).to(device)
 
     return built
+
+
+def top_of(widths: Sequence[int], outputs: int, seating: Seating, name: str) -> TopModel:
+    """A top of the label party, drawn from the generator of its name. widths: of what each party sends."""
+    rng = seating.generators[f"model/{LABEL_PARTY}/{name}"]
+    with drawing_from(rng):
+        module = seating.model.top_over(widths, outputs, rng)
+        draws = training_rng(f"{LABEL_PARTY}/{name}", seating)
+        return as_top(module, sum(widths), outputs, draws).to(seating.device)
 
 
 def architecture_of(party: str, outputs: int, seating: Seating) -> Architecture:
@@ -218,9 +227,8 @@ class SplitParties(Protocol):
         own_widths = [bottom.cut_width for bottom in bottoms.values()]
         widths = [*(party.cut_width for party in parties), *own_widths]  # in the order in which the top gets them
         rng = seating.generators[f"model/{LABEL_PARTY}/top"]
+        top = top_of(widths, outputs, seating, "top")
         with drawing_from(rng):
-            module = seating.model.top_over(widths, outputs, rng)
-            top = as_top(module, sum(widths), outputs, training_rng(f"{LABEL_PARTY}/top", seating)).to(seating.device)
             entrance = own_defense.entrance(widths[: len(names)], rng)
         own_rows: Lookup | None = seating.rows.parties[LABEL_PARTY] if LABEL_PARTY in bottoms else None
         label_party = LabelParty(
@@ -234,6 +242,7 @@ class SplitParties(Protocol):
             own_defense,
             None if entrance is None else entrance.to(seating.device),
             cheating_with_gradients,
+            self.private_head_of(widths, seating),
         )
         if cheating_with_gradients is not None:
             refuse_broken_promise(cheating_with_gradients, own_defense.named)
@@ -247,6 +256,10 @@ class SplitParties(Protocol):
         """The party of that name in this process. rows: looks its columns up. outputs: width of what a linear part sends."""
         bottom, noise = bottom_of(name, outputs, seating), noise_of(name, seating)
         return self.party_type(name, rows, bottom, seating.optimizer, seating.defense, noise, adversary)
+
+    def private_head_of(self, widths: Sequence[int], seating: Seating) -> PrivateHead | None:
+        """What predicts in place of the top; None if the top does. widths: of what each party sends."""
+        return None
 
     def session(self, *parts: Any) -> "SplitSession":
         """The session of these parties. parts: what `SplitSession` takes."""
@@ -390,6 +403,7 @@ class Split(SplitParties):
 
     staleness: 1 asks for the embeddings of the next batch while the label party works on the current one. So they come from
     networks that have not yet learned from the current batch (see `PipelinedSession`). 0 waits.
+    private_head: the label party trains a second top on true labels, which sends nothing and predicts (`PrivateHead`).
 
     Source: Vepakomma et al., "Split learning for health: Distributed deep learning without sharing raw patient data", 2018.
     The delay is that of pipelines, as in Harlap et al., "PipeDream: Fast and efficient pipeline parallel DNN training",
@@ -397,6 +411,17 @@ class Split(SplitParties):
     """
 
     staleness: Annotated[int, Range(0, 1)] = 0
+    private_head: bool = False
+
+    def private_head_of(self, widths: Sequence[int], seating: Seating) -> PrivateHead | None:
+        if not self.private_head:
+            return None
+        outputs = 1 if seating.table.classes == 2 else seating.table.classes
+        bottom = None
+        if LABEL_PARTY in seating.columns:
+            rng = seating.generators[f"model/{LABEL_PARTY}/head bottom"]
+            bottom = builder_of(LABEL_PARTY, outputs, seating)(rng, training_rng(f"{LABEL_PARTY}/head bottom", seating))
+        return PrivateHead(LabelNetworks(top_of(widths, outputs, seating, "head"), bottom, None), seating.optimizer)
 
     def session(self, *parts: Any) -> SplitSession:
         return (PipelinedSession if self.staleness else SplitSession)(*parts)
