@@ -421,7 +421,8 @@ class Split(SplitParties):
         if LABEL_PARTY in seating.columns:
             rng = seating.generators[f"model/{LABEL_PARTY}/head bottom"]
             bottom = builder_of(LABEL_PARTY, outputs, seating)(rng, training_rng(f"{LABEL_PARTY}/head bottom", seating))
-        return PrivateHead(LabelNetworks(top_of(widths, outputs, seating, "head"), bottom, None), seating.optimizer)
+        network = LabelNetworks(top_of(widths, outputs, seating, "head"), bottom, None)
+        return PrivateHead(copy.deepcopy(network), seating.optimizer)  # of its own, also where a model hands out one module
 
     def session(self, *parts: Any) -> SplitSession:
         return (PipelinedSession if self.staleness else SplitSession)(*parts)
