@@ -174,12 +174,12 @@ CAPS = {
     "vflbench/engines": 278,
     "vflbench/hosts": 1_113,
     "vflbench/messages": 1_944,
-    "vflbench/metrics": 1_395,
+    "vflbench/metrics": 1_407,
     "vflbench/models": 1_094,
-    "vflbench/numerics": 829,
-    "vflbench/protocols": 1_727,
-    "vflbench/report": 2_375,
-    "vflbench/results": 1_161,
+    "vflbench/numerics": 831,
+    "vflbench/protocols": 1_762,
+    "vflbench/report": 2_381,
+    "vflbench/results": 1_162,
     "vflbench/run": 3_300,
 }
 
