@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import ANY, LEAST_RUNS, UNIT, Interval, auc_interval, interval_text, mean_interval, over_runs
+from vflbench.numerics.interval import (
+    ANY,
+    LEAST_RUNS,
+    UNIT,
+    Estimate,
+    Interval,
+    auc_interval,
+    interval_text,
+    mean_interval,
+    over_runs,
+)
 
 
 def test_interval_is_students():
@@ -119,3 +129,12 @@ def test_the_interval_of_an_auc_is_symmetric_has_a_width_at_1_and_none_without_a
     assert auc_interval(1.0, 5, 5).low < 0.7
     assert auc_interval(1.0, 5, 5).high == 1
     assert math.isnan(auc_interval(math.nan, 0, 5).low)
+
+
+def test_batches_that_all_have_an_auc_of_1_leave_room_for_less():
+    """Five batches of 8 positives and 24 negatives: the end at which an AUC is 1.96 standard errors below 1, by hand."""
+    low = Estimate.of([1.0] * 5, [(8, 24)] * 5).interval().low
+    variance = low * (1 - low) * (1 + 15 * ((1 - low) / (2 - low) + low / (1 + low))) / (5 * 8 * 24)
+    assert 1 - low == pytest.approx(1.96 * math.sqrt(variance), rel=1e-3)
+    assert 0.9 < low < 0.97
+    assert Estimate.of([1.0] * 5).interval().low == 1  # of what is no AUC nothing is known

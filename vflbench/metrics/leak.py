@@ -14,7 +14,7 @@ from torch import Tensor
 from vflbench.errors import UserError
 from vflbench.metrics.canary import Guesses, guess
 from vflbench.numerics.auc import array_of, auc
-from vflbench.numerics.interval import Estimate, Interval, cut, mean_interval
+from vflbench.numerics.interval import Estimate, Interval, cut
 
 Key = tuple[str, str, str, str, bool]
 """Attack, message, party, layer, and whether an attacker sees that layer."""
@@ -100,17 +100,19 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
 
     scored = [figures for figures in batches if not math.isnan(figures.get("auc", math.nan))]
     areas = [figures["auc"] for figures in scored]
-    variances = [coin_variance(figures["positives"], figures["negatives"]) for figures in scored]
+    rows = [(figures["positives"], figures["negatives"]) for figures in scored]
+    variances = [coin_variance(*of) for of in rows]
     m = min((len(figures.get("candidates", ())) for figures in scored), default=0)  # that every batch has
     columns = [[figures["candidates"][j] for figures in scored] for j in range(m)]
-    raw = cut(mean_interval(areas))
-    estimates: dict[str, Sequence[Estimate]] = {"auc": [Estimate.of(areas)]} if areas else {}
+    area = Estimate.of(areas, rows)
+    raw = cut(area.interval())
+    estimates: dict[str, Sequence[Estimate]] = {"auc": [area]} if areas else {}
     if columns:
-        estimates["candidates"] = [Estimate.of(column) for column in columns]
+        estimates["candidates"] = [Estimate.of(column, rows) for column in columns]
         oriented, coin = _best(estimates["candidates"]), 0.5 + _error(variances) * coin_of(len(columns))[0]
         net = net_of_candidates(estimates["candidates"], _error(variances), 1 - 0.05 / len(columns))
     else:
-        estimate = Estimate.of([max(a, 1 - a) for a in areas])
+        estimate = Estimate.of([max(a, 1 - a) for a in areas], rows)
         oriented = cut(estimate.interval())
         coin = 0.5 + (fmean(math.sqrt(2 / math.pi * variance) for variance in variances) if variances else math.nan)
         squares = [_net_square(a, variance) for a, variance in zip(areas, variances, strict=True)]
@@ -118,8 +120,11 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
         net = net_of_square(Estimate.of(squares), estimate)
     classes = {}
     if any("accuracy" in figures for figures in batches):
-        classes = {figure: _within_one(figure, mean_interval(defined(figure))) for figure in CLASS_FIGURES}
-        estimates |= {figure: [Estimate.of(defined(figure))] for figure in ("ami", "macro_auc")}
+        with_area = [figures for figures in batches if not math.isnan(figures.get("macro_auc", math.nan))]
+        of_classes = {figure: Estimate.of(defined(figure)) for figure in ("accuracy", "ami")}
+        of_classes["macro_auc"] = Estimate.of(defined("macro_auc"), [figures["macro_rows"] for figures in with_area])
+        classes = {figure: _within_one(figure, of_classes[figure].interval()) for figure in CLASS_FIGURES}
+        estimates |= {figure: [of_classes[figure]] for figure in ("ami", "macro_auc")}
     many = bool(classes) and not any("auc" in figures for figures in batches)
     count = len(defined("accuracy")) if many else len(areas)
     return Leak(
@@ -259,6 +264,7 @@ class LeakTable:
             two = None if two is None else two[counts]
         if several:
             figures |= class_figures(values, classes)
+            figures["macro_rows"] = one_against_the_rest(np.bincount(classes))
         if two is not None:
             is_positive = classes != 0
             positives = int(is_positive.sum())
@@ -323,6 +329,17 @@ def _checked_candidates(candidates: Values | None, rows: int, *, attack: str, la
     return scores[:, None] if scores.ndim == 1 else scores
 
 
+def one_against_the_rest(counts: np.ndarray) -> tuple[float, float]:
+    """Positives and negatives of one AUC with the mean variance of those of each class against the rest, which that of their
+    mean doesn't exceed. counts: rows a class; what has none, or all, has no AUC. nan for none.
+    """
+    n = float(counts.sum())
+    pairs = [count * (n - count) for count in counts.tolist() if 0 < count < n]
+    product = len(pairs) / math.fsum(1 / pair for pair in pairs) if pairs else math.nan
+    smaller = n / 2 - math.sqrt(max(0.0, n**2 / 4 - product))
+    return smaller, n - smaller
+
+
 def class_figures(scores: Values, truth: Values) -> dict[str, float]:
     """accuracy: the share of rows whose highest score is that of their class. ami: the adjusted mutual information of the
     answer and the classes, 0 for a coin and 1 for an answer that is the classes under any names. macro_auc: the mean, over
@@ -375,8 +392,8 @@ def worst(leaks: Iterable[Leak], confidence: float = CONFIDENCE) -> Reading | No
     """The strongest of the leaks, with an interval for what the strongest of them truly reads; None if there are none.
 
     Of two classes, a leak reads max(two_sided, net), of more the stronger of AMI and macro AUC; they are compared by
-    `strength`. With K readings in all (two a leak; of m candidates 1 + m), each has a t-interval at the confidence
-    1 - (1 - c) / K. By Bonferroni all hold at once with a probability of at least c, and then
+    `strength`. With K readings in all (two a leak; of m candidates 1 + m), each has an `Estimate.interval` at the
+    confidence 1 - (1 - c) / K. By Bonferroni all hold at once with a probability of c where each has its own, and then
 
         max_k low_k <= max_k truth_k <= max_k high_k,
 
@@ -421,7 +438,7 @@ def number_of_readings(leak: Leak) -> int:
 
 
 def reading(leak: Leak, confidence: float = CONFIDENCE, readings: int = 1) -> Reading:
-    """What one leak reads, with the t-interval of this confidence over its batches."""
+    """What one leak reads, with the interval of this confidence over its batches."""
     figures = _of_classes(leak, confidence) if leak.of_classes else {"AUC": _of_auc(leak, confidence)}
     name, it = max(figures.items(), key=lambda item: strength(item[0], item[1].mean))
     return Reading(leak.attack, leak.message, leak.party, leak.layer, name, it.mean, it.low, it.high, readings)

@@ -10,6 +10,7 @@ Range = tuple[float, float]
 
 ANY: Range = (-math.inf, math.inf)
 UNIT: Range = (0.0, 1.0)
+_Z = 1.959964  # the 0.975 quantile of N(0, 1)
 LEAST_RUNS = 3
 """So many runs have an interval. Of two runs, Student's t is 12.7: the interval would only say that two are too few."""
 
@@ -25,30 +26,46 @@ class Interval:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean of `count` values and its standard error s / sqrt(count); the error is nan for fewer than two values."""
+    """A mean of `count` values and its standard error s / sqrt(count); the error is nan for fewer than two values.
+
+    terms: of a mean of AUCs, what `auc_low` needs; 0 of anything else.
+    """
 
     mean: float
     error: float
     count: int
+    terms: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Self:
+    def of(cls, values: Sequence[float], rows: Sequence[tuple[float, float]] = ()) -> Self:
+        """rows: of AUCs, positives P and negatives N of each."""
         n = len(values)
         if not n:
             return cls(math.nan, math.nan, 0)
         mean = math.fsum(values) / n
+        pairs = math.fsum(1 / (p * q) for p, q in rows) / n**2
+        terms = pairs, math.fsum(((p + q) / 2 - 1) / (p * q) for p, q in rows) / n**2
         if n == 1:
-            return cls(mean, math.nan, 1)
-        return cls(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n), n)
+            return cls(mean, math.nan, 1, terms)
+        return cls(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n), n, terms)
 
     def interval(self, confidence: float = 0.95) -> Interval:
-        """Student's t interval, mean +- t((1 + confidence) / 2, count - 1) error."""
+        """Student's t interval, mean +- t((1 + confidence) / 2, count - 1) error. Of AUCs it reaches at least as far as
+        `auc_low` at either end: batches whose AUCs are all near 1 vary too little to show how far from it the truth is.
+
+        Misses of the 95 % interval by simulation: at most 5 in 100 for normal scores at any AUC, 8 where some positives are
+        read exactly and all others not at all.
+        """
         if self.count < 2:
             return Interval(self.mean, math.nan, math.nan)
-        from scipy.special import stdtrit
+        from scipy.special import ndtri, stdtrit
 
         half = float(stdtrit(self.count - 1, (1 + confidence) / 2)) * self.error
-        return Interval(self.mean, self.mean - half, self.mean + half)
+        ends = self.mean - half, self.mean + half
+        if self.terms[0] and 0 <= self.mean <= 1:
+            z = float(ndtri((1 + confidence) / 2))
+            ends = min(ends[0], auc_low(self.mean, self.terms, z)), max(ends[1], 1 - auc_low(1 - self.mean, self.terms, z))
+        return Interval(self.mean, *ends)
 
 
 @dataclass(frozen=True)
@@ -79,34 +96,35 @@ def share_interval(hits: Sequence[float]) -> Interval:
     n = len(hits)
     if not n:
         return Interval(math.nan, math.nan, math.nan)
-    p, z = math.fsum(hits) / n, 1.959964
+    p, z = math.fsum(hits) / n, _Z
     middle, half = p + z**2 / (2 * n), z * math.sqrt(max(p * (1 - p), 0.0) / n + (z / (2 * n)) ** 2)
     low, high = ((middle + side * half) / (1 + z**2 / n) for side in (-1, 1))
     return cut(Interval(p, min(low, p), max(high, p)))
 
 
 def auc_interval(auc: float, positives: int, negatives: int) -> Interval:
-    """Newcombe's 95 % interval of the AUC A of a model on so many rows of either class; nan if a class has none.
+    """Newcombe's 95 % interval of the AUC of a model on so many rows of either class; nan if a class has none."""
+    if not (positives and negatives) or math.isnan(auc):
+        return Interval(auc, math.nan, math.nan)
+    terms = Estimate.of([auc], [(positives, negatives)]).terms
+    return Interval(auc, auc_low(auc, terms, _Z), 1 - auc_low(1 - auc, terms, _Z))
 
-        |A - L| = z SE(L) at both ends L,   z = 1.96,   n = (P + N) / 2 - 1
-        SE(L)^2 = L (1 - L) (1 + n (1 - L) / (2 - L) + n L / (1 + L)) / (P N)
+
+def auc_low(auc: float, terms: tuple[float, float], z: float) -> float:
+    """The low end L of Newcombe's interval of a mean A of B AUCs on P_b positives and N_b negatives each.
+
+        A - L = z SE(L),   SE(L)^2 = L (1 - L) (t_1 + t_2 ((1 - L) / (2 - L) + L / (1 + L)))
+        t_1 = sum_b 1 / (P_b N_b) / B^2,   t_2 = sum_b n_b / (P_b N_b) / B^2,   n_b = (P_b + N_b) / 2 - 1
 
     The variance is Hanley and McNeil's (Radiology 1982), symmetric in the classes, and taken at the end rather than at A: so
     an AUC of 1 has an interval as well. Source: Newcombe, Statistics in Medicine 2006, method 5.
     """
-    if not (positives and negatives) or math.isnan(auc):
-        return Interval(auc, math.nan, math.nan)
-    n = (positives + negatives) / 2 - 1
-
-    def low(a: float) -> float:
-        below, inside = 0.0, a
-        for _ in range(60):
-            end = (below + inside) / 2
-            spread = end * (1 - end) * (1 + n * (1 - end) / (2 - end) + n * end / (1 + end)) / (positives * negatives)
-            below, inside = (end, inside) if a - end > 1.959964 * math.sqrt(spread) else (below, end)
-        return inside
-
-    return Interval(auc, low(auc), 1 - low(1 - auc))
+    below, inside = 0.0, auc
+    for _ in range(60):
+        end = (below + inside) / 2
+        spread = end * (1 - end) * (terms[0] + terms[1] * ((1 - end) / (2 - end) + end / (1 + end)))
+        below, inside = (end, inside) if auc - end > z * math.sqrt(spread) else (below, end)
+    return inside
 
 
 def over_runs(values: Iterable[float], limits: Range = ANY) -> OverRuns:

@@ -1,0 +1,67 @@
+"""How often the interval of what an attack reads holds the truth, on drawn scores whose AUC is known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from vflbench.metrics.leak import LeakTable, worst
+
+KEY = ("attack", "gradient", "a", "cut", True)
+RUNS = 200
+CASES = [
+    (auc, rows, share, batches)
+    for auc in (0.5, 0.76, 0.95, 0.995, 0.999)
+    for rows, share in ((32, 0.25), (128, 0.25), (512, 0.02))
+    for batches in (2, 5, 20)
+]
+
+
+def drawn(kind, auc, rows, share, rng):
+    """Scores and labels with both classes. normal: two of one variance. exact: some positives are above all."""
+    is_positive = rng.random(rows) < share
+    is_positive[:2] = True, False
+    if kind == "normal":
+        shift = is_positive * norm.ppf(auc) * math.sqrt(2)
+    else:
+        shift = 100 * (is_positive & (rng.random(rows) < 2 * auc - 1))
+    return rng.standard_normal(rows) + shift, is_positive.astype(int)
+
+
+def misses(kind, auc, rows, share, batches, rng):
+    """The share of runs whose interval doesn't hold the AUC."""
+    missed = 0
+    for _ in range(RUNS):
+        table = LeakTable()
+        for _ in range(batches):
+            table.add(KEY, *drawn(kind, auc, rows, share, rng))
+        reading = worst(table.leaks())
+        missed += not reading.low <= auc <= reading.high
+    return missed / RUNS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "most"), [("normal", 0.05), ("exact", 0.08)])
+def test_the_interval_of_the_worst_attack_misses_the_truth_as_rarely_as_it_says(kind, most):
+    """Student's intervals alone miss 0.2 to 0.9 of the runs at 0.995 and 32 rows a batch. Up to 3 standard errors."""
+    rng, room = np.random.default_rng(5), 3 * math.sqrt(most * (1 - most) / RUNS)
+    found = {case: misses(kind, *case, rng) for case in CASES}
+    assert not {case: share for case, share in found.items() if share > most + room}
+
+
+@pytest.mark.slow
+def test_the_interval_of_a_macro_auc_does_as_well():
+    """Four classes, each named by a score of its own: normal numbers around the class."""
+    rng, missed, truth = np.random.default_rng(6), 0, 0.995
+    for _ in range(RUNS):
+        table = LeakTable()
+        for _ in range(5):
+            classes = rng.integers(0, 4, 64)
+            classes[:4] = range(4)
+            scores = rng.standard_normal((64, 4)) + np.eye(4)[classes] * norm.ppf(truth) * math.sqrt(2)
+            table.add(KEY, scores, classes)
+        (leak,) = table.leaks()
+        interval = leak.estimates["macro_auc"][0].interval()
+        missed += not interval.low <= truth <= interval.high
+    assert missed / RUNS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / RUNS)
