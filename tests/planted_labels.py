@@ -11,7 +11,7 @@ from builders import session, table
 from torch import Tensor
 
 from vflbench.data.base import Dataset
-from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
+from vflbench.data.table import RawTable, raw_table
 from vflbench.defenses.base import Defense, LabelDefense
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
@@ -39,9 +39,9 @@ class Coins(Dataset):
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
-        columns = [RawNumeric(f"I{j}", draw.random(self.count)) for j in range(1, 5)]
-        own = RawCategorical("C1", draw.permutation(self.count).astype(np.int32), self.count)
-        return raw_table([*columns, own], (draw.random(self.count) < self.share).astype(np.int8)), {}
+        columns = {f"I{j}": draw.random(self.count) for j in range(1, 5)}
+        own = (draw.permutation(self.count).astype(np.int32), self.count)
+        return raw_table({**columns, "C1": own}, (draw.random(self.count) < self.share).astype(np.int8)), {}
 
     def target_positive_ratio(self) -> float | None:
         return None

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from vflbench.data.clicklogs import AVAZU
+from vflbench.data.rows import TrainTest
 from vflbench.data.table import VerticalTable
 from vflbench.errors import UserError
 
@@ -43,6 +44,11 @@ class Loaded:
 def load(dataset, seed=0) -> Loaded:
     data = dataset.load(torch.Generator().manual_seed(seed))
     return Loaded(data.train.all(), data.test.all(), data.fingerprint, data.facts, data.notes)
+
+
+def all_rows(data: TrainTest) -> VerticalTable:
+    """The rows for training, then those for testing."""
+    return data.train.at(torch.cat([data.train.all().ids, data.test.all().ids]))
 
 
 def error_of(dataset) -> str:

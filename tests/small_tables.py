@@ -1,10 +1,10 @@
 """Small text files in two made-up formats, and what is parsed from them."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from vflbench.data.cache import Request, prepare
+from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import find_parts, open_parts
 from vflbench.data.readings import INTEGER
 from vflbench.data.text import TextFormat, parsed, texts
@@ -27,10 +27,7 @@ WAYS = [(end, compress) for end in ("\n", "\r\n") for compress in (False, True)]
 
 
 def request(path, form=TABS, rows=None, **options) -> Request:
-    def classes(labels, _rows):
-        return ["0", "1"], np.array([int(text) for text in labels])
-
-    return Request(find_parts(path), lambda: form, classes, {"test": form.name}, rows=rows, **options)
+    return Request(FileDataset(path=str(path), **options), find_parts(path), lambda: form, rows, {"test": form.name})
 
 
 def table_of(path, form=TABS) -> dict[str, list]:

@@ -169,7 +169,7 @@ CAPS = {
     "vflbench": 332,
     "vflbench/attacks": 4_765,
     "vflbench/cli": 2_386,
-    "vflbench/data": 3_430,
+    "vflbench/data": 3_373,
     "vflbench/defenses": 1_699,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_113,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from builders import run_in, session, table, weights
+from raw_files import all_rows
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
@@ -13,7 +14,7 @@ from vflbench.attacks.norm import Norm
 from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset
 from vflbench.data.rows import AlignedRows, Batches, TrainTest, ordered_batches
-from vflbench.data.table import CHUNK_ROWS, RawCategorical, RawNumeric, join, raw_table
+from vflbench.data.table import CHUNK_ROWS, raw_table
 from vflbench.messages.facts import Known, OwnColumns, OwnModel
 from vflbench.messages.threat import Seat, Threat
 from vflbench.options import options
@@ -29,7 +30,7 @@ class Many(Dataset):
 
     def read(self, rng):
         i = np.arange(self.n)
-        columns = (RawNumeric("x", i / self.n), RawNumeric("z", np.sin(i)), RawCategorical("c", i % 50, 50))
+        columns = {"x": i / self.n, "z": np.sin(i), "c": (i % 50, 50)}
         return raw_table(columns, (i % 3 == 0).astype(int)), {}
 
 
@@ -109,7 +110,7 @@ def test_labels_may_be_others_than_those_of_the_table(rng):
 def test_each_batch_of_an_epoch_is_found():
     """Batches across two and more buffers included."""
     data = load()
-    everything = join([data.train.all(), data.test.all()])
+    everything = all_rows(data)
     everything = everything.rows(everything.ids.argsort())
     assert torch.equal(everything.ids, torch.arange(12_000))
     rows = data.aligned()
@@ -161,7 +162,7 @@ def test_a_run_from_buffers_has_the_numbers_of_the_same_order_in_memory(tmp_path
 
     streamed = lines(tmp_path / "streamed")
     data = load()
-    held = AlignedRows.of(join([data.train.all(), data.test.all()]))
+    held = AlignedRows.of(all_rows(data))
     monkeypatch.setattr(TrainTest, "aligned", lambda _: held)
     assert lines(tmp_path / "held") == streamed
     assert sum(",looking,leak_auc," in line for line in streamed) == 2 * 2

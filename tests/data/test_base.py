@@ -9,7 +9,7 @@ from raw_files import error_of, in_file_order, load
 from vflbench.data.base import Dataset
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import BreastCancer
-from vflbench.data.table import RawCategorical, RawNumeric, raw_table
+from vflbench.data.table import raw_table
 from vflbench.errors import UserError
 from vflbench.options import options
 
@@ -27,7 +27,7 @@ class Fixed(Dataset):
 
     def read(self, rng):
         i = np.arange(self.n)
-        columns = (RawNumeric("x", i.astype(float)), RawCategorical("c", i // 10, self.n // 10 + 1))
+        columns = {"x": i.astype(float), "c": (i // 10, self.n // 10 + 1)}
         return raw_table(columns, np.zeros(self.n, int) if self.one_class else self._labels(i)), {"source": "made up"}
 
 

@@ -7,12 +7,12 @@ from vflbench.data.columns import ImportanceSplit, RandomSplit
 from vflbench.data.csv import Csv
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
-from vflbench.data.table import RawCategorical, RawNumeric, raw_table
+from vflbench.data.table import raw_table
 from vflbench.errors import UserError
 from vflbench.numerics.party_correlation import icor
 
 NAMES = [f"c{j}" for j in range(40)]
-NOTHING = (raw_table([], np.zeros(0)), np.zeros(0, int))
+NOTHING = (raw_table({}, np.zeros(0)), np.zeros(0, int))
 
 
 def small(parties, **options):
@@ -70,12 +70,12 @@ def test_beta_0_keeps_columns_that_go_together_together():
     """Numbers and a category of the same factor; the category has as many values as the factor has thirds."""
     draw = np.random.default_rng(0)
     factors = draw.standard_normal((900, 2))
-    columns = []
+    columns = {}
     for k in range(8):
         x = factors[:, k % 2] + 0.3 * draw.standard_normal(900)
         thirds = np.searchsorted(np.quantile(x, [1 / 3, 2 / 3]), x)
-        columns.append(RawNumeric(f"n{k}", x) if k < 4 else RawCategorical(f"k{k}", thirds, 3))
-    raw, names, rows = raw_table(columns, np.arange(900) % 2), [c.name for c in columns], np.arange(900)
+        columns |= {f"n{k}": x} if k < 4 else {f"k{k}": (thirds, 3)}
+    raw, names, rows = raw_table(columns, np.arange(900) % 2), list(columns), np.arange(900)
     data = Digits(parties={"kind": "correlation", "beta": 0.0})
     together, _ = data.parties.assign(names, raw, rows)
     assert sorted(together.values()) == [("n0", "n2", "k4", "k6"), ("n1", "n3", "k5", "k7")]

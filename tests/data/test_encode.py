@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflbench.data import table
-from vflbench.data.table import RawCategorical, RawNumeric, category_ids, fit, measure, raw_table
+from vflbench.data.table import category_ids, fit, measure, raw_table
 
 
 def scaled(values, fit=None, transform="none"):
@@ -150,12 +150,12 @@ def test_test_rows_do_not_make_a_value_frequent():
 
 def test_each_party_gets_its_columns_in_order_and_every_party_all_rows():
     raw = raw_table(
-        (
-            RawNumeric("n1", np.array([0.0, 5.0, 10.0])),
-            RawCategorical("c1", np.array([1, 0, 1]), 2),
-            RawNumeric("n2", np.array([4.0, np.nan, 2.0])),
-            RawCategorical("c2", np.array([3, 9, 3]), 10),
-        ),
+        {
+            "n1": np.array([0.0, 5.0, 10.0]),
+            "c1": (np.array([1, 0, 1]), 2),
+            "n2": np.array([4.0, np.nan, 2.0]),
+            "c2": (np.array([3, 9, 3]), 10),
+        },
         np.array([2, 0, 1], dtype=np.int8),
         classes=3,
     )

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 from builders import experiment
+from raw_files import all_rows
 from reachable import arrays, reachable
 
 from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset
 from vflbench.data.csv import Csv
 from vflbench.data.rows import AlignedRows, Batches, TrainTest
-from vflbench.data.table import CHUNK_ROWS, RawCategorical, RawNumeric, join, raw_table
+from vflbench.data.table import CHUNK_ROWS, raw_table
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import OwnColumns
@@ -37,8 +38,8 @@ class Drawn(Dataset):
 
     def read(self, rng):
         draws = np.random.default_rng(3)
-        columns = [RawNumeric(name, draws.random(self.n)) for name in "xyz"]
-        columns += [RawCategorical(name, draws.permutation(self.n) % 97, 97) for name in "pqr"]
+        columns = {name: draws.random(self.n) for name in "xyz"}
+        columns |= {name: (draws.permutation(self.n) % 97, 97) for name in "pqr"}
         return raw_table(columns, draws.integers(0, 2, self.n)), {}
 
 
@@ -98,7 +99,7 @@ def _scattered(flat, values):
 
 
 def secrets_of(data: TrainTest, *parties, labels, orders=()):
-    whole = join([data.train.all(), data.test.all()])
+    whole = all_rows(data)
     back, raw, columns = whole.ids.argsort(), data.train.raw, {}
     for party in parties:
         block = whole.features[party]
@@ -181,7 +182,7 @@ def test_the_walk_finds_what_a_lookup_in_everybody_s_rows_would_reach():
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path, monkeypatch):
     data = load_stored(tmp_path) if stored else load()
-    everything = join([data.train.all(), data.test.all()])
+    everything = all_rows(data)
     everything = everything.rows(everything.ids.argsort())
     ids = torch.tensor([1400, 3, 3, 700, 1023, 1024])
     for most in (10**9, 10):

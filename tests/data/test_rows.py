@@ -5,7 +5,7 @@ import torch
 from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset
 from vflbench.data.rows import Batches, ordered_batches
-from vflbench.data.table import CHUNK_ROWS, RawCategorical, RawNumeric, raw_table
+from vflbench.data.table import CHUNK_ROWS, raw_table
 from vflbench.options import options
 
 
@@ -17,7 +17,7 @@ class Many(Dataset):
 
     def read(self, rng):
         i = np.arange(self.n)
-        return raw_table((RawNumeric("x", i / 1), RawCategorical("c", i % 50, 50)), (i % 3 == 0).astype(int)), {}
+        return raw_table({"x": i / 1, "c": (i % 50, 50)}, (i % 3 == 0).astype(int)), {}
 
 
 @pytest.fixture

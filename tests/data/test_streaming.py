@@ -89,22 +89,22 @@ def test_bad_rows_are_counted_and_shown_and_too_many_are_an_error(tmp_path, monk
     monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 64)
     lines = [f"{i % 2}\t{i}\tw{i}" if i % 4 else f"{i % 2}\tword\t{i}" for i in range(100)]
     path = write(tmp_path / "x", lines)
-    prepared = prepare(request(path, skip=True, max_bad_fraction=0.25))
+    prepared = prepare(request(path, bad_rows="skip", max_bad_fraction=0.25))
     assert prepared.table.numeric[:, 0].tolist() == [i for i in range(100) if i % 4]
     assert prepared.facts["bad_rows"]["count"] == 25
     expected = [f"row {i}: column n: it holds integers, and 'word' can't be read as one" for i in (1, 5, 9, 13, 17)]
     assert prepared.facts["bad_rows"]["first"] == expected
     with pytest.raises(UserError, match=r"25 of 100 rows are bad \(25.00%\), more than allowed") as error:
-        prepare(request(path, skip=True, max_bad_fraction=0.24))
+        prepare(request(path, bad_rows="skip", max_bad_fraction=0.24))
     assert (error.value.key, error.value.value) == ("dataset.max_bad_fraction", 0.24)
     with pytest.raises(UserError, match="all 2 rows are bad"):
-        prepare(request(write(tmp_path / "y", ["x", "y"]), skip=True, max_bad_fraction=1.0))
+        prepare(request(write(tmp_path / "y", ["x", "y"]), bad_rows="skip", max_bad_fraction=1.0))
 
 
 def test_a_limit_counts_good_rows_and_parses_no_further(tmp_path, monkeypatch):
     monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 64)
     path = write(tmp_path / "x", [*GOOD, "bad", *GOOD, "worse"] * 3)
-    prepared = prepare(request(path, rows=6, skip=True, max_bad_fraction=1.0))
+    prepared = prepare(request(path, rows=6, bad_rows="skip", max_bad_fraction=1.0))
     assert (len(prepared.table), prepared.facts["bad_rows"]["count"]) == (6, 1)
     assert prepared.facts["file_sha256"] is None  # the file was not read to its end
     assert len(prepare(request(path, rows=4)).table) == 4

@@ -9,7 +9,7 @@ from builders import run_in
 
 from vflbench.data.base import Dataset
 from vflbench.data.synthetic import Bernoulli, Synthetic
-from vflbench.data.table import RawNumeric, raw_table
+from vflbench.data.table import raw_table
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError
 from vflbench.models.mlp import Mlp
@@ -42,7 +42,7 @@ def test_a_column_that_is_not_finite_is_named_before_anything_else(tmp_path, mon
     class Broken(Dataset):
         def read(self, rng):
             x = np.random.default_rng(0).random((400, 2))
-            return raw_table([RawNumeric("good", x[:, 0]), RawNumeric("bad", x[:, 1])], (x[:, 0] > 0.5).astype(np.int8)), {}
+            return raw_table({"good": x[:, 0], "bad": x[:, 1]}, (x[:, 0] > 0.5).astype(np.int8)), {}
 
     original = Broken.load
 

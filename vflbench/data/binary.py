@@ -16,7 +16,7 @@ from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts, listed, open_parts, read_whole
 from vflbench.data.labels import classes_of, is_real
 from vflbench.data.readings import NUMBER, Plain
-from vflbench.data.table import RawNumeric, RawTable, Statistics, raw_table
+from vflbench.data.table import RawTable, Statistics, raw_table
 from vflbench.data.text import TextFormat, names_of, parsed, texts
 from vflbench.errors import UserError, shown
 from vflbench.numerics.system import refuse_too_large
@@ -73,7 +73,7 @@ class Binary(Dataset):
 
 def binary_table(names: Sequence[str], x: np.ndarray, labels: np.ndarray, classes: int = 2) -> RawTable:
     """A table whose binary columns are not rescaled, even if they are constant. x: (n, d). labels: (n,)."""
-    table = raw_table(tuple(RawNumeric(name, x[:, j]) for j, name in enumerate(names)), labels, classes)
+    table = raw_table(dict(zip(names, x.T, strict=True)), labels, classes)
     is_binary = ((x == 0) | (x == 1)).all(axis=0)
     low, high = x.min(axis=0), x.max(axis=0)
     return replace(table, statistics=Statistics(np.where(is_binary, 0.0, low), np.where(is_binary, 1.0, high), ()))

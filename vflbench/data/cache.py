@@ -14,10 +14,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +28,15 @@ from tqdm import tqdm
 from vflbench.data.files import Part, listed, open_parts
 from vflbench.data.labels import listed_rows, with_remedy
 from vflbench.data.table import RawTable, Statistics, to_float
-from vflbench.data.text import Rows, TextFormat, parsed, texts
+from vflbench.data.text import Rows, TextFormat, parsed
 from vflbench.errors import UserError, shown
 from vflbench.plain_files import in_a_line, open_plain, open_to_write, sync_folder, written_whole
 
-_VERSION = 5
-"""Of what is accepted as a row, and of the files of a table. Tables of another version are prepared again."""
+if TYPE_CHECKING:
+    from vflbench.data.file_dataset import FileDataset
+
+_VERSION = 8
+"""Of what is accepted as a row, of what columns are taken for, and of a table's files. Others' tables are prepared again."""
 _TABLE = re.compile(r"[0-9a-f]{32}(\.part)?")
 _DAMAGED = (OSError, ValueError, KeyError, TypeError)
 
@@ -42,26 +45,24 @@ _DAMAGED = (OSError, ValueError, KeyError, TypeError)
 class Request:
     """What to prepare.
 
-    parts: the files, in the order of their rows. form: returns the layout; it may read the files for that.
-    classes: all labels, each with its rows, and the number of rows -> names of the classes, and the class of each label.
-    options: everything a prepared table depends on besides the content of the files. rows: limit on the number of good rows.
-    skip: leave bad rows out; the preparation fails if their share exceeds `max_bad_fraction`. blocks: reads a part.
+    dataset: says how its files are read. parts: the files, in the order of their rows. form: returns the layout; it may read
+    the files for that. rows: limit on the number of good rows. options: what the table depends on beside those of `dataset`.
     """
 
+    dataset: "FileDataset"
     parts: Sequence[Part]
     form: Callable[[], TextFormat]
-    classes: Callable[[Mapping[str, int], int], tuple[list[str], np.ndarray]]
-    options: Mapping[str, Any]
-    rows: int | None = None
-    skip: bool = False
-    max_bad_fraction: float = 0.01
-    blocks: Callable[[Part, Any, TextFormat], Iterator[Rows]] = texts
+    rows: int | None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def key(self) -> str:
         """A digest of the options and of the state of the files, which are not read."""
         states = [(str(part), str(part.file.resolve()), *_state(part.file)) for part in self.parts]
-        limits = [self.rows, self.skip, self.max_bad_fraction if self.skip else None]
-        content = json.dumps([_VERSION, states, dict(self.options), limits], sort_keys=True, default=str)
+        skip = self.dataset.bad_rows == "skip"
+        limits = [self.rows, skip, self.dataset.max_bad_fraction if skip else None]
+        content = json.dumps(
+            [_VERSION, states, {**self.dataset.table_options(), **self.options}, limits], sort_keys=True, default=str
+        )
         return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
@@ -290,7 +291,7 @@ class Preparation:
             for _, count, _ in columns[:-1]:
                 files[-1].write(count.tobytes())
         labels = dict(zip(columns[-1][0].to_pylist(), columns[-1][1].tolist(), strict=True))
-        classes, class_of = self.request.classes(labels, self.rows) if form.label else ([], np.zeros(1, np.int64))
+        classes, class_of = self.request.dataset.classes(labels, self.rows) if form.label else ([], np.zeros(1, np.int64))
         sizes = [len(count) for _, count, _ in columns[:-1]]
         numeric, categorical = (
             [name for name, is_number in names.items() if is_number is wanted] for wanted in (True, False)
@@ -331,9 +332,9 @@ class Preparation:
         name = shown(parts[0].file.name) + (" ..." if len(parts) > 1 else "")
         with tqdm(total=size, desc=f"preparing {name}", unit="B", unit_scale=True, disable=None, leave=False) as bar:
             for part, stream, stored in open_parts(parts, bar):
-                for block in self.request.blocks(part, stream, self.form):
+                for block in self.request.dataset.blocks(part, stream, self.form):
                     rows = parsed(block, self.form).first(None if most is None else most - self.rows)
-                    if rows.bad and not self.request.skip:
+                    if rows.bad and self.request.dataset.bad_rows == "error":
                         raise part.error(with_remedy(str(rows.bad[0])))
                     self.where = f" ({shown(part, 200)})" if len(parts) > 1 else ""
                     self.bad_shown += [f"{one}{self.where}" for one in rows.bad[: _BAD_ROWS_SHOWN - len(self.bad_shown)]]
@@ -348,7 +349,7 @@ class Preparation:
 
     def _check_rows(self) -> None:
         """Raises UserError where there is none, or too many are bad."""
-        rows, allowed = self.rows + self.bad_count, self.request.max_bad_fraction
+        rows, allowed = self.rows + self.bad_count, self.request.dataset.max_bad_fraction
         first = f"; the first: {'; '.join(self.bad_shown)}"
         if not self.rows:
             where = [str(part) for part in self.request.parts]

@@ -1,7 +1,7 @@
 """Click logs of several days: Criteo and Avazu, tested on one day, trained on those before it."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -140,9 +140,6 @@ class Avazu(DailyLog):
                 label = "; these rows carry no label, and training needs one" if "click" in missing else ""
                 raise part.error(f"row 1: the header has no column {listed(sorted(missing))}{label}")
         return AVAZU if self.hour == "raw" else replace(AVAZU, finish=_split_hour)
-
-    def layout_options(self) -> dict[str, Any]:
-        return {"hour": self.hour}
 
 
 def _split_hour(table: "pa.Table") -> "pa.Table":

@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from vflbench.data.files import Part
 from vflbench.data.labels import MISSING, is_real
@@ -46,10 +45,6 @@ class Csv(PartyFiles):
     skip_lines: NonNegativeInt = 0
     comment: str | None = None
     members: list[str] | None = None
-
-    def layout_options(self) -> dict[str, Any]:
-        names = ("delimiter", "encoding", "header", "columns", "missing", "trim", "skip_lines", "comment")
-        return {**super().layout_options(), **{name: getattr(self, name) for name in names}}
 
     def layout(self, part: Part, wanted: Sequence[str]) -> TextFormat:
         self._check_layout()

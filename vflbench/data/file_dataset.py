@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,8 @@ from vflbench.data.text import Rows, TextFormat, texts
 from vflbench.options import Range, options
 
 _OURS = __name__.partition(".")[0]
+_LATER = {*vars(Dataset()), "path", "party_files", "members", "bad_rows", "max_bad_fraction", "test_day"}
+"""Options that say which files and rows are read, or what is done with the prepared table."""
 
 
 @options
@@ -46,10 +48,6 @@ class FileDataset(Dataset):
         """The rows of a file, block by block."""
         return texts(part, stream, form)
 
-    def layout_options(self) -> dict[str, Any]:
-        """The options that a prepared table depends on."""
-        return {}
-
     def classes(self, labels: Mapping[str, int], rows: int) -> tuple[list[str], np.ndarray]:
         """Names of the classes in order, and the class of each label. labels: each label and its rows, sorted as texts."""
         return ["0", "1"], np.array([int(text) for text in labels])
@@ -57,21 +55,12 @@ class FileDataset(Dataset):
     def prepare(self) -> Prepared:
         """The prepared table, from the cache or made now."""
         parts = self.find(self.path)
-        return self.prepared(parts, lambda: self.text_format(parts), self.rows)
+        return prepare(Request(self, parts, lambda: self.text_format(parts), self.rows))
 
-    def prepared(self, parts: list[Part], form: Callable[[], TextFormat], rows: int | None, **options: Any) -> Prepared:
-        """Some files as a table, from the cache or made now. options: what it depends on beside those of this data set."""
-        request = Request(
-            parts=parts,
-            form=form,
-            classes=self.classes,
-            options={"dataset": type(self).__name__, **_foreign_code(type(self)), **self.layout_options(), **options},
-            rows=rows,
-            skip=self.bad_rows == "skip",
-            max_bad_fraction=self.max_bad_fraction,
-            blocks=self.blocks,
-        )
-        return prepare(request)
+    def table_options(self) -> dict[str, Any]:
+        """All that a prepared table depends on beside its files and their rows."""
+        read = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _LATER}
+        return {"dataset": type(self).__name__, **_foreign_code(type(self)), **read}
 
     def described(self) -> list[str]:
         """A line on the prepared table, which is made if it isn't there."""

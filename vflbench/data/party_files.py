@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION, Dataset, class_rows
-from vflbench.data.cache import Prepared, read_arrays, write_arrays
+from vflbench.data.cache import Prepared, Request, prepare, read_arrays, write_arrays
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Part, listed, open_parts
 from vflbench.data.labels import Positive, classes_of
@@ -34,8 +34,6 @@ from vflbench.options import options
 from vflbench.plain_files import in_a_line, open_to_write, sync_folder
 
 KEY = "dataset.party_files"
-_READING = 7
-"""Version of what columns are taken for. Tables that were prepared by another are prepared again."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +162,6 @@ class PartyFiles(OwnColumns, FileDataset):
         """How to read a file, with all of its columns. wanted: columns that it should have."""
         raise NotImplementedError
 
-    def layout_options(self) -> dict[str, Any]:
-        names = ("label", "positive", "id", "decimal", "day_first", "missing_as")
-        types = dict(sorted((self.types or {}).items()))
-        return {"types": types, "reading": _READING, **{name: getattr(self, name) for name in names}}
-
     def classes(self, labels: Mapping[str, int], rows: int) -> tuple[list[str], np.ndarray]:
         names, class_of = classes_of(labels, self.positive)
         return names, np.array([class_of[label] for label in labels], dtype=np.int64)
@@ -253,7 +246,7 @@ class PartyFiles(OwnColumns, FileDataset):
         if not is_label and all(name == identifier or (self.types or {}).get(name) == "ignore" for name in names):
             raise first.error("it holds no column beside the identifiers; a party needs at least one")
         form = partial(self._fitted_to_rows, layout, parts, label, identifier)
-        prepared = self.prepared(parts, form, None, label=label, identified=True)
+        prepared = prepare(Request(self, parts, form, None, {"label": label, "identified": True}))
         kept = ("path", "read_as", "file_sha256", "bad_rows")
         facts = {name: fact for name, fact in prepared.facts.items() if name in kept}
         classes = tuple(prepared.facts.get("classes_are", ("0", "1"))) if is_label else ()

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from vflbench.data.base import Dataset
 from vflbench.data.binary import binary_table
-from vflbench.data.table import RawCategorical, RawNumeric, RawTable, raw_table
+from vflbench.data.table import RawTable, raw_table
 from vflbench.errors import UserError
 from vflbench.numerics.system import refuse_too_large
 from vflbench.options import Fraction, Ids, NonNegativeInt, Range, Rows, Steps, Units, options
@@ -50,19 +50,20 @@ class Synthetic(Dataset):
         refuse_too_large(self.rows * (self.numeric + self.categorical), 4, "the rows and columns", "dataset.rows")
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=rng).item()))
         weights = iter(_EFFECT_DECAY ** np.arange(self.numeric + self.categorical))
-        columns: list[RawNumeric | RawCategorical] = []
+        numbers: dict[str, np.ndarray] = {}
+        words: dict[str, tuple[np.ndarray, int]] = {}
         signal = np.zeros(self.rows)
         for j, size in enumerate(self._vocabulary_sizes(), 1):
             ids = _zipf(draw, size, self.rows)
             signal += next(weights) * draw.standard_normal(size)[ids]
-            columns.append(RawCategorical(f"C{j}", ids, size))
+            words[f"C{j}"] = ids, size
         for j in range(1, self.numeric + 1):
             u = draw.random(self.rows)
             signal += next(weights) * math.sqrt(12) * (u - 0.5)
-            columns.insert(j - 1, RawNumeric(f"I{j}", u**3))
+            numbers[f"I{j}"] = u**3
         eta = self._probabilities(signal)
         labels = (draw.random(self.rows) < eta).astype(np.int8)
-        return raw_table(columns, labels), {"bayes_auc": bayes_auc(eta)}
+        return raw_table({**numbers, **words}, labels), {"bayes_auc": bayes_auc(eta)}
 
     def target_positive_ratio(self) -> float | None:
         return None  # the labels are drawn with this ratio
@@ -170,4 +171,4 @@ class BreastCancer(Dataset):
         bunch = load_breast_cancer()
         data, labels = bunch.data[: self.rows], bunch.target[: self.rows]
         names = (str(name).replace(" ", "_") for name in bunch.feature_names)
-        return raw_table(tuple(RawNumeric(name, data[:, j]) for j, name in enumerate(names)), labels), {}
+        return raw_table(dict(zip(names, data.T, strict=True)), labels), {}

@@ -19,26 +19,6 @@ CHUNK_ROWS = 1024
 
 
 @dataclass(frozen=True)
-class RawNumeric:
-    """values: (n,) float64, NaN where missing."""
-
-    name: str
-    values: np.ndarray
-
-
-@dataclass(frozen=True)
-class RawCategorical:
-    """codes: (n,) integers into a vocabulary of `size` values, in the order of the values.
-
-    A missing value is the empty string, a category like any other.
-    """
-
-    name: str
-    codes: np.ndarray
-    size: int
-
-
-@dataclass(frozen=True)
 class Statistics:
     """Statistics over a set of rows, from which encodings are fitted.
 
@@ -94,22 +74,23 @@ class RawTable:
         )
 
 
-def raw_table(columns: Sequence[RawNumeric | RawCategorical], labels: np.ndarray, classes: int = 2) -> RawTable:
-    """A table of columns in memory. labels: (n,) classes 0 .. classes - 1."""
-    numbers = [c for c in columns if isinstance(c, RawNumeric)]
-    words = [c for c in columns if isinstance(c, RawCategorical)]
-    numeric, categorical = np.empty((len(labels), len(numbers))), np.empty((len(labels), len(words)), dtype=np.int32)
-    for j, number in enumerate(numbers):
-        numeric[:, j] = number.values
-    for j, word in enumerate(words):
-        categorical[:, j] = word.codes
+def raw_table(columns: Mapping[str, np.ndarray | tuple[np.ndarray, int]], labels: np.ndarray, classes: int = 2) -> RawTable:
+    """A table of columns in memory.
+
+    columns: name -> (n,) numbers, NaN where missing; or (n,) codes into a vocabulary, in the order of its values, and its
+    size. A missing category is the empty string, a value like any other. labels: (n,) classes 0 .. classes - 1.
+    """
+    words = {name: column for name, column in columns.items() if isinstance(column, tuple)}
+    numbers = {name: column for name, column in columns.items() if not isinstance(column, tuple)}
     table = RawTable(
-        names=tuple(c.name for c in columns),
-        numeric_names=tuple(c.name for c in numbers),
-        categorical_names=tuple(c.name for c in words),
-        sizes=tuple(c.size for c in words),
-        numeric=numeric,
-        categorical=categorical,
+        names=tuple(columns),
+        numeric_names=tuple(numbers),
+        categorical_names=tuple(words),
+        sizes=tuple(size for _, size in words.values()),
+        numeric=np.column_stack([np.empty((len(labels), 0)), *numbers.values()]),
+        categorical=np.column_stack([np.empty((len(labels), 0), np.int32), *(codes for codes, _ in words.values())]).astype(
+            np.int32
+        ),
         labels=np.asarray(labels),
         classes=classes,
     )
@@ -191,11 +172,6 @@ class VerticalTable:
     def columns(self) -> dict[str, Columns]:
         return {party: block.columns for party, block in self.features.items()}
 
-    @property
-    def positive_ratio(self) -> float:
-        """Share of rows whose class is not 0."""
-        return (self.labels != 0).double().mean().item()
-
     def buffers(self, rng: torch.Generator | None) -> Iterator[Tensor]:
         """The ids of all rows at once: they are in memory already."""
         yield self.ids
@@ -203,19 +179,6 @@ class VerticalTable:
     def blocks(self, rng: torch.Generator | None) -> Iterator[VerticalTable]:
         """All rows at once."""
         yield self
-
-
-def join(tables: Sequence[VerticalTable]) -> VerticalTable:
-    """The rows of one table after those of another."""
-    if len(tables) == 1:
-        return tables[0]
-    features = {}
-    for party, first in tables[0].features.items():
-        blocks = [table.features[party] for table in tables]
-        numeric, categorical = torch.cat([b.numeric for b in blocks]), torch.cat([b.categorical for b in blocks])
-        features[party] = Features(first.columns, numeric, categorical)
-    ids, labels = torch.cat([t.ids for t in tables]), torch.cat([t.labels for t in tables])
-    return VerticalTable(ids, features, labels, tables[0].classes)
 
 
 def non_label_parties(columns: Mapping[str, Columns]) -> tuple[str, ...]:
@@ -355,30 +318,16 @@ def fit(
     numeric_transform: str = "none",
 ) -> Encoding:
     """Fit the encoding of all assigned columns. min_count = 0 keeps every value of a vocabulary."""
-    ids_of: dict[str, tuple[np.ndarray | None, int]] = {}
     parties = {}
-    place = {name: j for j, name in enumerate(raw.numeric_names)}
-    categorical_place = {name: j for j, name in enumerate(raw.categorical_names)}
+    places = [{name: j for j, name in enumerate(names)} for names in (raw.numeric_names, raw.categorical_names)]
     for party, names in assignment.items():
-        numeric = [place[name] for name in names if name in place]
-        categorical = [categorical_place[name] for name in names if name in categorical_place]
-        for j in categorical:
-            ids_of[raw.categorical_names[j]] = category_ids(
-                statistics.counts[j], min_count, every_row_fitted=every_row_fitted
-            )
-        indexed = [ids_of[raw.categorical_names[j]] for j in categorical]
+        numeric, categorical = (np.array([at[name] for name in names if name in at], np.int64) for at in places)
+        fitted = [category_ids(statistics.counts[j], min_count, every_row_fitted=every_row_fitted) for j in categorical]
         columns = Columns(
             tuple(raw.numeric_names[j] for j in numeric),
             tuple(raw.categorical_names[j] for j in categorical),
-            tuple(size for _, size in indexed),
+            tuple(size for _, size in fitted),
         )
-        parties[party] = PartyEncoding(
-            columns,
-            np.array(numeric, dtype=np.int64),
-            statistics.low[numeric],
-            statistics.high[numeric],
-            np.array(categorical, dtype=np.int64),
-            tuple(ids for ids, _ in indexed),
-            numeric_transform,
-        )
+        low, high, ids = statistics.low[numeric], statistics.high[numeric], tuple(ids for ids, _ in fitted)
+        parties[party] = PartyEncoding(columns, numeric, low, high, categorical, ids, numeric_transform)
     return Encoding(parties, numeric_transform)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vflbench.data.rows import EncodedRows, TrainTest
-from vflbench.data.table import VerticalTable, join
+from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.errors import UserError
@@ -347,7 +347,7 @@ class FederatedLrSession(Session):
 
     def _private(self, shares: Sequence[VerticalTable]) -> PrivateBatch:
         """The rows of the others, which an attack tries to rebuild."""
-        rows = join(list(shares[:-1]))
+        rows = self.rows.rows(torch.cat([share.ids for share in shares[:-1]]))
         owner = "+".join(participant.name for participant in self.participants[:-1])
         steps = torch.arange(self.rules.batches).repeat_interleave(self.rules.batch_size).repeat(self.rules.parties - 1)
         return PrivateBatch(owner, self.design(rows), signs(rows.labels), steps.to(rows.ids.device))
