@@ -173,7 +173,7 @@ CAPS = {
     "vflbench/defenses": 1_699,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_113,
-    "vflbench/messages": 1_944,
+    "vflbench/messages": 1_883,
     "vflbench/metrics": 1_419,
     "vflbench/models": 1_094,
     "vflbench/numerics": 839,

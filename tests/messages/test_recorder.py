@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -107,37 +106,6 @@ def test_three_lines_record_what_crosses(tmp_path):
     assert rec.watch(h := torch.ones(2, 1), ids=[1, 1]) is h
 
 
-def test_a_loop_that_begins_no_epoch_is_told_so(tmp_path):
-    loop, rec = Loop(), Recording(tmp_path / "r", party="media")
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        for number in (0, 1, 2, 1, 0, 2):
-            loop.step(rec, number)
-        rec.close()
-    (warning,) = warned  # said once
-    assert "rec.epochs(5)" in str(warning.message)
-    assert "step 4, party media" in str(warning.message)
-    assert list(batches(tmp_path / "r")) == steps(6)
-
-
-@pytest.mark.parametrize("begun", ["epochs", "begin_epoch", "given", "one batch again and again"])
-def test_a_loop_that_begins_epochs_is_told_nothing(tmp_path, begun):
-    loop = Loop()
-    with Recording(tmp_path / "r", party="media") as rec:
-        if begun == "one batch again and again":  # steps on a batch: only who trains knows
-            for number in (0, 0, 0, 1, 1, 1):
-                loop.step(rec, number)
-            return
-        for epoch in rec.epochs(2) if begun == "epochs" else range(2):
-            if begun == "begin_epoch":
-                rec.begin_epoch(epoch)
-            for number in (0, 1, 0):  # drawn with replacement
-                h = loop.bottom(loop.batch(number)[1])
-                rec.watch(h, ids=loop.batch(number)[0], epoch=epoch if begun == "given" else None).sum().backward()
-    assert list(batches(tmp_path / "r")) == [(epoch, step) for epoch in (0, 1) for step in range(3)]
-
-
-@pytest.mark.slow
 def test_training_is_the_same_bit_for_bit(tmp_path):
     models = []
     for record in (True, False):
@@ -199,7 +167,6 @@ def test_autocast_is_recorded_as_it_crosses(tmp_path, dtype):
     loop.assert_recorded(tmp_path, steps(3))
 
 
-@pytest.mark.filterwarnings("ignore:rows come again")
 def test_several_forwards_before_their_backwards(tmp_path):
     loop = Loop()
     with Recording(tmp_path, party="media") as rec:
@@ -325,7 +292,7 @@ def test_parties_of_one_process_share_a_folder(tmp_path):
     with Recording(tmp_path, "media", classes=3) as media, Recording(tmp_path, "shop", classes=3) as shop:
         for number in range(4):
             ids, x, _ = loop.batch(number)
-            h = [rec.watch(bottoms[rec._folder.party](x), ids=ids, layer="f") for rec in (media, shop)]
+            h = [rec.watch(bottoms[rec.party](x), ids=ids, layer="f") for rec in (media, shop)]
             media.label(ids, ids % 3)
             (h[0] * h[1]).sum().backward()
         shop.note(test_auc=0.75)

@@ -9,9 +9,10 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
@@ -21,20 +22,21 @@ import numpy as np
 import torch
 from filelock import FileLock
 from numpy.typing import ArrayLike
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.recording_format import (
+    FORMAT,
     FORMAT_PAGE,
     LABEL_PARTY,
     LABELS,
     MANIFEST,
     MESSAGES,
+    OF_LAYERS,
     Manifest,
     check_shape,
     check_values,
-    checked,
+    manifest_of,
     read_manifest,
     write_batch_file,
     write_manifest,
@@ -44,13 +46,7 @@ from vflbench.plain_files import in_a_line
 
 MOST_COMPLETE = 4  # batches kept in memory although they have their gradients: another backward may add to them
 MOST_STEPS = 10**8  # of an epoch: a batch's file has the number epoch * MOST_STEPS + step
-AGAIN = (
-    "rows come again, and all is recorded as epoch 0: where a new epoch begins, say so by `for epoch in rec.epochs(5):` or "
-    "rec.begin_epoch()"
-)
-_LOOKED_FOR = 1024  # rows of the first batch, in later ones
 _WAITING = 8  # labels are written again once an eighth as many wait
-_MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 
 
 def row_ids(ids: Any, *, unique: bool = True) -> Tensor:
@@ -90,140 +86,133 @@ def _flat(values: Tensor) -> Tensor:
     return values[:, None] if values.ndim == 1 else values.flatten(1) if values.ndim > 2 else values
 
 
-def _checked(name: str, values: Any, rows: int, classes: int, widths: dict[str, int]) -> Tensor:
-    """Values of `KIND/NAME` of a batch: (n, ...) of rows, flattened, or a summed gradient, whole. Raises UserError.
+class _Party:
+    """One party's part of a folder. Several parties write to the same folder, from one process or several.
 
-    widths: layer -> columns; a new layer is added to it.
+    said: keys of the manifest, as this process says them; None says nothing. cut: the layers that cross, if said. widths:
+    layer -> columns, where they are known.
     """
-    kind, _, rest = name.partition("/")
-    made = _tensor(rest, values) if kind == "summed_gradient" else _flat(_tensor(rest, values))
-    if name == "columns/categorical" and not made.is_floating_point() and made.dtype is not torch.bool:
-        made = made.long()
-    new = {rest: made.shape[1] or 1} if kind in ("embedding", "gradient") and made.ndim == 2 else {}
-    try:
-        check_shape(name, made.shape, str(made.dtype).removeprefix("torch."), rows, new | widths, classes)
-    except ValueError as error:
-        raise UserError(str(error), key=rest or "layer", value=tuple(made.shape)) from error
-    widths.update(new)
-    return made
 
-
-class RecordingFolder:
-    """One party's part of a folder. Several parties write to the same folder, from one process or several."""
-
-    def __init__(self, folder: Path | str, party: str):
-        self.folder, self.party = Path(folder), party
+    def __init__(self, folder: Path | str, party: str, said: Mapping[str, Any], cut: Sequence[str]):
+        self.folder, self.party, self.cut = Path(folder), party, [cut] if isinstance(cut, str) else list(cut)
+        shares = said["class_shares"]
+        self.said = {**said, "class_shares": None if shares is None else [float(share) for share in shares]}
+        self.widths: dict[str, int] = {}
         self._merged: Any = None
 
-    def batches(self) -> dict[str, set[tuple[int, int]]]:
-        """Party -> epoch and step of each of its batches, as files are numbered."""
-        found: dict[str, set[tuple[int, int]]] = {}
+    def checked(self, name: str, values: Any, rows: int) -> Tensor:
+        """Values of `KIND/NAME` of a batch: (n, ...) of rows, flattened, or a summed gradient, whole. Raises UserError."""
+        kind, _, rest = name.partition("/")
+        made = _tensor(rest, values) if kind == "summed_gradient" else _flat(_tensor(rest, values))
+        if name == "columns/categorical" and not made.is_floating_point() and made.dtype is not torch.bool:
+            made = made.long()
+        new = {rest: made.shape[1] or 1} if name.startswith(OF_LAYERS) and made.ndim == 2 else {}
+        try:
+            check_shape(name, made.shape, str(made.dtype)[6:], rows, new | self.widths, self.said["classes"])
+        except ValueError as error:
+            raise UserError(str(error), key=rest or "layer", value=tuple(made.shape)) from error
+        self.widths = new | self.widths
+        return made
+
+    def files(self) -> dict[str, dict[tuple[int, int], Path]]:
+        """Party -> epoch and step of each of its batches, as files are numbered -> its file."""
+        found: dict[str, dict[tuple[int, int], Path]] = {}
         for path in (self.folder / MESSAGES).glob("*-*.safetensors"):
             party, _, number = path.stem.rpartition("-")
             if number.isdecimal():
-                found.setdefault(party, set()).add(divmod(int(number), MOST_STEPS))
+                found.setdefault(party, {})[divmod(int(number), MOST_STEPS)] = path
         return found
 
-    def same_batches(self) -> bool:
+    def has_all(self) -> bool:
         """Whether every party has the same batches, with no step left out of an epoch."""
-        first, *others = self.batches().values()
-        last: dict[int, int] = {}
-        for epoch, step in first:
-            last[epoch] = max(step, last.get(epoch, 0))
+        first, *others = map(set, self.files().values() or [{}])
+        last = dict(sorted(first))
         return sum(last.values()) + len(last) == len(first) and all(of_one == first for of_one in others)
 
-    def open(self, *, overwrite: bool, go_on: bool) -> set[tuple[int, int]]:
+    def open(self, *, overwrite: bool, go_on: bool) -> Iterable[tuple[int, int]]:
         """Epoch and step of each batch that stays. Raises UserError where messages of this party are there already, unless
         they are to be replaced or continued.
         """
+        self.check({**self.said, "parties": {self.party: {"layers": {}}}})
         if overwrite and go_on:
-            raise UserError(
-                "overwrite=True deletes what is there and go_on=True keeps it: give one", key="go_on", value=True
-            )
+            problem = "overwrite=True deletes what is there and go_on=True keeps it: give one"
+            raise UserError(problem, key="go_on", value=True)
         if (self.folder / "run.json").exists():
             raise UserError("vflbench train recorded a run here: take another folder", key="recording", value=self.folder)
-        there = self.batches().get(self.party, set())
+        there = self.files().get(self.party, {})
         if there and not overwrite and not go_on:
             found = f"there are {len(there)} files of party {self.party} already"
             problem = f"{found}; go_on=True adds to them, overwrite=True deletes them"
             raise UserError(problem, key="recording", value=self.folder)
-        ending = r"\.safetensors" if overwrite else "(?!)"
-        old = re.compile(rf"{re.escape(self.party)}-\d+{ending}|\.{re.escape(self.party)}-\d+\.safetensors\..*\.tmp")
-        for path in (self.folder / MESSAGES).glob("*"):  # the second kind is of a process that was killed
-            if old.fullmatch(path.name):
-                path.unlink()
+        left = re.compile(rf"\.{re.escape(self.party)}-\d+\.safetensors\..*\.tmp")  # by a process that was killed
+        for path in [path for path in (self.folder / MESSAGES).glob(".*") if left.fullmatch(path.name)]:
+            path.unlink()
         if overwrite and (self.folder / MANIFEST).exists():
-            self._forget_party()
-        return set() if overwrite else there
+            with self.locked():
+                content = self.manifest()
+                content["parties"].pop(self.party, None)
+                if content["parties"]:
+                    write_manifest(self.folder, self.check(content))
+                else:
+                    (self.folder / MANIFEST).unlink()
+        for path in there.values() if overwrite else ():
+            path.unlink()
+        self.widths = self.manifest()["parties"].get(self.party, {"layers": {}})["layers"]
+        return () if overwrite else there
 
-    def _forget_party(self) -> None:
-        with self.locked():
-            content = read_manifest(self.folder).plain()
-            content["parties"].pop(self.party, None)
-            if content["parties"]:
-                write_manifest(self.folder, self._checked(content))
-            else:
-                (self.folder / MANIFEST).unlink()
+    def manifest(self) -> dict[str, Any]:
+        """As it is in the folder."""
+        return read_manifest(self.folder).plain() if (self.folder / MANIFEST).exists() else {"parties": {}}
 
-    def widths(self) -> dict[str, int]:
-        """Layer -> width, as the manifest has them of this party."""
-        parties = read_manifest(self.folder).parties if (self.folder / MANIFEST).exists() else {}
-        return dict(parties[self.party].layers) if self.party in parties else {}
-
-    def merge(self, said: Mapping[str, Any], layers: Mapping[str, int], cut: Sequence[str] = (), rows: int = 0) -> bool:
+    def merge(self, tensors: Mapping[str, Tensor], rows: int = 0, **said: Any) -> bool:
         """Write this party and what is said of the recording into the manifest, beside what others have said.
 
-        said: keys of the manifest; None says nothing. `model` is added to. layers: layer -> width, after those there. rows:
-        of this batch; those of the first batch are written. Where no party has a layer yet, nothing is written.
+        tensors: of a batch; their layers come after those there. rows: of this batch; those of the first batch are written.
+        said: more keys. `model` is added to. Where no party has a layer yet, nothing is written.
 
-        Returns whether there was no manifest before. Raises UserError where another party, or an earlier
-        process, said otherwise.
+        Returns whether there was no manifest before. Raises UserError where another party, or an earlier process, said
+        otherwise.
         """
-        said = {key: value for key, value in said.items() if value is not None}
-        if (whole := (said, dict(layers), [cut] if isinstance(cut, str) else list(cut))) == self._merged:
+        said = {key: value for key, value in (self.said | said).items() if value is not None}
+        layers = {name.partition("/")[2]: h.shape[1] for name, h in tensors.items() if name.startswith(OF_LAYERS)}
+        if (whole := (said, layers)) == self._merged:
             return False
         with self.locked():
-            before = read_manifest(self.folder).plain() if (self.folder / MANIFEST).exists() else {"parties": {}}
+            before = self.manifest()
             own = before["parties"].get(self.party, {"layers": {}, "cut": []})
             for layer, width in layers.items():
                 if (there := own["layers"].get(layer, width)) != width:
                     raise UserError(f"it has {width} columns here, and {there} in {MANIFEST}", key="layer", value=layer)
             content = {"batch_size": rows or None} | before | said
             content["model"] = before.get("model", {}) | said.get("model", {})
-            own = {"layers": own["layers"] | whole[1], "cut": whole[2] or own["cut"]}
+            own = {"layers": own["layers"] | layers, "cut": self.cut or own["cut"]}
             if own["layers"]:
                 content["parties"] = dict(sorted({**before["parties"], self.party: own}.items()))  # whoever came first
             if not content["parties"]:
                 return False
-            manifest = self._checked(content)
-            plain = manifest.plain()
+            plain = (manifest := self.check(content)).plain()
             for key in ("classes", "labels", "class_shares", "claims"):
                 if before.get(key) and plain.get(key) != before[key]:
                     raise UserError(f"{MANIFEST} in this folder says {before[key]}", key=key, value=plain.get(key))
             if plain != before:
-                with self.disk():
-                    write_manifest(self.folder, manifest)
+                write_manifest(self.folder, manifest)
         self._merged = whole
         return len(before) == 1
 
-    def require_manifest(self, said: Mapping[str, Any]) -> None:
+    def check(self, content: Mapping[str, Any]) -> Manifest:
         """Raises UserError where this can't stand in a manifest."""
-        self._checked({**said, "parties": {self.party: {"layers": {}}}})
-
-    def _checked(self, content: Mapping[str, Any]) -> Manifest:
         try:
-            said = {key: value for key, value in content.items() if key != "format" and value is not None}
-            made: Manifest = checked(_MANIFEST, said)
+            return manifest_of({**content, "format": FORMAT})
         except ValueError as error:
             raise UserError(str(error), key="recording", value=self.folder, see=FORMAT_PAGE) from error
-        return made
 
     @contextmanager
     def locked(self) -> Iterator[None]:
+        """Others wait."""
         with self.disk():
             self.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.folder / f".{MANIFEST}.lock"):
-            yield
+            with FileLock(self.folder / f".{MANIFEST}.lock"):
+                yield
 
     @contextmanager
     def disk(self) -> Iterator[None]:
@@ -250,30 +239,34 @@ class _Labels:
     replace: whether labels.parquet, as it is now, is to be replaced and not added to.
     """
 
-    def __init__(self, place: RecordingFolder, classes: int, *, replace: bool = False):
-        self._place, self._path, self._classes = place, place.folder / LABELS, classes
-        self._seen = _identity(self._path) if replace else None  # the file as it was when it was read or written
+    def __init__(self, party: _Party, *, replace: bool = False):
+        self._party, self._path = party, party.folder / LABELS
+        self._seen = self._identity() if replace else None  # the file as it was when it was read or written
         self._labels: dict[int, int] = {}
         self._written = 0  # how many of these the file has
         self._lock = threading.RLock()
 
-    def add(self, ids: Tensor, labels: Any) -> None:
-        """labels: (n,) or (n, 1) classes. Raises UserError for others, and for a row that has another label already.
+    def _identity(self) -> tuple[int, int] | None:
+        """Changes when the file is written again."""
+        stat = self._path.stat() if self._path.exists() else None
+        return stat and (stat.st_ino, stat.st_mtime_ns)
+
+    def add(self, ids: Tensor, labels: np.ndarray) -> None:
+        """Raises UserError for a row that has another label already.
 
         labels.parquet is written where an eighth as many labels wait as it has.
         """
-        of_rows = classes_of(labels, len(ids), self._classes)
         with self._lock:
             if not self._labels:
                 self._read()
-            self._take(ids.numpy(), of_rows)
+            self._take(ids.numpy(), labels)
             if _WAITING * (len(self._labels) - self._written) >= self._written:
                 self.flush()
 
     def _read(self) -> None:
         """What another process, or party, has written since."""
-        if (seen := _identity(self._path)) not in (None, self._seen):
-            there = read_labels(self._path, self._classes)
+        if (seen := self._identity()) not in (None, self._seen):
+            there = read_labels(self._path, self._party.said["classes"])
             if bool(there.canary.any()):
                 raise UserError("it names canaries, which can't be added to", key="recording", value=self._path)
             self._take(there.ids, there.labels)
@@ -291,12 +284,12 @@ class _Labels:
         with self._lock:
             if len(self._labels) == self._written:
                 return
-            with self._place.locked(), self._place.disk():
+            with self._party.locked():
                 self._read()
                 ids, labels = (np.fromiter(of, np.int64, len(self._labels)) for of in (self._labels, self._labels.values()))
                 order = ids.argsort()
                 write_rows(self._path, {"id": ids[order], "label": labels[order]})
-                self._written, self._seen = len(ids), _identity(self._path)
+                self._written, self._seen = len(ids), self._identity()
 
 
 def classes_of(labels: Any, rows: int, classes: int) -> np.ndarray:
@@ -312,15 +305,6 @@ def classes_of(labels: Any, rows: int, classes: int) -> np.ndarray:
     return whole.numpy()
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Changes when the file is written again."""
-    try:
-        stat = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return stat.st_ino, stat.st_mtime_ns
-
-
 class _Graph:
     """Lives as long as a graph that may bring a gradient: only the hook holds it."""
 
@@ -332,19 +316,13 @@ class _Batch:
     parts: what has been given of it.
     """
 
-    def __init__(self, given: Any, epoch: int, step: int, *, recorded: bool, classes: int, widths: dict[str, int]):
-        self.epoch, self.step, self.recorded, self._given = epoch, step, recorded, given
-        self.parts: set[tuple[str, str]] = set()
+    def __init__(self, party: _Party, given: Any, epoch: int, step: int, *, recorded: bool):
+        self.epoch, self.step, self.recorded, self._party, self._given = epoch, step, recorded, party, given
+        self.parts: set[str] = set()
         self.ids = row_ids(given, unique=recorded)
         self.tensors: dict[str, Tensor] = {}
-        self._classes, self._widths = classes, widths
-        self._graphs: dict[str, weakref.ref[_Graph]] = {}
+        self._graphs: dict[str, weakref.ref[_Graph]] = {}  # of the layers that ask for a gradient
         self._closed = False
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """Layer -> columns."""
-        return {name.partition("/")[2]: h.shape[1] for name, h in self.tensors.items() if name.startswith("embedding/")}
 
     def has_ids(self, ids: Any) -> bool:
         """Whether these are the batch's rows, in its order."""
@@ -352,7 +330,7 @@ class _Batch:
 
     def put(self, name: str, values: Any) -> None:
         """`KIND/NAME` -> values (n, ...), one row an id."""
-        self.tensors[name] = _checked(name, values, len(self.ids), self._classes, self._widths)
+        self.tensors[name] = self._party.checked(name, values, len(self.ids))
 
     def watch(self, layer: str, h: Tensor) -> None:
         """h: (n, ...), one row an id."""
@@ -365,39 +343,36 @@ class _Batch:
         if h.requires_grad:
             graph = _Graph()
             self._graphs[layer] = weakref.ref(graph)
-            h.register_hook(self._hook(f"gradient/{layer}", graph))
+            h.register_hook(partial(self._add, f"gradient/{layer}", graph))
 
-    def _hook(self, name: str, graph: _Graph) -> Callable[[Tensor], None]:
-        def add(gradient: Tensor, _alive: _Graph = graph) -> None:
-            if not self._closed:
-                made = _flat(_tensor(name, gradient))
-                self.tensors[name] = self.tensors[name] + made if name in self.tensors else made
-
-        return add
+    def _add(self, name: str, _alive: _Graph, gradient: Tensor) -> None:
+        if not self._closed:
+            made = _flat(_tensor(name, gradient))
+            self.tensors[name] = self.tensors[name] + made if name in self.tensors else made
 
     @property
-    def with_gradients(self) -> list[bool]:
-        """Whether each layer that asks for a gradient has one."""
-        return [f"gradient/{layer}" in self.tensors for layer in self._graphs]
+    def _arrived(self) -> list[bool]:
+        """Whether each layer that asks for a gradient has one; with one more, False, where no layer was sent."""
+        sent = any(name.startswith("embedding/") for name in self.tensors)
+        return [f"gradient/{layer}" in self.tensors for layer in self._graphs] + [False] * (not sent)
 
     @property
     def complete(self) -> bool:
-        return bool(self.widths) and all(self.with_gradients)
+        return all(self._arrived)
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether a layer has a gradient, or none asks for one."""
+        return any(self._arrived or [True])
 
     @property
     def finished(self) -> bool:
         """Whether no gradient can come any more, as the graphs are gone."""
         return all(graph() is None for graph in self._graphs.values())
 
-    @property
-    def has_gradient(self) -> bool:
-        """Whether a layer has a gradient, or none asks for one."""
-        return bool(self.widths) and (not self._graphs or any(self.with_gradients))
-
     def close(self) -> dict[str, Tensor]:
         """Its values, for the file. Gradients that come later are left out; hooks may live longer."""
-        self._closed, made = True, dict(self.tensors)
-        self.tensors.clear()
+        self._closed, made, self.tensors = True, self.tensors, {}
         return made
 
 
@@ -446,22 +421,16 @@ class Recording:
             raise UserError("a sample of the batches isn't complete", key="complete", value=True)
         self.epoch = self.written = self.dropped = 0  # written, dropped: batches
         self._watched = self._labelled = self._closed = self._damaged = False  # damaged: a training batch was left out
-        of_labels = {"classes": self.classes, "labels": self.labels, "claims": self.claims}
-        self._said = _said(f"vflbench.Recording, torch {torch.__version__}", self.class_shares, **of_labels)
+        said = {name: getattr(self, name) for name in ("classes", "labels", "claims", "class_shares")}
+        said |= {"producer": f"vflbench.Recording, torch {torch.__version__}", "complete": False}
         self._steps: dict[int, int] = {}  # epoch -> batches begun
         self._pending: list[_Batch] = []
-        self._looks_for_rows = True  # until an epoch is begun
-        self._first: Tensor | None = None  # ids of the first batch, and of the last one
-        self._last: Tensor | None = None
         self._current: _Batch | None = None
-        self._widths: dict[str, int] = {}  # of layers
-        self._process, self._folder = os.getpid(), RecordingFolder(self.folder, self.party)
+        self._process, self._party = os.getpid(), _Party(self.folder, self.party, said, self.cut)
         if self._writes():
-            self._folder.require_manifest(self._said)
-            for of, step in self._folder.open(overwrite=self.overwrite, go_on=self.go_on):
-                self._steps[of] = max(self._steps.get(of, 0), step + 1)
-            self._widths = self._folder.widths()
-            self._labels = _Labels(self._folder, self.classes, replace=self.overwrite)
+            there = sorted(self._party.open(overwrite=self.overwrite, go_on=self.go_on))
+            self._steps = {epoch: step + 1 for epoch, step in there}
+            self._labels = _Labels(self._party, replace=self.overwrite)
             atexit.register(self.close)
 
     def watch(self, h: Tensor, *, ids: Any, layer: str = "cut", epoch: int | None = None) -> Tensor:
@@ -480,17 +449,15 @@ class Recording:
         self._watched = True
         if not torch.is_grad_enabled() or _in_backward() or not self._open():
             return h
-        if epoch is not None:
-            self._looks_for_rows = False
-            if epoch != self.epoch:
-                self.begin_epoch(epoch)
-        self._batch(ids, ("layer", layer)).watch(layer, h)
+        if epoch not in (None, self.epoch):
+            self.begin_epoch(epoch)
+        self._batch(ids, f"embedding/{layer}").watch(layer, h)
         return h
 
     def columns(self, ids: Any, numeric: Any = None, categorical: Any = None) -> None:
         """The party's own columns of a batch's rows. numeric: (n, k) floats. categorical: (n, c) integers from 0."""
         if torch.is_grad_enabled() and self._open():
-            batch = self._batch(ids, ("columns", ""))
+            batch = self._batch(ids, "columns")
             for kind, values in {"numeric": numeric, "categorical": categorical}.items():
                 if values is not None and batch.recorded:
                     batch.put(f"columns/{kind}", values)
@@ -498,23 +465,23 @@ class Recording:
     def label(self, ids: Any, labels: Any) -> None:
         """labels: (n,) or (n, 1) classes from 0. For who may see both sides: it goes to labels.parquet."""
         if self._open():
-            self._labelled = True
-            self._labels.add(row_ids(ids, unique=False), labels)
+            self._labelled, rows = True, row_ids(ids, unique=False)
+            self._labels.add(rows, classes_of(labels, len(rows), self.classes))
 
     def note(self, **figures: float) -> None:
         """Figures of the finished model to compare with, each from 0 to 1: test_auc=0.79, train_auc=0.83."""
         if self._open():
-            model = {name: float(value) for name, value in figures.items()}
-            said = self._said | {"model": self._said.get("model", {}) | model}
-            self._folder.require_manifest(said)
-            self._said = said
+            model = self._party.said.get("model", {}) | {name: float(value) for name, value in figures.items()}
+            said = self._party.said | {"model": model}
+            self._party.check({**said, "parties": {self.party: {"layers": {}}}})
+            self._party.said = said
 
     def begin_epoch(self, epoch: int | None = None) -> None:
         """Batches from here on belong to this epoch; to the next one, if left out. Without it all are of epoch 0."""
         epoch = self.epoch + 1 if epoch is None else epoch
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise UserError("epochs are counted from 0", key="epoch", value=epoch)
-        self.epoch, self._current, self._looks_for_rows = epoch, None, False
+        self.epoch, self._current = epoch, None
 
     def epochs(self, epochs: int | Iterable[int]) -> Iterator[int]:
         """As range(epochs), or as given, each begun: `for epoch in rec.epochs(5):`."""
@@ -541,14 +508,13 @@ class Recording:
         pending, self._pending, self._current = self._pending, [], None
         for batch in pending:
             self._finish(batch, drop=failed and not batch.complete)
-        if self.written or "model" in self._said:
-            complete = self.complete and not failed and not self._damaged and self._folder.same_batches()
-            self._folder.merge(self._said | {"complete": complete}, {}, self.cut)
+        noted = "model" in self._party.said
+        if self.written or noted:
+            complete = self.complete and not failed and not self._damaged and self._party.has_all()
+            self._party.merge({}, complete=complete)
         self._labels.flush()
-        if not self.written and not failed and (self._watched or not (self._labelled or "model" in self._said)):
-            warnings.warn(
-                f"nothing was recorded in {self._folder.folder}: no batch that `watch` saw got a gradient", stacklevel=3
-            )
+        if not self.written and not failed and (self._watched or not (self._labelled or noted)):
+            warnings.warn(f"nothing was recorded in {self.folder}: no batch that `watch` saw got a gradient", stacklevel=3)
 
     def _open(self) -> bool:
         return not self._closed and os.getpid() == self._process and self._writes()
@@ -562,16 +528,14 @@ class Recording:
             return distributed.get_rank() == self.rank
         return int(os.environ.get("RANK", self.rank)) == self.rank  # as torchrun says before they have met
 
-    def _batch(self, ids: Any, part: tuple[str, str]) -> _Batch:
+    def _batch(self, ids: Any, part: str) -> _Batch:
         """The batch that this part of it belongs to."""
         current = self._current
         if current is None or part in current.parts or not current.has_ids(ids):
             self._write_finished()
             step = self._steps.get(self.epoch, 0)
             recorded = step % self.every == 0 and (self.most is None or self.written + len(self._pending) < self.most)
-            current = self._current = _Batch(
-                ids, self.epoch, step, recorded=recorded, classes=self.classes, widths=self._widths
-            )
+            current = self._current = _Batch(self._party, ids, self.epoch, step, recorded=recorded)
             self._steps[self.epoch] = step + 1
             if recorded:
                 self._pending.append(current)
@@ -581,49 +545,27 @@ class Recording:
     def _write_finished(self) -> None:
         """Batches whose graph is gone, and the oldest of many that have their gradients."""
         complete = sum(batch.complete for batch in self._pending)
-        kept = []
-        for batch in self._pending:
+        for batch in list(self._pending):
             if batch.finished or (batch.complete and complete > MOST_COMPLETE):
-                self._finish(batch)
                 complete -= batch.complete
-            else:
-                kept.append(batch)
-        self._pending = kept
+                self._pending.remove(batch)
+                self._finish(batch)
 
     def _finish(self, batch: _Batch, *, drop: bool = False) -> None:
         """Write a batch, or drop one that isn't whole."""
-        has_gradient, widths, tensors, problem = batch.has_gradient, batch.widths, batch.close(), ""
+        has_gradient, tensors = batch.has_gradient, batch.close()
         try:
             check_values(batch.ids, tensors)
         except ValueError as error:
-            self._damaged, problem = True, str(error)
-            place = f"epoch {batch.epoch}, step {batch.step}, party {self._folder.party}"
-            warnings.warn(f"a batch isn't recorded: {problem} ({place})", stacklevel=5)
-        if drop or problem or not has_gradient:
+            self._damaged = drop = True
+            place = f"epoch {batch.epoch}, step {batch.step}, party {self.party}"
+            warnings.warn(f"a batch isn't recorded: {error} ({place})", stacklevel=5)
+        if drop or not has_gradient:
             self.dropped += 1
             return
-        self._folder.merge(self._said | {"complete": False}, widths, self.cut, len(batch.ids))
-        self._folder.write(batch.ids, tensors, epoch=batch.epoch, step=batch.step)
+        self._party.merge(tensors, len(batch.ids))
+        self._party.write(batch.ids, tensors, epoch=batch.epoch, step=batch.step)
         self.written += 1
-        if self._looks_for_rows and self._comes_again(batch.ids):
-            self._looks_for_rows = False
-            warnings.warn(f"{AGAIN} (step {batch.step}, party {self._folder.party})", stacklevel=5)
-
-    def _comes_again(self, ids: Tensor) -> bool:
-        """Whether a row of the first batch comes again, as where a loop doesn't say when an epoch begins. The same batch
-        twice in a row counts once. (Only who trains knows: with rows drawn with replacement, it is no new epoch.)
-        """
-        last, self._last = self._last, ids
-        if self._first is None:
-            self._first = ids[:_LOOKED_FOR].clone()
-            return False
-        return last is not None and not torch.equal(ids, last) and bool(torch.isin(self._first, ids).any())
-
-
-def _said(producer: str, class_shares: Sequence[float] | None, **more: Any) -> dict[str, Any]:
-    """Of a manifest; None says nothing."""
-    shares = None if class_shares is None else [float(share) for share in class_shares]
-    return {"producer": producer, "class_shares": shares, **more}
 
 
 def _in_backward() -> bool:
@@ -692,30 +634,28 @@ def write_batch(
     for key, number in {"epoch": epoch, "step": step}.items():
         if number is not None and not (isinstance(number, (int, np.integer)) and 0 <= number < MOST_STEPS):
             raise UserError(f"it is counted from 0, to {MOST_STEPS - 1:,}", key=key, value=number)
-    place, rows = RecordingFolder(Path(folder).resolve(), party), row_ids(ids)  # the process may go to another folder
-    widths: dict[str, int] = {}
+    said = {"classes": classes, "labels": labels, "claims": claims, "class_shares": class_shares, "model": model}
+    said |= {"producer": "vflbench.write_batch", "complete": complete}
+    place = _Party(Path(folder).resolve(), party, said, cut)  # the process may go to another folder
+    rows, epoch = row_ids(ids), int(epoch)
     of_kinds = {"embedding": embeddings, "gradient": gradients, "summed_gradient": summed_gradients}
     given = {f"{kind}/{name}": values for kind, of_kind in of_kinds.items() for name, values in (of_kind or {}).items()}
     if not given:
         raise UserError("a batch has embeddings, gradients or summed_gradients", key="embeddings", value=embeddings)
-    own = {"columns/numeric": numeric, "columns/categorical": categorical}
-    given |= {name: values for name, values in own.items() if values is not None}
-    tensors = {name: _checked(name, values, len(rows), classes, widths) for name, values in given.items()}
-    epoch = int(epoch)
+    columns = {"columns/numeric": numeric, "columns/categorical": categorical}
+    given |= {name: values for name, values in columns.items() if values is not None}
+    tensors = {name: place.checked(name, values, len(rows)) for name, values in given.items()}
     if step is None:
-        step = max((at + 1 for of, at in place.batches().get(party, ()) if of == epoch), default=0)
+        step = max((at + 1 for of, at in place.files().get(party, ()) if of == epoch), default=0)
     try:
         check_values(rows, tensors)
     except ValueError as error:
         raise UserError(f"{error}; leave the batch out", key="step", value=step) from error
-    if y is not None:
-        classes_of(y, len(rows), classes)
-    said = {"classes": classes, "labels": labels, "claims": claims, "model": model, "complete": complete}
-    said = _said("vflbench.write_batch", class_shares, **said)
-    if place.merge(said, widths, cut, len(rows)):
+    of_rows = None if y is None else classes_of(y, len(rows), classes)
+    if place.merge(tensors, len(rows)):
         _UNWRITTEN.pop(place.folder, None)  # of a recording that was deleted
-    if y is not None:
+    if of_rows is not None:
         if place.folder not in _UNWRITTEN:
             Finalize(None, _flush_at_the_end, exitpriority=10)  # at the end of a worker of multiprocessing as well
-        _UNWRITTEN.setdefault(place.folder, _Labels(place, classes)).add(rows, y)
+        _UNWRITTEN.setdefault(place.folder, _Labels(place)).add(rows, of_rows)
     return place.write(rows, tensors, epoch=epoch, step=int(step), overwrite=overwrite)

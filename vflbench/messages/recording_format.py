@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_core import from_json
 from torch import Tensor
@@ -31,7 +31,6 @@ LABEL_PARTY = "label"
 
 _MOST_JSON = 2**20  # bytes of manifest.json and of run.json
 MOST_CLASSES = 1000
-MOST_LAYERS = 1000
 PARTY = re.compile(r"\w[\w.-]{0,63}")
 _CLOSED = ConfigDict(extra="forbid")  # a misspelt key is a mistake
 
@@ -51,12 +50,26 @@ def is_layer(name: str) -> bool:
     return 0 < len(name) <= 200 and name.isprintable()
 
 
+def _party_name(name: str) -> str:
+    if not PARTY.fullmatch(name):
+        raise ValueError(f"{name[:80]!r} is no name of letters, digits, `_`, `-` and `.`, 64 at most")
+    return name
+
+
+PartyName = Annotated[str, AfterValidator(_party_name)]
+LayerName = Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)]
+
+
 @dataclass(frozen=True, config=_CLOSED)
 class PartyLayers:
     """layers: layer -> width, in the order of the network. cut: the layers that cross; the last one, if left out."""
 
-    layers: Mapping[str, Annotated[int, Field(ge=1, le=10**7)]]
+    layers: Annotated[Mapping[LayerName, Annotated[int, Field(ge=1, le=10**7)]], Field(max_length=1000)]
     cut: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if sorted({*self.cut} & {*self.layers}) != sorted(self.cut):
+            raise ValueError(f"cut must name some of its layers, each once, not {', '.join(self.cut)[:80]!r}")
 
 
 @dataclass(frozen=True, config=_CLOSED)
@@ -79,9 +92,9 @@ class Manifest:
     """What holds for all batches: see docs/reference/messages.md for each key."""
 
     classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)]
-    parties: Annotated[Mapping[str, PartyLayers], Field(min_length=1, max_length=64)]
+    parties: Annotated[Mapping[PartyName, PartyLayers], Field(min_length=1, max_length=64)]
     producer: Annotated[str, Field(max_length=1000, pattern=PRINTABLE)] = ""
-    labels: str = LABEL_PARTY
+    labels: PartyName = LABEL_PARTY
     class_shares: Sequence[Share] | None = None
     batch_size: Count | None = None
     complete: bool = False
@@ -90,21 +103,6 @@ class Manifest:
     rules: Rules | None = None
 
     def __post_init__(self) -> None:
-        for party, of_party in self.parties.items():
-            if not PARTY.fullmatch(party):
-                raise ValueError(f"parties: {party[:80]!r} is no name of letters, digits, `_`, `-` and `.`, 64 at most")
-            if len(of_party.layers) > MOST_LAYERS:
-                raise ValueError(f"parties: {party} has more than {MOST_LAYERS} layers")
-            if not all(map(is_layer, of_party.layers)):
-                raise ValueError(
-                    f"parties: a layer of {party} has a name of no or over 200 characters, or with control ones"
-                )
-            if len(set(of_party.cut)) != len(of_party.cut):
-                raise ValueError(f"parties: {party} has a cut layer that is there twice")
-            if absent := [layer for layer in of_party.cut if layer not in of_party.layers]:
-                raise ValueError(f"parties: cut layer {absent[0][:80]!r} of {party} is not among its layers")
-        if not PARTY.fullmatch(self.labels):
-            raise ValueError("labels: it must be a party's name")
         if self.class_shares is not None and len(self.class_shares) != self.classes:
             raise ValueError(f"class_shares: there are {len(self.class_shares)}, for {self.classes} classes")
         if self.class_shares is not None and abs(sum(self.class_shares) - 1) > 1e-6:
@@ -130,13 +128,16 @@ _MANIFEST = TypeAdapter(Manifest)
 def read_manifest(folder: Path) -> Manifest:
     """The manifest in a folder of recorded messages. Raises UserError where there is none that can be read."""
 
-    def made(content: dict[str, Any]) -> Manifest:
-        if (found := content.pop("format", None)) != FORMAT:
-            raise ValueError(f"its format is {in_a_line(str(found), 80)!r}, and this version reads {FORMAT}")
-        manifest: Manifest = checked(_MANIFEST, content)
-        return manifest
+    return read_json(folder, MANIFEST, manifest_of)
 
-    return read_json(folder, MANIFEST, made)
+
+def manifest_of(content: Mapping[str, Any]) -> Manifest:
+    """Of values for JSON; None says nothing. Raises ValueError, with one line, for other content."""
+    if (found := content.get("format")) != FORMAT:
+        raise ValueError(f"its format is {in_a_line(str(found), 80)!r}, and this version reads {FORMAT}")
+    said = {key: value for key, value in content.items() if key != "format" and value is not None}
+    manifest: Manifest = checked(_MANIFEST, said)
+    return manifest
 
 
 def read_json(folder: Path, name: str, made: Callable[[dict[str, Any]], T]) -> T:
@@ -157,19 +158,13 @@ def read_json(folder: Path, name: str, made: Callable[[dict[str, Any]], T]) -> T
 
 
 def checked(kind: TypeAdapter[Any], content: Any) -> Any:
-    """A value of that type. Raises ValueError, with one line, for other content."""
+    """A value of that type. Raises ValueError for other content: the first thing that pydantic refuses, with its place."""
     try:
         return kind.validate_python(content)
     except ValidationError as error:
-        raise ValueError(first_problem(error)) from error
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first thing that pydantic refuses, with its place."""
-    first = error.errors()[0]
-    place = ".".join(str(part)[:80] for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {message}" if place else message
+        first = error.errors()[0]
+        place, message = ".".join(str(part)[:80] for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{place}: {message}" if place else message) from error
 
 
 RUN = "run.json"
@@ -209,12 +204,10 @@ class RunHead:
 
         epochs: epoch -> its recorded steps.
         """
-        count = len(self.steps)
         for epoch, steps in epochs.items():
-            problem = f"{count} epochs, and there are messages of epoch {epoch}"
-            if epoch < count:
-                problem = f"{self.steps[epoch]} steps in epoch {epoch}, and there are messages of step {steps[-1]}"
-            if epoch >= count or steps[-1] >= self.steps[epoch]:
+            count = self.steps[epoch] if epoch < len(self.steps) else 0
+            if steps[-1] >= count:
+                problem = f"{count} steps in epoch {epoch}, and there are messages of step {steps[-1]}"
                 raise UserError(f"{RUN} speaks of {problem}", key="recording", value=folder)
 
     def expected(self, epoch: int, *, complete: bool) -> Sequence[int]:
@@ -263,6 +256,7 @@ def write_batch_file(
 
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
+OF_LAYERS = ("embedding/", "gradient/")
 PER_ROW = ("embedding", "gradient", "received", "prediction", "columns")
 FACTS: Mapping[str, type[Fact]] = {
     "embedding": Embeddings,

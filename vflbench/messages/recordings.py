@@ -7,14 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 from pydantic_core import from_json
 from safetensors import safe_open
@@ -25,13 +25,14 @@ from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
 from vflbench.messages.recording_format import (
     FACTS,
     MESSAGES,
+    OF_LAYERS,
     PER_ROW,
     Phase,
     check_shape,
     check_values,
     checked,
     facts_of,
-    first_problem,
+    manifest_of,
     read_manifest,
 )
 from vflbench.messages.serialize import saved
@@ -90,28 +91,23 @@ class RecordedMessages:
         self._places: dict[tuple[Phase, int, int], dict[str, Place]] = {}
         for path, party in self._files():
             self._index(path, party)
-        if not any(phase == "train" for phase, _, _ in self._places):
+        if not self.epochs:
             raise UserError("there are no messages of training in its folder messages", key="recording", value=folder)
-        self._refuse_absent_parties()
-
-    def _refuse_absent_parties(self) -> None:
-        """A party that is silent in some rounds would be audited less than it seems."""
         expected = {party for party in self.coverage if self._has(party)}
         for (phase, epoch, step), parties in self._places.items():
             absent = expected - set(parties)
-            if phase == "train" and absent:
+            if phase == "train" and absent:  # a party that is silent in some rounds would be audited less than it seems
                 problem = f"party {min(absent)} has no messages of epoch {epoch}, step {step}, and {min(parties)} has"
                 raise UserError(problem, key="recording", value=self.folder)
 
     def know_shares(self, shares: Sequence[float]) -> None:
         """Shares of the classes that attackers know, in place of those in manifest.json. Raises UserError."""
         try:
-            self.manifest = replace(self.manifest, class_shares=tuple(shares))
-        except ValidationError as error:
-            problem = re.sub(r"^class_shares\.\d+: .*", "they must be numbers from 0 to 1", first_problem(error))
-            raise UserError(
-                problem.removeprefix("class_shares: "), key="--class-shares", value=",".join(map(str, shares))
-            ) from error
+            self.manifest = manifest_of(self.manifest.plain() | {"class_shares": list(shares)})
+        except ValueError as error:
+            problem = re.sub(r"^class_shares\.\d+: .*", "they must be numbers from 0 to 1", str(error))
+            problem = problem.removeprefix("class_shares: ")
+            raise UserError(problem, key="--class-shares", value=",".join(map(str, shares))) from error
 
     @cached_property
     def epochs(self) -> dict[int, list[int]]:
@@ -227,24 +223,23 @@ class RecordedMessages:
                 if party in parties:
                     raise ValueError(f"epoch {when.epoch}, step {when.step} of party {party} is there twice")
                 parties[party] = path, of_batch
-                types = self._checked(of_batch, party, number)
+                self._check(of_batch, party, number)
                 if when.phase == "train":
                     coverage.batches += 1
-                    coverage.kinds.update({name.partition("/")[0] for name in types})
-                coverage.types |= {dtype for name, dtype in types.items() if name.startswith(("embedding/", "gradient/"))}
+                    coverage.kinds.update({name.partition("/")[0] for name in of_batch} - {"ids"})
+                coverage.types |= {part[2] for name, part in of_batch.items() if name.startswith(OF_LAYERS)}
                 if len(self._places) > _MOST_BATCHES:
                     raise ValueError(f"there are more than {_MOST_BATCHES:,} batches")
 
-    def _checked(self, parts: Mapping[str, Part], party: str, number: str) -> dict[str, str]:
-        """`KIND/NAME` -> type of a batch. Raises ValueError for one that can't be read."""
+    def _check(self, parts: Mapping[str, Part], party: str, number: str) -> None:
+        """Raises ValueError for a batch that can't be read."""
         _check_bytes(parts, number)
         _, (rows, *more), kind = parts.get("ids", (0, (0,), ""))
         if more or not rows or kind != "int64":
             raise ValueError(f"{number}/ids: there must be (n,) int64 ids of its rows, one at least")
-        others = {name: part for name, part in parts.items() if name != "ids"}
-        for name, (_, shape, dtype) in others.items():
-            check_shape(name, shape, dtype, rows, self.manifest.parties[party].layers, self.manifest.classes)
-        return {name: dtype for name, (_, _, dtype) in others.items()}
+        for name, (_, shape, dtype) in parts.items():
+            if name != "ids":
+                check_shape(name, shape, dtype, rows, self.manifest.parties[party].layers, self.manifest.classes)
 
     @contextmanager
     def _explained(self, path: Path) -> Iterator[None]:
