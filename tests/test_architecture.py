@@ -167,7 +167,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_965,
     "vflbench": 332,
-    "vflbench/attacks": 4_765,
+    "vflbench/attacks": 4_875,
     "vflbench/cli": 2_386,
     "vflbench/data": 3_373,
     "vflbench/defenses": 1_699,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ _ITERATIONS = 60
 
 
 _SMALLEST = 1e-3  # variance of a component beside that of all numbers; a component can't shrink to one number
+_ADDED = 1e-6  # of the mean variance, added to each: a covariance of low rank has an inverse
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,39 @@ def _log_densities(t: Tensor, means: Tensor, variances: Tensor, upper_share: flo
     log_shares = torch.tensor([1 - upper_share, upper_share], dtype=t.dtype, device=t.device).log()
     level = log_shares - 0.5 * (2 * math.pi * variances).log()
     return level[:, :, None] - 0.5 * (t[:, None] - means[:, :, None]).square() / variances[:, :, None]
+
+
+@dataclass(frozen=True)
+class ClassNormal:
+    """The rows of one class: N(m, S), or N(B^T u_i, S) given numbers u_i that are known of each row.
+
+    mean: m (d,), or B (k, d). root: (d, d), lower triangular, S = root root^T.
+    """
+
+    mean: Tensor
+    root: Tensor
+
+    @classmethod
+    def fitted(cls, x: Tensor, weights: Tensor, given: Tensor | None = None) -> Self:
+        """The most likely one for weighted rows. x: (n, d) float64. weights: (n,). given: u (n, k)."""
+        weights = weights / weights.sum().clamp_min(1e-9)
+        if given is None:
+            mean = weights @ x
+        else:
+            weighted = given * weights[:, None]
+            square = weighted.T @ given
+            square.diagonal().add_(_ADDED * square.diagonal().mean() + 1e-12)
+            mean = torch.linalg.solve(square, weighted.T @ x)
+        centred = x - (mean if given is None else given @ mean)
+        covariance = centred.T @ (centred * weights[:, None])
+        covariance.diagonal().add_(_ADDED * covariance.diagonal().mean() + 1e-12)
+        return cls(mean, torch.linalg.cholesky(covariance))
+
+    def log_density(self, x: Tensor, given: Tensor | None = None) -> Tensor:
+        """(n,) up to a constant. x: (n, d). given: u (n, k)."""
+        centred = x - (self.mean if given is None else given @ self.mean)
+        squares = torch.linalg.solve_triangular(self.root, centred.T, upper=False).square().sum(dim=0)
+        return -0.5 * squares - self.root.diagonal().log().sum()
 
 
 class LeadingProjections(Attack):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
-from vflbench.attacks.mixture import fit_two_normals
+from vflbench.attacks.mixture import ClassNormal, fit_two_normals
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import eigenvectors
@@ -20,9 +20,6 @@ _FITTED = 2048  # rows, at most, to which they are fitted, if these are enough
 _SURE, _STEPS = 3.0, 4  # nats for a standard deviation of the length; steps from there
 _GROWTH = 1.25  # from one rank that it tries to the next
 _MEMORY = 0.5  # weight of the last batch's gains beside this one's
-
-
-_SMALLEST = 1e-6  # of the mean variance, added to each: a covariance of low rank has an inverse
 
 
 @options
@@ -121,19 +118,6 @@ def log_ratio_of_normals(x: Tensor, guess: Tensor, share: float, iterations: int
     prior, sample, ratio = math.log(share / (1 - share)), unit[places], guess[places]
     for step in range(iterations):
         weights, asked = torch.sigmoid(prior + ratio), sample if step + 1 < iterations else unit
-        ratio = _log_density(asked, sample, weights) - _log_density(asked, sample, 1 - weights)
+        of_1, of_0 = (ClassNormal.fitted(sample, of).log_density(asked) for of in (weights, 1 - weights))
+        ratio = of_1 - of_0
     return ratio
-
-
-def _log_density(asked: Tensor, x: Tensor, weights: Tensor) -> Tensor:
-    """At rows (m, d), of the normal distribution with the weighted mean and covariance of x (n, d), up to a constant.
-    weights: (n,).
-    """
-    weights = weights / weights.sum().clamp_min(1e-9)
-    mean = weights @ x
-    centred = x - mean
-    covariance = centred.T @ (centred * weights[:, None])
-    covariance.diagonal().add_(_SMALLEST * covariance.diagonal().mean() + 1e-12)
-    root = torch.linalg.cholesky(covariance)
-    squares = torch.linalg.solve_triangular(root, (asked - mean).T, upper=False).square().sum(dim=0)
-    return -0.5 * squares - root.diagonal().log().sum()

@@ -1,0 +1,72 @@
+"""Planted: gradients that are alike in both classes, and that the embedding predicts in one of them."""
+
+import pytest
+import torch
+from attacks.views import gradients, shares, view_of
+from torch.distributions import MultivariateNormal
+
+from vflbench.attacks.conditional_mixture import ConditionalMixture
+from vflbench.attacks.mixture import Mixture
+from vflbench.messages.facts import Embeddings
+from vflbench.numerics.auc import auc
+
+ROWS, D = 6000, 8
+
+
+def planted(rng, positive, spread=0.3, epochs=1):
+    """Labels, embeddings, gradients (epochs, n, d), and the log-likelihood ratio of a reader who knows all.
+
+    Positives: N(m + A h, spread^2 I); negatives: N(0, A A^T + spread^2 I), so that both have one covariance where nothing is
+    known of h, and means half a standard deviation apart.
+    """
+    y = torch.rand(ROWS, generator=rng) < positive
+    h, a = torch.randn(ROWS, D, generator=rng), torch.randn(D, D, generator=rng)
+    white = spread**2 * torch.eye(D)
+    narrow, wide = (MultivariateNormal(torch.zeros(D), of) for of in (white, a @ a.T + white))
+    of_positives = h @ a.T + 0.5 * wide.scale_tril[:, 0]
+    others, noise = torch.randn(2, epochs, ROWS, D, generator=rng)
+    g = torch.where(y[:, None], of_positives, others @ a.T) + spread * noise
+    return y, h, g, (narrow.log_prob(g - of_positives) - wide.log_prob(g)).sum(dim=0)
+
+
+def attacked(attack, h, g, prior, epoch=0):
+    for ids in torch.arange(len(h)).split(250):
+        facts = gradients(g[ids]), Embeddings({"f1": h[ids]}), shares(prior)
+        attack.observe(view_of(attack.threat, *facts, ids=ids, epoch=epoch))
+    return attack.epoch(view_of(attack.threat, shares(prior), ids=torch.arange(len(h) + 9), step=None, epoch=epoch))
+
+
+@pytest.mark.parametrize("positive", [0.1, 0.25, 0.75])
+def test_what_is_alike_is_told_apart_given_the_embedding_and_the_right_way_round(rng, positive):
+    y, h, (g,), best = planted(rng, positive)
+    answer = attacked(ConditionalMixture(), h, g, positive)
+    assert answer.ids.tolist() == list(range(ROWS))
+    assert auc(answer.layers["f1"], y) > auc(best, y) - 0.01
+    blind = Mixture()
+    blind.observe(view_of(blind.threat, gradients(g), shares(positive)))
+    read = blind.epoch(view_of(blind.threat, shares(positive), ids=torch.arange(ROWS), step=None))
+    assert 0.3 < auc(read.layers["f1"], y) < 0.7
+
+
+def test_with_equal_shares_all_windows_have_one_sign(rng):
+    y, h, (g,), best = planted(rng, 0.5)
+    read = auc(attacked(ConditionalMixture(), h, g, 0.5).layers["f1"], y)
+    assert max(read, 1 - read) > auc(best, y) - 0.01
+
+
+def test_epochs_add_up(rng):
+    attack = ConditionalMixture()
+    y, h, gradients_of, best = planted(rng, 0.25, spread=2.5, epochs=2)
+    first, both = (auc(attacked(attack, h, g, 0.25, epoch).layers["f1"], y) for epoch, g in enumerate(gradients_of))
+    assert auc(best, y) - 0.02 < both
+    assert first + 0.02 < both
+
+
+@pytest.mark.parametrize("width", [1, 5])
+def test_degenerate_messages_give_numbers_or_nothing(rng, width):
+    x = torch.randn(300, width, generator=rng)
+    assert attacked(ConditionalMixture(), x, torch.zeros(300, width), 0.25) is None
+    assert attacked(ConditionalMixture(), x[:2], x[:2], 0.25) is None
+    assert attacked(ConditionalMixture(), x, x, 0.0) is None
+    for h, g in ((x, torch.ones(300, width)), (torch.ones(300, width), x), (x, x), (x, 1e-20 * x), (x, 1e20 * x)):
+        assert bool(attacked(ConditionalMixture(), h, g, 0.25).layers["f1"].isfinite().all())
