@@ -47,6 +47,14 @@ def test_torch(tmp_path, monkeypatch):
     assert sample.epochs == {0: list(range(0, 64, 4))}
     assert sample.manifest.model == {"test_auc": 0.71, "train_auc": 0.75}
     assert pq.read_metadata(tmp_path / "both_sides" / "labels.parquet").num_rows == 512
+    found = {
+        name: audit(RecordedMessages(tmp_path / name), {"norm": Norm()}, probe=False) for name in ("recorded", "defended")
+    }
+    leaks = {
+        name: max(row.value for row in result.rows() if row.metric == "leak_auc_two_sided" and row.message == "gradient")
+        for name, result in found.items()
+    }
+    assert leaks["recorded"] > 0.9 > 0.75 > leaks["defended"]
 
 
 def test_numpy(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from vflbench.attacks.spectral import Spectral
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import BreastCancer, Synthetic
 from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.label_gdp import LabelGdp
 from vflbench.defenses.marvell import Marvell
 from vflbench.metrics.canary import Guesses
 from vflbench.metrics.privacy import Exposure
@@ -119,12 +120,23 @@ def test_the_reader_goes_by_the_majority_and_abstains_at_a_tie(data):
 
 
 def test_auto_plants_where_eps_is_promised_and_nowhere_else():
-    assert Audit().planted(10_000, promised=False) == 0
-    assert Audit().planted(10_000, promised=True) == 500
-    assert Audit().planted(10**6, promised=True) == 1000
-    assert Audit(canaries=50).planted(10_000, promised=False) == 50
-    assert Audit(canaries=50).planted(30, promised=True) == 30
-    assert Audit(canaries=0).planted(10_000, promised=True) == 0
+    assert Audit().planted(10_000, 5_000, promised=False) == 0
+    assert Audit().planted(10_000, 5_000, promised=True) == 500
+    assert Audit().planted(10**6, 5 * 10**5, promised=True) == 1000
+    assert Audit().planted(24_000, 243, promised=True) == 24  # so that coins don't outnumber the rows of a rare class
+    assert Audit().planted(200, 9, promised=True) == 0
+    assert Audit(canaries=50).planted(10_000, 100, promised=False) == 50
+    assert Audit(canaries=50).planted(30, 15, promised=True) == 30
+    assert Audit(canaries=0).planted(10_000, 5_000, promised=True) == 0
+
+
+@pytest.mark.parametrize(("ratio", "mu", "said"), [(0.01, 1.0, True), (0.25, 1.0, False), (0.25, 0.4, True)])
+def test_a_run_says_beforehand_that_noise_leaves_nothing_to_learn_from(capsys, tmp_path, ratio, mu, said):
+    """12,000 rows: at 1 % positive 108 of them worth 1, at 25 % 427 and, at mu 0.4, 79."""
+    dataset = Synthetic(rows=12_000, vocabulary=300, positive_ratio=ratio)
+    parts = {"dataset": dataset, "defenses": {"label_gdp": LabelGdp(mu=mu)}, "attacks": {}}
+    run_in(tmp_path / "run", settings=Settings(epochs=1, audit=Audit(batches=1, canaries=0)), **parts)
+    assert ("worth" in capsys.readouterr().out) == said
 
 
 @pytest.mark.parametrize(

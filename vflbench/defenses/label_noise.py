@@ -6,7 +6,10 @@ a constant for each row, of which (n, 1) is the log-likelihood ratio of class 1 
 projected on the plane of columns that add up to zero.
 """
 
+import copy
 import math
+import secrets
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +18,7 @@ from torch.nn import functional as F
 
 from vflbench.defenses.base import Context, LabelDefense
 from vflbench.errors import UserError
+from vflbench.generators import unguessable
 from vflbench.numerics.hashing import derived, drawn_key, normals
 from vflbench.options import attributes
 
@@ -197,6 +201,27 @@ class NoisyLabels(LabelDefense):
         where that tells more than these classes.
         """
         raise NotImplementedError
+
+    def in_own_loop(self, epochs: int, key: int) -> Callable[[Tensor, Tensor, Tensor, int], Tensor]:
+        """The loss for a training loop of one's own, in which labels are as well hidden as in a run of so many epochs.
+
+        Returns loss(logits, y, ids, epoch): the mean loss, differentiable in the logits, (n, 1) for two classes and (n, K)
+        for more, of rows with true classes y, (n,), and numbers ids, (n,) int64 >= 0, which a row has at each of its visits;
+        epoch: 0, 1, ... To be called once for each batch, in place of cross-entropy; nothing else of what leaves the party
+        may depend on y. key: a secret whole number below 2^63, from which noise that is drawn once for a row and an epoch
+        follows: the same where training on these labels is gone on with, another one for other labels. Noise that is drawn
+        anew at each call comes from the operating system.
+        """
+        defense, rng = copy.deepcopy(self), unguessable(secrets.token_bytes(32))
+        defense.plan(epochs)
+        defense._key = key
+
+        def loss(logits: Tensor, y: Tensor, ids: Tensor, epoch: int) -> Tensor:
+            seen = defense.labels(y.long(), logits.detach(), Context(ids, None, epoch, rng))
+            own = defense.loss(logits, seen)
+            return soft_loss(logits, one_hot(seen, max(2, logits.shape[1]))) if own is None else own
+
+        return loss
 
     def key(self, context: Context, *purpose: object) -> int:
         """The key of a purpose."""

@@ -77,6 +77,20 @@ def gaussian_auc_ceiling(mu: float) -> float:
     return _NORMAL.cdf(mu / math.sqrt(2))
 
 
+def rows_worth(rarest: int, share: float, ceiling: float) -> float:
+    """How many rows with true labels the rows of the rarest class are worth to an estimate from labels with noise.
+
+        rarest v / (v + 1 / mu^2),   v = share (1 - share),   mu = sqrt(2) Phi^-1(ceiling)
+
+    v is the variance of the label, 1 / mu^2 that of Gaussian noise with this ceiling of the leak AUC; other noise with the
+    same ceiling is taken for it. share: of the rarest class among all rows.
+    """
+    if not 0.5 < ceiling < 1:
+        return rarest * float(ceiling > 0.5)
+    variance = share * (1 - share)
+    return rarest * variance / (variance + 1 / (math.sqrt(2) * _NORMAL.inv_cdf(ceiling)) ** 2)
+
+
 def gaussian_error_floor(mu: float) -> float:
     """Lower bound of the mean of false positive and false negative rate: Phi(-mu / 2)."""
     return _NORMAL.cdf(-mu / 2)

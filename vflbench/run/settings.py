@@ -43,10 +43,12 @@ class Audit:
             return min(steps, max(5, min(20, steps // 15)))
         return steps if self.batches == "all" else min(steps, self.batches)
 
-    def planted(self, rows: int, *, promised: bool) -> int:
-        """The number of canaries among `rows` training rows. promised: whether a defense promises an eps."""
+    def planted(self, rows: int, rarest: int, *, promised: bool) -> int:
+        """The number of canaries among `rows` training rows. rarest: rows of the rarest class, of which many coins would
+        leave little. promised: whether a defense promises an eps.
+        """
         if self.canaries == "auto":
-            return min(1000, rows // 20) if promised else 0
+            return min(1000, rows // 20, rarest // 10) if promised else 0
         return min(rows, self.canaries)
 
 

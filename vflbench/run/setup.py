@@ -27,7 +27,7 @@ from vflbench.messages.facts import OwnColumns
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Seat
 from vflbench.messages.wire import Channel, PartyError, at_once
-from vflbench.metrics.privacy import Release
+from vflbench.metrics.privacy import Exposure, Release, rows_worth
 from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
@@ -45,6 +45,8 @@ TWO_CLASSES: Mapping[str, Attack] = {"norm": Norm(), "spectral": Spectral()}
 MANY_CLASSES: Mapping[str, Attack] = {"kmeans": Kmeans(), "spectral_clustering": SpectralClustering(message="gradients")}
 """One that reads embeddings and one that reads gradients, without known labels, of any number of classes."""
 FOR_MANY_CLASSES = "more than two classes: attack=[kmeans,spectral_clustering] in place of norm and spectral, which need two"
+LEAST_WORTH = 200
+"""Rows of the rarest class without noise: of fewer, no synthetic run had a test AUC above 0.6 (`rows_worth`)."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,9 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder
     if protocol.labels_shared and records:
         problem = "a recording serves to audit what messages reveal about labels, and here every party holds the labels"
         raise UserError(problem, key="record", value=settings.record)
-    planted = settings.audit.planted(len(train), promised=claims.label_privacy)
+    share = min((ratio for ratio in train.class_ratios if ratio), default=0.0)
+    rarest = round(len(train) * share)
+    planted = settings.audit.planted(len(train), rarest, promised=claims.label_privacy)
     canaries = draw_canaries(train, planted, generators["canaries"])
     rows, others = data.aligned().relabelled(canaries.planted), data.test
     if settings.audit.auxiliary_path is not None:
@@ -233,8 +237,18 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder
         notes.append(f"audit.dcor=true: of {remote}, only embeddings that cross are measured, as they arrive")
     if len(canaries):
         notes.append(
-            f"the labels of {len(canaries):,} training rows are replaced by fair coins (canaries), to check how much of a "
-            "label leaks; audit.canaries=0 trains on all labels as they are, and checks nothing"
+            f"the labels of {len(canaries):,} training rows are replaced by fair coins (canaries; the rarest class has "
+            f"{rarest:,} rows), to check how much of a label leaks; audit.canaries=0 trains on all labels as they are, and "
+            "checks nothing"
+        )
+    ceilings = [
+        of.leak_auc_after(Exposure(epochs)) for of in claims.of.values() if of is not None and of.release is not None
+    ]
+    if ceilings and (worth := rows_worth(rarest, share, min(ceilings))) < LEAST_WORTH:
+        notes.append(
+            f"behind a ceiling of {min(ceilings):.3f}, the {rarest:,} training rows of the rarest class are worth "
+            f"{worth:.0f} without noise, and on data like clicks models learn nothing from fewer than {LEAST_WORTH}: "
+            "take more rows, or a higher ceiling (mu, eps)"
         )
     notes += refusals(session.claims()) if experiment.defenses else []
     notes += [f"{name} claims nothing here: {reason}" for name, reason in claims.refused.items()]

@@ -1,0 +1,53 @@
+"""Noise on labels in a training loop of one's own: what a run does with the same key."""
+
+import pytest
+import torch
+from builders import session, table, whole_network
+
+from vflbench.defenses.alibi import Alibi
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.label_gdp import LabelGdp
+from vflbench.defenses.tpsl import Tpsl
+
+DEFENSES = {
+    "label_gdp": LabelGdp(mu=0.7),
+    "label_gdp, estimate": LabelGdp(mu=0.7, target="estimate"),
+    "randomized response": LabelDp(eps=1.0),
+    "debiased": LabelDp(eps=1.0, debias=True),
+    "posterior": LabelDp(eps=1.0, target="posterior"),
+    "zero_sum": LabelDp(eps=1.0, mechanism="zero_sum"),
+    "lp_2st": LabelDp(eps=1.0, mechanism="lp_2st"),
+    "alibi": Alibi(eps=1.0),
+}
+
+
+@pytest.mark.parametrize("name", DEFENSES)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_loss_of_each_batch_is_that_of_a_run(rng, name, classes):
+    rows = table(rng, classes=classes)
+    run = session(rows, defenses=[DEFENSES[name]])
+    (inside,) = run.label_party.defense.named.values()
+    inside.plan(3)
+    own = None
+    for epoch in range(4):
+        logits = whole_network(run, rows)[1].detach()
+        expected = run.round(rows.ids, epoch=epoch).training.loss
+        own = own or DEFENSES[name].in_own_loop(epochs=3, key=inside._key)
+        logits.requires_grad_()
+        loss = own(logits, rows.labels, rows.ids, epoch)
+        assert loss.item() == pytest.approx(expected, rel=1e-6)
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert gradient.abs().sum() > 0
+
+
+def test_noise_follows_from_the_key_and_where_it_is_drawn_anew_from_nothing_that_returns(rng):
+    rows, logits = table(rng), torch.randn(64, 1, generator=rng)
+    for defense, returns in (
+        (LabelGdp(), True),
+        (LabelDp(), True),
+        (Tpsl(), False),
+        (LabelDp(fresh_every_epoch=True), False),
+    ):
+        first, again, other = (defense.in_own_loop(epochs=2, key=key)(logits, rows.labels, rows.ids, 0) for key in (5, 5, 6))
+        assert (first == again) == returns
+        assert first != other
