@@ -170,17 +170,17 @@ CAPS = {
     "vflbench/attacks": 4_875,
     "vflbench/cli": 2_386,
     "vflbench/data": 3_373,
-    "vflbench/defenses": 1_699,
+    "vflbench/defenses": 1_712,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_113,
     "vflbench/messages": 1_883,
-    "vflbench/metrics": 1_419,
+    "vflbench/metrics": 1_424,
     "vflbench/models": 1_094,
     "vflbench/numerics": 839,
     "vflbench/protocols": 1_762,
     "vflbench/report": 2_381,
     "vflbench/results": 1_162,
-    "vflbench/run": 3_300,
+    "vflbench/run": 3_313,
 }
 
 
