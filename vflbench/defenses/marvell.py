@@ -56,7 +56,9 @@ class Marvell(LabelDefense):
         N = tr(M^1/2) / sumkl M^1/2,   M = S0 + S1 + d d^T
 
     This is the noise of least power for a bound on sumKL that holds for classes of any shape: its ceiling assumes no
-    distribution. It takes about three times the power of the other two, and the model loses as much as that.
+    distribution. It takes about three times the power of the other two, and the model loses as much as that. The bound is
+    kept on average over pairs of a negative and a positive row, g_i - g_j. Rows with a long Jacobian, which a party can
+    choose, are read better: with sumkl 0.16 the longest tenth at AUC 0.71, the longest hundredth at 0.75, instead of 0.68.
 
     sumkl: the largest KL(0 || 1) + KL(1 || 0) that may be left, in nats; inf adds no noise. You can give error_bound or
     power instead.
@@ -165,7 +167,7 @@ class Marvell(LabelDefense):
             return None
         s, published = self.target, self.noise == "published"
         isotropic = "where a batch's classes are isotropic Gaussians with its moments"
-        where = isotropic if published else "for classes of any shape, and whoever reads no other message"
+        where = isotropic if published else "on average over pairs of rows, more of long ones, if no other message is read"
         return Guarantee(
             f"{where}, a gradient about a row leaves sumKL <= "
             f"{s:.4g}, and n of them that are known to be about the same row {s:.4g} n; batches of a single class are not "

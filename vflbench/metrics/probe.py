@@ -1,4 +1,4 @@
-"""The probe: what half of the true labels make of the messages and of every attack's scores. A reference, and no attack."""
+"""The probe: what half of the true labels make of messages and attacks' scores. A reader, and no bound on attacks."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,6 +29,8 @@ def probe(
     rng: torch.Generator,
 ) -> tuple[Tensor | None, Tensor]:
     """Scores of all rows, each by a probe that was trained on the labels of the other half, and the half of each row.
+
+    It is one reader more, and may read less than an attack: what could be read is at least the larger of both.
 
     A probe is the best of: logistic regressions with several penalties on the messages and the attacks' scores, and on the
     scores alone; a network with one hidden layer; and each attack's scores by themselves. Which of them is best is decided

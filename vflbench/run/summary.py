@@ -45,7 +45,7 @@ _TREES = ("leak_auc", "leak_auc_two_sided", *(f"leak_{figure}" for figure in CLA
 """Figures of leaks that the summary has a tree of, attack -> message -> layer."""
 _PROBE_TEXT = (
     "No attacker: a reference that is given the labels of half of the audited rows, all messages that cross and the scores "
-    "of every attack, and is graded on the other half."
+    "of every attack, and is graded on the other half. An attack may read more."
 )
 _SHARED = "In this protocol every party holds the labels."
 
