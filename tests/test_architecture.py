@@ -172,7 +172,7 @@ CAPS = {
     "vflbench/data": 3_373,
     "vflbench/defenses": 1_712,
     "vflbench/engines": 278,
-    "vflbench/hosts": 1_113,
+    "vflbench/hosts": 1_111,
     "vflbench/messages": 1_883,
     "vflbench/metrics": 1_424,
     "vflbench/models": 1_094,
@@ -180,7 +180,7 @@ CAPS = {
     "vflbench/protocols": 1_762,
     "vflbench/report": 2_381,
     "vflbench/results": 1_162,
-    "vflbench/run": 3_313,
+    "vflbench/run": 3_312,
 }
 
 

@@ -45,7 +45,7 @@ def write(folder: Path, batches: int, rows: int, width: int) -> None:
         p = torch.randn(rows, 1, generator=rng).sigmoid()
         g = (p - y[:, None]) * direction + 0.3 * torch.randn(rows, width, generator=rng)
         ids = torch.arange(rows) + step * rows
-        write_batch_file(folder, "a", step, ids, {"embedding/cut": h, "gradient/cut": g}, epoch=0, step=step)
+        write_batch_file(folder, "a", ids, {"embedding/cut": h, "gradient/cut": g}, epoch=0, step=step)
     write_rows(folder / LABELS, {"id": torch.arange(batches * rows), "label": torch.cat(labels)})
 
 

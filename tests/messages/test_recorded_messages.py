@@ -77,9 +77,9 @@ types = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 def written(folder, parties, facts, ids, rules=None, **place):
     """The facts of each party as they are read back, alone in their recording."""
     write_manifest(folder, Manifest(classes=2, parties=parties, rules=rules))
-    for number, (party, of_party) in enumerate(facts.items()):
+    for party, of_party in facts.items():
         tensors = {name: values for fact in of_party for name, values in packed(fact).items()}
-        write_batch_file(folder, party, number, ids, tensors, **{"epoch": 0, "step": 0, **place})
+        write_batch_file(folder, party, ids, tensors, **{"epoch": 0, "step": 0, **place})
     recording = RecordedMessages(folder)
     (again,) = recording.rounds(place.get("epoch", 0))
     return again

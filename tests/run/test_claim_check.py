@@ -28,7 +28,7 @@ def recorded(folder, *, eps, fresh, claim):
         for step, ids in enumerate(torch.randperm(ROWS, generator=rng).split(BATCH)):
             residual = torch.sigmoid(x[ids, 0])[:, None] - released[ids, None]
             tensors = {"embedding/cut": x[ids], "gradient/cut": residual * direction}
-            write_batch_file(folder, "a", epoch * 100 + step, ids, tensors, epoch=epoch, step=step)
+            write_batch_file(folder, "a", ids, tensors, epoch=epoch, step=step)
     write_rows(folder / "labels.parquet", {"id": torch.arange(ROWS), "label": y})
     return audit(folder, {"norm": Norm()}, probe=False).observed
 

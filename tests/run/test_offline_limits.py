@@ -142,7 +142,7 @@ def test_rows_that_come_again_in_an_epoch_are_scored_once_and_said(tmp_path):
     for step in range(12):
         ids = torch.randperm(120, generator=rng)[:40]
         tensors = {f"{kind}/cut": torch.randn(40, 4, generator=rng) for kind in ("embedding", "gradient")}
-        write_batch_file(tmp_path, "a", step, ids, tensors, epoch=0, step=step)
+        write_batch_file(tmp_path, "a", ids, tensors, epoch=0, step=step)
     write_rows(tmp_path / "labels.parquet", {"id": torch.arange(120), "label": torch.arange(120) % 3 == 0})
     result = audit(tmp_path, every_attack("alignment", "mixture", "directions", "completion", "norm"), probe=False)
     assert {leak.attack for leak in result.findings[0].leaks} == {"alignment", "mixture", "directions", "completion", "norm"}
@@ -154,7 +154,7 @@ def test_a_threat_says_how_many_rows_were_known(tmp_path):
     rng = torch.Generator().manual_seed(4)
     write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 4})}))
     for step, ids in enumerate(torch.arange(120).split(40)):
-        write_batch_file(tmp_path, "a", step, ids, {"embedding/cut": torch.randn(40, 4, generator=rng)}, epoch=0, step=step)
+        write_batch_file(tmp_path, "a", ids, {"embedding/cut": torch.randn(40, 4, generator=rng)}, epoch=0, step=step)
     labels = {"id": torch.arange(120), "label": (torch.arange(120) % 3 == 0).long()}
     write_rows(tmp_path / "labels.parquet", labels)
     write_rows(tmp_path / "known.parquet", {name: values[:30] for name, values in labels.items()})
@@ -177,7 +177,7 @@ def test_a_threat_says_how_many_rows_were_known(tmp_path):
 def test_why_nothing_can_be_scored_is_said(tmp_path, holder, labels, expected):
     write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 2})}, labels=holder))
     ids, values = torch.arange(4), torch.eye(4)[:, :2]
-    write_batch_file(tmp_path, "a", 0, ids, {"gradient/cut": values, "embedding/cut": values}, epoch=0, step=0)
+    write_batch_file(tmp_path, "a", ids, {"gradient/cut": values, "embedding/cut": values}, epoch=0, step=0)
     write_rows(tmp_path / "labels.parquet", {"id": ids, "label": labels})
     result = audit(tmp_path, every_attack("norm", "spectral"), probe=False)
     assert any(expected in note for note in result.notes), result.notes
@@ -191,7 +191,7 @@ def test_a_row_of_huge_values_costs_only_the_attacks_that_make_no_finite_score_o
         h, g = torch.randn(50, 4, generator=rng), torch.randn(50, 4, generator=rng) + labels[ids, None].float()
         if step == 3:
             h[9] = g[7] = torch.tensor([3e38, -3e38, 3e38, 1.0])
-        write_batch_file(tmp_path, "a", step, ids, {"embedding/cut": h, "gradient/cut": g}, epoch=0, step=step)
+        write_batch_file(tmp_path, "a", ids, {"embedding/cut": h, "gradient/cut": g}, epoch=0, step=step)
     write_rows(tmp_path / "labels.parquet", {"id": torch.arange(400), "label": labels})
     result = audit(tmp_path, every_attack("norm", "spectral", "directions"), probe=False)
     assert set(result.unscored) == {"spectral", "directions"}

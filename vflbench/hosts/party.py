@@ -88,7 +88,6 @@ class PartyCheckpoints:
 
 
 RECORDED: frozenset[type[Fact]] = frozenset(FACTS.values())
-_PER_EPOCH = 10**7
 
 
 class PartyRecorder:
@@ -113,8 +112,7 @@ class PartyRecorder:
         if not self._has_begun:
             self._begin(facts)
         tensors = {name: values for fact in facts.values() for name, values in packed(fact).items()}
-        number = self._epoch * _PER_EPOCH + self._step
-        write_batch_file(self._folder, self._party, number, ids.cpu(), tensors, epoch=self._epoch, step=self._step)
+        write_batch_file(self._folder, self._party, ids.cpu(), tensors, epoch=self._epoch, step=self._step)
 
     def _begin(self, facts: Facts) -> None:
         """Also drops messages of a run that is computed again."""

@@ -32,8 +32,10 @@ from vflbench.messages.recording_format import (
     LABELS,
     MANIFEST,
     MESSAGES,
+    MOST_STEPS,
     OF_LAYERS,
     Manifest,
+    batch_path,
     check_shape,
     check_values,
     manifest_of,
@@ -45,7 +47,6 @@ from vflbench.messages.tables import read_labels, write_rows
 from vflbench.plain_files import in_a_line
 
 MOST_COMPLETE = 4  # batches kept in memory although they have their gradients: another backward may add to them
-MOST_STEPS = 10**8  # of an epoch: a batch's file has the number epoch * MOST_STEPS + step
 _WAITING = 8  # labels are written again once an eighth as many wait
 
 
@@ -224,13 +225,12 @@ class _Party:
 
     def write(self, ids: Tensor, tensors: Mapping[str, Tensor], *, epoch: int, step: int, overwrite: bool = False) -> Path:
         """A batch, as a file of its own. Raises UserError where it is there, unless it is to be replaced."""
-        number = epoch * MOST_STEPS + step
-        if not overwrite and (self.folder / MESSAGES / f"{self.party}-{number:08d}.safetensors").exists():
+        if not overwrite and batch_path(self.folder, self.party, epoch, step).exists():
             problem = "this batch is there already: does another Recording write for this party?"
             problem += " write_batch(overwrite=True) replaces it"
             raise UserError(problem, key="step", value=f"{step} of epoch {epoch}")
         with self.disk():
-            return write_batch_file(self.folder, self.party, number, ids, tensors, epoch=epoch, step=step)
+            return write_batch_file(self.folder, self.party, ids, tensors, epoch=epoch, step=step)
 
 
 class _Labels:

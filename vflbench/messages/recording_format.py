@@ -31,6 +31,7 @@ LABEL_PARTY = "label"
 
 _MOST_JSON = 2**20  # bytes of manifest.json and of run.json
 MOST_CLASSES = 1000
+MOST_STEPS = 10**8  # of an epoch that is recorded here
 PARTY = re.compile(r"\w[\w.-]{0,63}")
 _CLOSED = ConfigDict(extra="forbid")  # a misspelt key is a mistake
 
@@ -232,10 +233,15 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False), encoding="utf-8")
 
 
+def batch_path(folder: Path, party: str, epoch: int, step: int, phase: Phase = "train") -> Path:
+    """The file of a batch. Its number only tells files apart: readers go by what is in them."""
+    number = epoch * MOST_STEPS + step if phase == "train" else (epoch + 1) * MOST_STEPS - 1
+    return folder / MESSAGES / f"{party}-{number:08d}.safetensors"
+
+
 def write_batch_file(
     folder: Path,
     party: str,
-    number: int,
     ids: Tensor,
     tensors: Mapping[str, Tensor],
     *,
@@ -243,13 +249,12 @@ def write_batch_file(
     step: int,
     phase: Phase = "train",
 ) -> Path:
-    """Write the messages of one party about one batch, in place of an earlier file of this number. Returns its path.
+    """Write the messages of one party about one batch, in place of an earlier file. Returns its path.
 
-    ids: (n,) int64, no row twice. tensors: `KIND/NAME` -> values, as `embedding/f1` -> (n, d). number: of the file; batches
-    are read in the order of epoch and step, whatever their files' numbers.
+    ids: (n,) int64, no row twice. tensors: `KIND/NAME` -> values, as `embedding/f1` -> (n, d).
     """
     content = {f"{step}/{name}": values for name, values in {"ids": ids, **tensors}.items()}
-    path = folder / MESSAGES / f"{party}-{number:08d}.safetensors"
+    path = batch_path(folder, party, epoch, step, phase)
     with replaced(path) as temporary:
         temporary.write_bytes(saved(content, {str(step): json.dumps({"epoch": epoch, "step": step, "phase": phase})}))
     return path
@@ -260,6 +265,7 @@ OF_LAYERS = ("embedding/", "gradient/")
 PER_ROW = ("embedding", "gradient", "received", "prediction", "columns")
 FACTS: Mapping[str, type[Fact]] = {
     "embedding": Embeddings,
+    "received": Embeddings,
     "gradient": Gradients,
     "summed_gradient": SummedGradients,
     "prediction": Predictions,
@@ -341,7 +347,7 @@ def check_shape(name: str, shape: Sequence[int], dtype: str, rows: int, layers: 
     """
     kind, _, rest = name.partition("/")
     problem = ""
-    if kind not in (*FACTS, "received") or not is_layer(rest):
+    if kind not in FACTS or not is_layer(rest):
         problem = (
             f"it is no `KIND/NAME`; kinds are {', '.join(FACTS)}, and a name has 1 to 200 characters, none of them control"
         )

@@ -138,8 +138,6 @@ class RecordedMessages:
             kinds.discard("columns")
         if seat is not Seat.PARTICIPANT:
             kinds.discard("update")
-        if "received" in kinds:
-            kinds.add("embedding")
         return frozenset(FACTS[kind] for kind in kinds if kind in FACTS)
 
     def rounds(self, epoch: int) -> Iterator[Round]:

@@ -61,13 +61,12 @@ def read_labels(path: Path, classes: int, *, links: bool = True) -> Labels:
         if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
             raise ValueError(f"column label holds {labels.min()} to {labels.max()}, and classes are 0 to {classes - 1}")
         canary = _numbers(table, "canary", "a truth value", _is_truth) if has_canaries else np.zeros(len(ids))
-        _refuse_repeated(ids)
         rows = (file.schema_arrow.metadata or {}).get(b"rows", b"")[:32].hex()
         return Labels(ids, labels, canary.astype(np.bool_), rows)
 
 
 def read_ids(path: Path) -> np.ndarray:
-    """The column id of a Parquet table, in its order. Raises UserError."""
+    """The column id of a Parquet table, in its order, none there twice. Raises UserError."""
     with _opened(path, "id") as file:
         return _ids(file.read(columns=["id"]))
 
@@ -81,7 +80,6 @@ def read_features(path: Path) -> Features:
         table = file.read()
         table.validate(full=True)
         ids = _ids(table)
-        _refuse_repeated(ids)
         columns = [_column(table.column(name), name) for name in table.column_names if name != "id"]
         made = Features(ids, *(_beside([c for c in columns if c.dtype == t], len(ids), t) for t in (np.float32, np.int32)))
         if not bool(np.isfinite(made.numeric).all()):
@@ -141,7 +139,12 @@ def _numbers(table: pa.Table, name: str, what: str, *kinds: Callable[[pa.DataTyp
 
 
 def _ids(table: pa.Table) -> np.ndarray:
-    return _numbers(table, "id", "a whole number", _is_whole)
+    """(n,), none there twice."""
+    ids = _numbers(table, "id", "a whole number", _is_whole)
+    ordered = ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
+    if len(twice := ordered[1:][ordered[1:] == ordered[:-1]]):
+        raise ValueError(f"id {twice[0]} is there twice")
+    return ids
 
 
 def _array(column: Any) -> np.ndarray:
@@ -169,12 +172,6 @@ def _column(column: pa.ChunkedArray, name: str) -> np.ndarray:
 def _beside(columns: Sequence[np.ndarray], rows: int, kind: type) -> np.ndarray:
     """(rows, d)"""
     return np.stack(columns, axis=1) if columns else np.zeros((rows, 0), kind)
-
-
-def _refuse_repeated(ids: np.ndarray) -> None:
-    ordered = ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
-    if bool((ordered[1:] == ordered[:-1]).any()):
-        raise ValueError(f"id {ordered[1:][ordered[1:] == ordered[:-1]][0]} is there twice")
 
 
 SCORES = "scores.parquet"

@@ -40,7 +40,6 @@ ROUNDS = "recording"
 NEEDS_SHARES = "it knows the shares of the classes: --class-shares 0.9,0.1 gives them, or class_shares in manifest.json"
 """Why an attack can't run where no labels are."""
 
-_PER_EPOCH = 10**7  # numbers of files
 _MOST_VISITS = 1.1  # of a row in an epoch; a run draws left-over rows again
 
 
@@ -101,7 +100,7 @@ class RoundRecorder:
                 self._manifest = self._begin(round_)
             for party, facts in round_.facts.items():
                 kept = (fact for kind, fact in facts.items() if not (kind is OwnColumns and party == files.LABEL_PARTY))
-                self._write(party, epoch * _PER_EPOCH + step, round_.ids, kept, epoch=epoch, step=step)
+                self._write(party, round_.ids, kept, epoch=epoch, step=step)
             if round_.private is not None:
                 write_private(self._folder, epoch, step, round_.private)
 
@@ -117,7 +116,7 @@ class RoundRecorder:
                 if isinstance(model, OwnModel):
                     columns = self.auditor.rows.features(party, ids)
                     made = (Embeddings(model.embed(ids)), OwnColumns(columns.numeric, columns.categorical))
-                    self._write(party, (epoch + 1) * _PER_EPOCH - 1, ids, made, epoch=epoch, step=0, phase="end")
+                    self._write(party, ids, made, epoch=epoch, step=0, phase="end")
 
     def note_model(self, utility: Mapping[str, Mapping[str, float]]) -> None:
         """What the model is worth now, for comparison. utility: split -> metric -> value."""
@@ -135,9 +134,9 @@ class RoundRecorder:
             problem = f"messages can't be recorded: {getattr(error, 'strerror', None) or error}"
             raise UserError(problem, key="record", value=self.settings.record) from error
 
-    def _write(self, party: str, number: int, ids: Tensor, facts: Iterable[Fact], **when: Any) -> None:
+    def _write(self, party: str, ids: Tensor, facts: Iterable[Fact], **when: Any) -> None:
         tensors = {name: values for fact in facts for name, values in files.packed(fact).items()}
-        files.write_batch_file(self._folder, party, number, ids.cpu(), tensors, **when)
+        files.write_batch_file(self._folder, party, ids.cpu(), tensors, **when)
 
     def _begin(self, round_: Round) -> files.Manifest:
         """Write what is known before the first round; labels of every training row in their order, as trained on."""
