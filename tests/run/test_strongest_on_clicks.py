@@ -4,6 +4,7 @@ import pytest
 from builders import run_in
 
 from vflbench.attacks.completion import Completion
+from vflbench.attacks.conditional_mixture import ConditionalMixture
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.directions import Directions
 from vflbench.attacks.remainder import Remainder
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.data, pytest.mark.slow]
 def summary_of(tmp_path_factory, data_folder):
     """A run against a defense."""
 
-    def run(**defenses):
+    def run(more=None, **defenses):
         path = str(data_folder / "criteo" / "train.txt.gz")
         return run_in(
             tmp_path_factory.mktemp("run") / "run",
@@ -38,7 +39,8 @@ def summary_of(tmp_path_factory, data_folder):
                 "residual": Residual(),
                 "directions": Directions(),
                 "completion_both": Completion(message="both"),
-            },
+            }
+            | (more or {}),
         )
 
     return run
@@ -66,6 +68,12 @@ def test_marvell_falls_above_its_ceiling_whose_assumption_does_not_hold(summary_
     assert readings(summary, attack="remainder", layer="f5")[0] > 0.99
     assert summary["verdict"]["falls"]["because"].startswith("above the ceiling")
     assert is_within_the_probe(summary)
+
+
+def test_noise_in_full_covariances_falls_to_who_reads_gradients_given_the_embedding(summary_of):
+    summary = summary_of(more={"conditional_mixture": ConditionalMixture()}, marvell=Marvell(noise="full"))
+    assert readings(summary, attack="conditional_mixture", layer="f5")[0] > 0.97
+    assert summary["verdict"]["falls"]["attack"] == "conditional_mixture"
 
 
 def test_dcor_falls_on_the_embeddings_that_it_defends(summary_of):
