@@ -14,6 +14,7 @@ from torch import Tensor
 from vflbench.errors import UserError
 from vflbench.metrics.canary import Guesses, guess
 from vflbench.numerics.auc import array_of, auc
+from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import Estimate, Interval, cut
 
 Key = tuple[str, str, str, str, bool]
@@ -123,7 +124,7 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
         with_area = [figures for figures in batches if not math.isnan(figures.get("macro_auc", math.nan))]
         of_classes = {figure: Estimate.of(defined(figure)) for figure in ("accuracy", "ami")}
         of_classes["macro_auc"] = Estimate.of(defined("macro_auc"), [figures["macro_rows"] for figures in with_area])
-        classes = {figure: _within_one(figure, of_classes[figure].interval()) for figure in CLASS_FIGURES}
+        classes = {figure: cut(of_classes[figure].interval(), range_of(figure)) for figure in CLASS_FIGURES}
         estimates |= {figure: [of_classes[figure]] for figure in ("ami", "macro_auc")}
     many = bool(classes) and not any("auc" in figures for figures in batches)
     count = len(defined("accuracy")) if many else len(areas)
@@ -202,13 +203,6 @@ def _best(columns: Sequence[Estimate]) -> Interval:
 def _error(variances: Sequence[float]) -> float:
     """The standard deviation of the mean."""
     return math.sqrt(math.fsum(variances)) / len(variances)
-
-
-def _within_one(figure: str, interval: Interval) -> Interval:
-    """Accuracy and AUC lie in [0, 1]; AMI is below 0 where there is less in common than by chance."""
-    if figure == "ami":
-        return Interval(interval.mean, interval.low, min(interval.high, 1.0))
-    return cut(interval)
 
 
 __all__ = ["CLASS_FIGURES", "Key", "Leak", "LeakTable", "Values", "checked_scores", "class_figures", "two_sided"]
@@ -461,7 +455,7 @@ def _of_auc(leak: Leak, confidence: float) -> Interval:
 def _of_classes(leak: Leak, confidence: float) -> dict[str, Interval]:
     """AMI, and macro AUC folded at 1/2: the names of clusters are arbitrary."""
     ami, macro_auc = (leak.estimates[name][0].interval(confidence) for name in ("ami", "macro_auc"))
-    return {"AMI": _within_one("ami", ami), "macro AUC": two_sided(cut(macro_auc))}
+    return {"AMI": cut(ami, range_of("ami")), "macro AUC": two_sided(cut(macro_auc))}
 
 
 def strength(figure: str, value: float) -> float:
