@@ -313,7 +313,9 @@ def attack(run: Run, worst: Reading) -> str:
     values = [(value, layer) for value, layer in known if not math.isnan(value)]
     if values and (best := max(values))[1] != worst.layer:
         beside = f"; at the cut{'' if best[1] == 'cut' else f', {best[1]}'}, {number(best[0], 3)}"
-    knows = knowledge(worst.attack, run.manifest.threats).replace("without labels", "needs no label")
+    threat = run.manifest.threats.get(base_name(worst.attack), Threat())
+    no_label = "needs the share of positives and no label" if "class shares" in threat.knows else "needs no label"
+    knows = knowledge(worst.attack, run.manifest.threats).replace("without labels", no_label)
     return f"{worst.attack} on {worst.message}s {place(worst, run)}, {figure_text(worst)} ({ends}){beside}; {knows}"
 
 
