@@ -174,12 +174,12 @@ CAPS = {
     "vflbench/engines": 278,
     "vflbench/hosts": 1_111,
     "vflbench/messages": 1_883,
-    "vflbench/metrics": 1_424,
+    "vflbench/metrics": 1_426,
     "vflbench/models": 1_094,
     "vflbench/numerics": 839,
-    "vflbench/protocols": 1_762,
-    "vflbench/report": 2_381,
-    "vflbench/results": 1_162,
+    "vflbench/protocols": 1_761,
+    "vflbench/report": 2_385,
+    "vflbench/results": 1_163,
     "vflbench/run": 3_312,
 }
 

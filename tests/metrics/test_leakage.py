@@ -32,6 +32,22 @@ def test_a_leak_far_below_one_half_counts_in_full():
     assert (leak.raw.mean, leak.two_sided.mean, leak.batches) == (0.0, 1.0, 4)
 
 
+def test_the_tenth_that_an_attack_is_surest_of_shows_what_a_mean_over_rows_hides(rng):
+    """Of the rows a tenth, drawn at random, has scores that are large and right, either way; all others are coins."""
+    table = LeakTable()
+    for _ in range(4):
+        truth = torch.rand(200, generator=rng) < 0.4
+        is_long = torch.arange(200) % 10 == 0
+        scores = torch.randn(200, generator=rng) + 50 * is_long * (truth.double() - 0.5)
+        table.add(KEY, scores, truth.long())
+        table.add(("coin", *KEY[1:]), torch.randn(200, generator=rng), truth.long())
+    leak, coin = table.leaks()
+    assert leak.two_sided.mean < 0.65
+    assert leak.surest.mean > 0.95
+    assert coin.surest.low == 0.5
+    assert coin.surest.mean < 0.65
+
+
 def test_batches_of_one_class_are_left_out_and_counted():
     table = LeakTable()
     table.add(KEY, torch.arange(4.0), torch.tensor([0, 0, 1, 1]))

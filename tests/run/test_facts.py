@@ -87,7 +87,7 @@ def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_pa
 def test_an_attack_whose_known_rows_never_suffice_has_lines_without_a_value(tmp_path):
     _, summary = manifest_of(tmp_path, dataset=Synthetic(rows=400, vocabulary=100), attacks={"hints": Hints(k=60)})
     lines = [line for line in (tmp_path / "metrics.csv").read_text().splitlines() if ",hints," in line]
-    assert len(lines) == 2 * 5  # layers, and leak AUCs of each
+    assert len(lines) == 2 * 6  # layers, and leak AUCs of each
     assert {line.split(",leak_auc")[1].split(",", 1)[1] for line in lines} == {",,,true"}
     assert [(leak["attack"], leak["left_out"]) for leak in summary["leaks"]] == [
         ("hints", 2),

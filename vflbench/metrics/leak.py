@@ -60,6 +60,9 @@ class Leak:
         oriented = 1/2 + |mean_b a_bj - 1/2|,   coin = 1/2 + s E M,   net = 1/2 + sqrt(max(0, (mean_b a_bj - 1/2)^2
         - 4 a (1 - a) s^2 E M^2)),   s^2 = mean_b s_b^2 / batches,   M the largest of m independent |N(0, 1)|
 
+    surest: the two-sided leak AUC among the tenth of a batch that the attack is surest of, a twentieth with the highest and
+    one with the lowest scores; a bound that holds on average over rows says nothing of these.
+
     left_out: batches of a single class, where no AUC exists, or with too few positives for an attack that knows some.
     guesses: about canaries, which count for no AUC.
     classes: of an attack that scores every class, the means of accuracy, ami and macro_auc, as `class_figures` has them.
@@ -83,6 +86,7 @@ class Leak:
     coin: float = math.nan
     net: Interval = UNDEFINED
     candidates: int = 0
+    surest: Interval = UNDEFINED
     estimates: Mapping[str, Sequence[Estimate]] = field(default_factory=dict)
 
     @property
@@ -140,6 +144,7 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
         coin=coin,
         net=net,
         candidates=len(columns),
+        surest=two_sided(cut(Estimate.of(defined("surest")).interval())),
         estimates=estimates,
     )
 
@@ -263,6 +268,9 @@ class LeakTable:
             is_positive = classes != 0
             positives = int(is_positive.sum())
             figures |= {"auc": auc(two, is_positive), "positives": positives, "negatives": len(classes) - positives}
+            order, ends = two.argsort(kind="stable"), max(1, round(len(two) / 20))
+            at_ends = np.concatenate([order[:ends], order[-ends:]])
+            figures["surest"] = auc(two[at_ends], is_positive[at_ends])
             if columns.shape[1]:
                 figures["candidates"] = [auc(column, is_positive) for column in columns.T]
         self._batches.setdefault(key, []).append(figures)

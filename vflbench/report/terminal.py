@@ -28,7 +28,8 @@ _LEGEND = f"{words.WORST}. No leak is said to be absent where this interval reac
 _LEAKS_NOTE = (
     "Raw: the mean AUC over audited batches with the 95 % interval of this reading alone; 0.5 is a coin. "
     f"{words.LEAKS} Ami: adjusted mutual information of answer and classes, 0 is a coin, 1 the classes under any names. "
-    "Macro AUC: mean of one class against the rest. Hidden: a layer of the label party, which no attacker sees."
+    "Macro AUC: mean of one class against the rest. Surest tenth: two-sided, among the rows of a batch with the highest and "
+    "the lowest scores, a twentieth each. Hidden: a layer of the label party, which no attacker sees."
 )
 _OF_LEAKS = ("raw", "two_sided", "oriented", "net", "coin")
 _OF_ANSWERS = ("beats_every_guess", "batches")
@@ -175,6 +176,7 @@ def _leak(leak: Leak, run: Run) -> dict[str, Any]:
     """Its line; beside a run with an adversary, with the two-sided leak AUC of its honest run."""
     row = leak.model_dump(include={"attack", "message", "party", "layer", "batches", *_OF_LEAKS}) | leak.classes
     honest = run.summary.honest.leak_auc_two_sided if run.summary.honest else {}
+    row["surest tenth"] = leak.surest.mean
     row["honest two-sided"] = honest.get(leak.attack, {}).get(leak.message, {}).get(leak.layer)
     return row | {"level": level_of(leak.attack, run.manifest.threats) + ", hidden" * (not leak.visible)}
 

@@ -76,6 +76,7 @@ class Leak(Place):
     classes: dict[Text, Interval] = {}
     coin: float | None = None
     net: Interval = Interval()
+    surest: Interval = Interval()
 
 
 class Rebuilt(Place):

@@ -149,7 +149,7 @@ def _figures_of(leak: Leak) -> dict[str, Interval]:
         return classes
     coin = Interval(leak.coin, leak.coin, leak.coin)
     sides = {"leak_auc": leak.raw, "leak_auc_two_sided": leak.two_sided, "leak_auc_oriented": leak.oriented}
-    return sides | {"leak_auc_coin": coin, "leak_auc_net": leak.net} | classes
+    return sides | {"leak_auc_coin": coin, "leak_auc_net": leak.net, "leak_auc_surest": leak.surest} | classes
 
 
 def run_facts(run: "Run") -> dict[str, Any]:
