@@ -8,6 +8,7 @@ from vflbench.defenses.alibi import Alibi
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
 from vflbench.defenses.tpsl import Tpsl
+from vflbench.errors import UserError
 
 DEFENSES = {
     "label_gdp": LabelGdp(mu=0.7),
@@ -16,7 +17,6 @@ DEFENSES = {
     "debiased": LabelDp(eps=1.0, debias=True),
     "posterior": LabelDp(eps=1.0, target="posterior"),
     "zero_sum": LabelDp(eps=1.0, mechanism="zero_sum"),
-    "lp_2st": LabelDp(eps=1.0, mechanism="lp_2st"),
     "alibi": Alibi(eps=1.0),
 }
 
@@ -51,3 +51,42 @@ def test_noise_follows_from_the_key_and_where_it_is_drawn_anew_from_nothing_that
         first, again, other = (defense.in_own_loop(epochs=2, key=key)(logits, rows.labels, rows.ids, 0) for key in (5, 5, 6))
         assert (first == again) == returns
         assert first != other
+
+
+@pytest.mark.parametrize("name", DEFENSES)
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32, torch.float64])
+def test_types_of_numbers_change_no_noise(rng, name, kind):
+    """Noise that was computed in 32 bits was none."""
+    logits, y, ids = torch.randn(90, 1, generator=rng), torch.arange(90) % 2, torch.arange(90)
+    loss, other = (DEFENSES[name].in_own_loop(epochs=2, key=5) for _ in range(2))
+    assert loss(logits, y, ids, 1) == other(logits, y.to(kind), ids.to(kind), 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "changed"),
+    [
+        ("y", torch.tensor([-1, 1, -1, 1])),
+        ("y", torch.tensor([0, 2, 0, 2])),
+        ("y", torch.tensor([0.0, 0.5, 1.0, 1.0])),
+        ("y", torch.tensor([[0], [1], [0], [1]])),
+        ("ids", torch.tensor([0, 1, 2, -3])),
+        ("ids", torch.tensor([0.0, 1.5, 2.0, 3.0])),
+        ("ids", torch.arange(3)),
+        ("logits", torch.zeros(4, 2)),
+        ("logits", torch.zeros(4)),
+    ],
+)
+def test_what_would_hide_less_than_promised_is_refused(key, changed):
+    given = {"logits": torch.zeros(4, 1), "y": torch.tensor([0, 1, 0, 1]), "ids": torch.arange(4), "epoch": 0}
+    loss = LabelGdp().in_own_loop(epochs=2, key=5)
+    assert loss(**given).isfinite()
+    with pytest.raises(UserError, match=rf"^{key}"):
+        loss(**given | {key: changed})
+
+
+def test_a_mechanism_that_remembers_rows_is_refused_and_a_claim_names_the_epochs():
+    with pytest.raises(UserError, match="mechanism=lp_2st"):
+        LabelDp(mechanism="lp_2st").in_own_loop(epochs=2, key=5)
+    defense = LabelGdp()
+    defense.in_own_loop(epochs=7, key=5)
+    assert "fresh in each of 7 epochs" in defense.guarantee().claim

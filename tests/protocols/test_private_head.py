@@ -12,6 +12,7 @@ from vflbench.defenses.fake_labels import FakeLabels
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
 from vflbench.defenses.marvell import Marvell
+from vflbench.generators import Generators
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.split import Split
@@ -33,7 +34,7 @@ class OneTop(WideDeep):
         return self.module
 
 
-def trained(rows, defense, model=WideDeep, *, head):
+def trained(rows, defense, model=WideDeep, *, head, **options):
     """A session after four rounds and a prediction, and all that crossed."""
     crossed = []
 
@@ -42,7 +43,7 @@ def trained(rows, defense, model=WideDeep, *, head):
 
     network = model(bottom_layers=2, top_layers=2, width=8, cut_width=6)
     protocol = Split(private_head=head)
-    parties = session(rows, protocol=protocol, wire=TappedWire(tap), model=network, defenses=DEFENSES[defense]())
+    parties = session(rows, protocol=protocol, wire=TappedWire(tap), model=network, defenses=DEFENSES[defense](), **options)
     for step in range(4):
         parties.round(rows.ids[step % 2 :: 2].contiguous(), step=step)
     parties.predict(rows.ids)
@@ -63,11 +64,13 @@ def test_no_message_depends_on_it(rng, defense, model):
     assert parties.predict(rows.ids).shape == (len(rows), 1)
 
 
-def test_it_goes_on_where_it_stood(rng):
-    rows = table(rng, parties=("a", "label"), classes=3)
-    first, second = (trained(rows, "none", head=True)[0] for _ in range(2))
+@pytest.mark.parametrize("model", [WideDeep, OneTop])
+def test_it_goes_on_where_it_stood(rng, model):
+    rows, generators = table(rng, parties=("a", "label")), [Generators(0), Generators(0)]
+    first, second = (trained(rows, "none", model, head=True, generators=one)[0] for one in generators)
     first.round(rows.ids)
     second.restore(copy.deepcopy(first.state()))
+    generators[1].restore(generators[0].state())
     for one in (first, second):
         one.round(rows.ids, step=1)
     assert torch.equal(first.predict(rows.ids), second.predict(rows.ids))

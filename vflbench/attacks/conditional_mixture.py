@@ -107,7 +107,7 @@ class ConditionalMixture(CutRows):
         1/n sum_i log sum_y q_y N(z_i; B_y^T u_i, S_y) + sum_y q_y / 2 log |S_y without u| / |S_y|,
 
     as the likelihood alone is larger for a split in long and short gradients, which u doesn't predict. With equal shares, a
-    sign is a guess, the same one in all windows.
+    sign is a guess, the same one in all windows; without noise it may be wrong with other shares too.
 
     rows: number of rows that it follows through the run. It needs as many as possible: those of a window are met one after
     the other, under one network. Memory: 8 bytes for each number, two layers' widths for each row within an epoch.

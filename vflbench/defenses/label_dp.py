@@ -2,6 +2,7 @@
 
 import math
 import secrets
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -120,6 +121,12 @@ class LabelDp(NoisyLabels):
         else:
             noisy = randomized_response(y, classes, self.eps, u)
         return noisy, None if self.hands_on_all else posterior(logits, self._likelihood(noisy, classes, context)), None
+
+    def in_own_loop(self, epochs: int, key: int) -> Callable[[Tensor, Tensor, Tensor, int], Tensor]:
+        if self.mechanism == "lp_2st":
+            problem = "a loop that is gone on with has forgotten what it released, and releases again; runs remember it"
+            raise UserError(problem, key="mechanism", value=self.mechanism)
+        return super().in_own_loop(epochs, key)
 
     def _likelihood(self, noisy: Tensor, classes: int, context: Context) -> Tensor:
         """What this visit of the rows tells of the classes."""

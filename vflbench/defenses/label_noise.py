@@ -182,6 +182,10 @@ def with_room(table: Tensor, ids: Tensor, fill: float = 0) -> Tensor:
     return torch.cat([table, table.new_full((max(missing, len(table)), *table.shape[1:]), fill)])
 
 
+def _within(numbers: Tensor, end: int) -> bool:
+    return not len(numbers) or (int(numbers.min()) >= 0 and int(numbers.max()) < end)
+
+
 class NoisyLabels(LabelDefense):
     """A defense that trains on noisy labels, and hands on to other defenses the classes that these look like.
 
@@ -206,20 +210,33 @@ class NoisyLabels(LabelDefense):
         """The loss for a training loop of one's own, in which labels are as well hidden as in a run of so many epochs.
 
         Returns loss(logits, y, ids, epoch): the mean loss, differentiable in the logits, (n, 1) for two classes and (n, K)
-        for more, of rows with true classes y, (n,), and numbers ids, (n,) int64 >= 0, which a row has at each of its visits;
-        epoch: 0, 1, ... To be called once for each batch, in place of cross-entropy; nothing else of what leaves the party
-        may depend on y. key: a secret whole number below 2^63, from which noise that is drawn once for a row and an epoch
-        follows: the same where training on these labels is gone on with, another one for other labels. Noise that is drawn
-        anew at each call comes from the operating system.
+        for K > 2. y, ids: (n,) whole numbers from 0, the true classes and what a row is called at each of its visits; epoch:
+        0, 1, ... To be called once for each batch, in place of cross-entropy; nothing else of what leaves the party may
+        depend on y. Raises UserError for other labels, logits and ids: noise on -1 and 1 would hide little.
+
+        key: a secret whole number below 2^63, from which noise that is drawn once for a row and an epoch follows. Where
+        training on these labels is gone on with, key, epochs and options have to be the same: other ones make other noise,
+        and both together tell more than either. Other labels need another key. Noise that is drawn anew at each call comes
+        from the operating system.
         """
+        self.plan(epochs)
         defense, rng = copy.deepcopy(self), unguessable(secrets.token_bytes(32))
-        defense.plan(epochs)
         defense._key = key
 
         def loss(logits: Tensor, y: Tensor, ids: Tensor, epoch: int) -> Tensor:
-            seen = defense.labels(y.long(), logits.detach(), Context(ids, None, epoch, rng))
+            columns, rows = (logits.shape[1] if logits.dim() == 2 else 0), (len(logits),)
+            if columns not in (1, *range(3, 10**6)):
+                raise UserError(
+                    "they must be (n, 1) for two classes, (n, K) for K > 2", key="logits", value=tuple(logits.shape)
+                )
+            classes, numbers = y.long(), ids.long()
+            if y.shape != rows or not torch.equal(classes.to(y.dtype), y) or not _within(classes, max(2, columns)):
+                raise UserError(f"they must be (n,) whole numbers from 0, below {max(2, columns)}", key="y")
+            if ids.shape != rows or not torch.equal(numbers.to(ids.dtype), ids) or not _within(numbers, 2**63 - 1):
+                raise UserError("they must be (n,) whole numbers from 0", key="ids")
+            seen = defense.labels(classes, logits.detach(), Context(numbers, None, epoch, rng))
             own = defense.loss(logits, seen)
-            return soft_loss(logits, one_hot(seen, max(2, logits.shape[1]))) if own is None else own
+            return soft_loss(logits, one_hot(seen, max(2, columns))) if own is None else own
 
         return loss
 

@@ -118,7 +118,7 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
         net = net_of_candidates(estimates["candidates"], _error(variances), 1 - 0.05 / len(columns))
     else:
         estimate = Estimate.of([max(a, 1 - a) for a in areas], rows)
-        oriented = cut(estimate.interval())
+        oriented = cut(estimate.interval(), (0.5, 1.0))
         coin = 0.5 + (fmean(math.sqrt(2 / math.pi * variance) for variance in variances) if variances else math.nan)
         squares = [_net_square(a, variance) for a, variance in zip(areas, variances, strict=True)]
         estimates |= {"square": [Estimate.of(squares)], "oriented": [estimate]} if areas else {}

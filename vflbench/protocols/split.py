@@ -421,8 +421,11 @@ class Split(SplitParties):
         if LABEL_PARTY in seating.columns:
             rng = seating.generators[f"model/{LABEL_PARTY}/head bottom"]
             bottom = builder_of(LABEL_PARTY, outputs, seating)(rng, training_rng(f"{LABEL_PARTY}/head bottom", seating))
-        network = LabelNetworks(top_of(widths, outputs, seating, "head"), bottom, None)
-        return PrivateHead(copy.deepcopy(network), seating.optimizer)  # of its own, also where a model hands out one module
+        top = top_of(widths, outputs, seating, "head")
+        drawn = [getattr(part, "rng", None) for part in (top, bottom)]
+        draws = {id(one): one for one in drawn if one is not None}  # not copied: all generators are saved
+        network = copy.deepcopy(LabelNetworks(top, bottom, None), draws)  # of its own, where a model hands out one module
+        return PrivateHead(network, seating.optimizer)
 
     def session(self, *parts: Any) -> SplitSession:
         return (PipelinedSession if self.staleness else SplitSession)(*parts)
