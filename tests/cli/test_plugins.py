@@ -219,7 +219,7 @@ def test_so_has_a_sweep_in_other_processes(tmp_path, launcher):
 def test_a_run_whose_promise_is_broken_is_written_and_ends_with_exit_code_1(tmp_path):
     write_plugins(tmp_path / "mine")
     for _ in range(2):  # the second time it is only shown
-        result = command("train", "--plugins", "mine", "defense=idle", *RUN, cwd=tmp_path)
+        result = command("train", "--plugins", "mine", "defense=idle", "audit.canaries=90", *RUN, cwd=tmp_path)
         assert result.returncode == 1
         assert "FAILED idle: the promise of eps = 1 is broken" in " ".join(result.stdout.split()), result.stdout
         assert len(result.stderr.strip().splitlines()) == 1, result.stderr
