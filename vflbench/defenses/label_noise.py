@@ -225,7 +225,7 @@ class NoisyLabels(LabelDefense):
 
         def loss(logits: Tensor, y: Tensor, ids: Tensor, epoch: int) -> Tensor:
             columns, rows = (logits.shape[1] if logits.dim() == 2 else 0), (len(logits),)
-            if columns not in (1, *range(3, 10**6)):
+            if columns in (0, 2):
                 raise UserError(
                     "they must be (n, 1) for two classes, (n, K) for K > 2", key="logits", value=tuple(logits.shape)
                 )
