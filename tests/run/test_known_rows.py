@@ -204,7 +204,7 @@ def test_known_rows_of_a_run_are_those_it_goes_on_with_and_change_no_other_line(
     run_in(tmp_path / "whole", **parts(3, {"logged": Logged(), **others}))
     ours = lines(tmp_path / "whole")
     assert [line for line in ours if ",logged" not in line] == lines(tmp_path / "without")
-    assert sum(",logged," in line for line in ours) == 3 * 5  # epochs, and leak AUCs of each
+    assert sum(",logged," in line for line in ours) == 3 * 6  # epochs, and leak AUCs of each with that of its surest tenth
     run_in(tmp_path / "parts", **parts(1, {"logged": Logged(), **others}))
     run_in(tmp_path / "parts", **parts(3, {"logged": Logged(), **others}))
     assert "going on before epoch 1" in (tmp_path / "parts" / "train.log").read_text()
