@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from scipy.special import entr
 from torch import Tensor
 
 from vflbench.errors import UserError
@@ -127,6 +128,8 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
     if any("accuracy" in figures for figures in batches):
         with_area = [figures for figures in batches if not math.isnan(figures.get("macro_auc", math.nan))]
         of_classes = {figure: Estimate.of(defined(figure)) for figure in ("accuracy", "ami")}
+        entropies, sizes = zip(*(figures["entropy"] for figures in batches if "entropy" in figures), strict=True)
+        of_classes["ami"] = replace(of_classes["ami"], classes=(math.fsum(sizes), fmean(entropies)))
         of_classes["macro_auc"] = Estimate.of(defined("macro_auc"), [figures["macro_rows"] for figures in with_area])
         classes = {figure: cut(of_classes[figure].interval(), range_of(figure)) for figure in CLASS_FIGURES}
         estimates |= {figure: [of_classes[figure]] for figure in ("ami", "macro_auc")}
@@ -264,6 +267,7 @@ class LeakTable:
         if several:
             figures |= class_figures(values, classes)
             figures["macro_rows"] = one_against_the_rest(np.bincount(classes))
+            figures["entropy"] = float(entr(np.bincount(classes) / max(1, len(classes))).sum()), len(classes)
         if two is not None:
             is_positive = classes != 0
             positives = int(is_positive.sum())
