@@ -180,7 +180,7 @@ CAPS = {
     "vflbench/protocols": 1_764,
     "vflbench/report": 2_385,
     "vflbench/results": 1_163,
-    "vflbench/run": 3_312,
+    "vflbench/run": 3_313,
 }
 
 

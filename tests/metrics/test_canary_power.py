@@ -90,8 +90,10 @@ def audited(promised, leaking, epochs, canaries, seed, classes=2):
     leaking.__class__ = type("Lying", (type(leaking),), {"guarantee": lambda _: promised.guarantee()})
     ids, is_other = torch.arange(canaries), torch.randint(2, (canaries,), generator=rng).bool()
     other = torch.randint(1, classes, (canaries,), generator=rng)
-    coins = torch.where(is_other, other, 0)
-    planted = Canaries(ids, coins, other, classes)
+    first = torch.randint(classes, (canaries,), generator=rng) if classes > 2 else torch.zeros_like(ids)
+    sides = torch.stack([first, (first + other) % classes])
+    coins = torch.where(is_other, sides[1], sides[0])
+    planted = Canaries(ids, coins, sides, classes)
     logits = torch.zeros(canaries, 1 if classes == 2 else classes)
     for defense in (promised, leaking):
         defense.plan(epochs)

@@ -96,11 +96,15 @@ def test_canaries_are_coins_that_stand_in_for_labels(data):
     assert torch.equal(held_by_the_label_party.rows(rows.ids).labels, planted)
 
 
-def test_coins_of_many_classes_are_class_0_or_any_other():
+def test_coins_of_many_classes_are_of_any_two_and_change_no_class_much():
     train = Digits().load(torch.Generator().manual_seed(0)).train
-    labels = draw_canaries(train, 1000, torch.Generator().manual_seed(1)).labels
-    assert abs((labels == 0).double().mean().item() - 0.5) < 0.07
-    assert set(labels.tolist()) == set(range(10))
+    canaries = draw_canaries(train, 1000, torch.Generator().manual_seed(1))
+    first, second = canaries.sides
+    assert bool((first != second).all())
+    assert abs((canaries.labels == second).double().mean().item() - 0.5) < 0.06
+    assert canaries.labels.bincount(minlength=10).tolist() == pytest.approx([100] * 10, abs=35)
+    assert Audit().planted(7200, 700, 10, promised=True) == 350
+    assert Audit().planted(7200, 300, 2, promised=True) == 30
 
 
 def test_the_reader_goes_by_the_majority_and_abstains_at_a_tie(data):
@@ -120,14 +124,14 @@ def test_the_reader_goes_by_the_majority_and_abstains_at_a_tie(data):
 
 
 def test_auto_plants_where_eps_is_promised_and_nowhere_else():
-    assert Audit().planted(10_000, 5_000, promised=False) == 0
-    assert Audit().planted(10_000, 5_000, promised=True) == 500
-    assert Audit().planted(10**6, 5 * 10**5, promised=True) == 1000
-    assert Audit().planted(24_000, 243, promised=True) == 24  # so that coins don't outnumber the rows of a rare class
-    assert Audit().planted(200, 9, promised=True) == 0
-    assert Audit(canaries=50).planted(10_000, 100, promised=False) == 50
-    assert Audit(canaries=50).planted(30, 15, promised=True) == 30
-    assert Audit(canaries=0).planted(10_000, 5_000, promised=True) == 0
+    assert Audit().planted(10_000, 5_000, 2, promised=False) == 0
+    assert Audit().planted(10_000, 5_000, 2, promised=True) == 500
+    assert Audit().planted(10**6, 5 * 10**5, 2, promised=True) == 1000
+    assert Audit().planted(24_000, 243, 2, promised=True) == 24  # so that coins don't outnumber the rows of a rare class
+    assert Audit().planted(200, 9, 2, promised=True) == 0
+    assert Audit(canaries=50).planted(10_000, 100, 2, promised=False) == 50
+    assert Audit(canaries=50).planted(30, 15, 2, promised=True) == 30
+    assert Audit(canaries=0).planted(10_000, 5_000, 2, promised=True) == 0
 
 
 @pytest.mark.parametrize(("ratio", "mu", "said"), [(0.01, 1.0, True), (0.25, 1.0, False), (0.25, 0.4, True)])

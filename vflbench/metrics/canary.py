@@ -21,8 +21,8 @@ from vflbench.numerics.interval import least_probability
 class Guesses:
     """Counts of guesses about canaries.
 
-    high: canaries guessed positive (a class other than 0). low: canaries guessed 0. high_right, low_right: the right ones
-    among them. Canaries without a guess are not counted.
+    high: canaries guessed positive, the second of their two classes. low: guessed the first. high_right, low_right: the
+    right ones among them. Canaries without a guess are not counted.
     """
 
     high: int = 0

@@ -81,7 +81,8 @@ class Rows:
 
 
 class Canaries(Rows):
-    """Some training rows get, before any defense, a label that is class 0 or another class with equal chance.
+    """Some training rows get, before any defense, a label that is either of two classes with equal chance: 0 and 1, or of
+    more than two classes any two, drawn for each row, so that none is met much more often than before.
 
     Label DP bounds what messages reveal about a row's label given everything else. The data's own labels can't show whether
     attacks stay within that bound, because features predict them too, to any extent, without breaking it. A canary's label
@@ -93,13 +94,13 @@ class Canaries(Rows):
     up what it saw of a row, and guesses by the sign of the sum. A mechanism that leaks the label in another way is left to
     the attacks.
 
-    votes: (2, n) float64 sums of the readers, each positive for a class other than 0.
+    votes: (2, n) float64 sums of the readers, each positive for the second of a row's two classes.
     """
 
-    def __init__(self, ids: Tensor, labels: Tensor, other: Tensor | None = None, classes: int = 2):
-        """ids: (n,); labels: (n,) their coins; other: (n,) what a coin can be beside class 0, if not 1. classes: K."""
+    def __init__(self, ids: Tensor, labels: Tensor, sides: Tensor | None = None, classes: int = 2):
+        """ids: (n,); labels: (n,) their coins; sides: (2, n), what a coin chooses from, if not 0 and 1. classes: K."""
         super().__init__(ids, labels)
-        self.other, self.classes = labels.clamp_min(1) if other is None else other, classes
+        self.sides, self.classes = torch.stack([0 * ids, 0 * ids + 1]) if sides is None else sides, classes
         self.votes = torch.zeros(2, len(labels), dtype=torch.float64, device=labels.device)
 
     def planted(self, ids: Tensor, labels: Tensor) -> Tensor:
@@ -113,17 +114,17 @@ class Canaries(Rows):
         """The label party trained on these (n,) labels. evidence: (n, C), of `LabelDefense`."""
         is_canary, place = self.find(ids)
         place, seen = place[is_canary], trained_on[is_canary]
-        self.votes[0, place] += (seen == self.other[place]).double() - (seen == 0).double()
+        self.votes[0, place] += (seen == self.sides[1, place]).double() - (seen == self.sides[0, place]).double()
         if evidence is not None:
             told = torch.cat([torch.zeros_like(evidence), evidence], dim=1) if evidence.shape[1] == 1 else evidence
-            told = told[is_canary].to(self.votes)
-            self.votes[1, place] += told.gather(1, self.other[place, None])[:, 0] - told[:, 0]
+            low, high = told[is_canary].to(self.votes).gather(1, self.sides[:, place].T).unbind(dim=1)
+            self.votes[1, place] += high - low
 
     def guesses(self, which: int = 0, beyond: float = 0.0, *, every: bool = False) -> Guesses:
         """A reader's guesses from all epochs so far, about canaries whose sum is farther than `beyond` from 0. which: 0 of
         the classes, 1 of evidence. every: guess at a tie too, by the row's id.
         """
-        sums, positive = self.votes[which], self.labels != 0
+        sums, positive = self.votes[which], self.labels == self.sides[1]
         sums = torch.where((sums == 0) & every, self.ids % 2 - 0.5, sums)
         high, low = sums > beyond + _NEAR, sums < -beyond - _NEAR
         return Guesses(*(int(rows.sum()) for rows in (high, high & positive, low, low & ~positive)))
@@ -135,10 +136,11 @@ def draw_canaries(train: EncodedRows, count: int, rng: torch.Generator) -> Canar
     if count:
         candidates = train.sample(count).ids.cpu()
         ids = candidates[torch.randperm(len(candidates), generator=rng)[:count]].sort().values
-    is_positive = torch.randint(2, (len(ids),), generator=rng).bool()
-    other = torch.randint(1, train.classes, (len(ids),), generator=rng)
-    coins, on = torch.where(is_positive, other, 0), train.device
-    return Canaries(ids.to(on), coins.to(on), other.to(on), train.classes)
+    coins = torch.randint(2, (1, len(ids)), generator=rng)
+    apart = torch.randint(1, train.classes, (len(ids),), generator=rng)
+    first = torch.randint(train.classes if train.classes > 2 else 1, (len(ids),), generator=rng)
+    sides, on = torch.stack([first, (first + apart) % train.classes]), train.device
+    return Canaries(ids.to(on), sides.gather(0, coins)[0].to(on), sides.to(on), train.classes)
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ class Audit:
     batches: the number of batches to attack, spread evenly over the epoch, or `all`; `auto` takes 20, but at most a 15th of
     the epoch's and at least 5. epochs: audit all epochs, or only the last one. train_rows: the largest number of rows to
     score for train AUC. canaries: the number of training rows whose label is replaced by a fair coin, to check a promised
-    eps; `auto`: a 20th of all and at most 1000, if a defense promises one. dcor: also measure, in audited batches, the
-    squared distance correlation of every layer's embeddings and the labels. probe: also report what a model reads that is
-    trained on half of the true labels, with all messages and the scores of all attacks as inputs. auxiliary_path: another
-    source of the same columns, read like the dataset's `path`, that auxiliary rows are drawn from; null: the test rows.
+    eps; `auto`: a 20th of all rows, at most 1000, and so few that they add at most a 20th to any class, if a defense
+    promises one. dcor: also measure, in audited batches, the squared distance correlation of every layer's embeddings
+    and the labels. probe: also report what a model reads that is trained on half of the true labels, with all messages
+    and the scores of all attacks as inputs. auxiliary_path: another source of the same columns, read like the dataset's
+    `path`, that auxiliary rows are drawn from; null: the test rows.
     """
 
     batches: Steps | Literal["all", "auto"] = "auto"
@@ -43,12 +44,12 @@ class Audit:
             return min(steps, max(5, min(20, steps // 15)))
         return steps if self.batches == "all" else min(steps, self.batches)
 
-    def planted(self, rows: int, rarest: int, *, promised: bool) -> int:
-        """The number of canaries among `rows` training rows. rarest: rows of the rarest class, of which many coins would
-        leave little. promised: whether a defense promises an eps.
+    def planted(self, rows: int, rarest: int, classes: int, *, promised: bool) -> int:
+        """The number of canaries among `rows` training rows of so many classes. rarest: rows of the rarest class, of which
+        many coins would leave little. promised: whether a defense promises an eps.
         """
         if self.canaries == "auto":
-            return min(1000, rows // 20, rarest // 10) if promised else 0
+            return min(1000, rows // 20, classes * rarest // 20) if promised else 0
         return min(rows, self.canaries)
 
 

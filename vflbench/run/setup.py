@@ -173,7 +173,7 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder
         raise UserError(problem, key="record", value=settings.record)
     share = min((ratio for ratio in train.class_ratios if ratio), default=0.0)
     rarest = round(len(train) * share)
-    planted = settings.audit.planted(len(train), rarest, promised=claims.label_privacy)
+    planted = settings.audit.planted(len(train), rarest, classes, promised=claims.label_privacy)
     canaries = draw_canaries(train, planted, generators["canaries"])
     rows, others = data.aligned().relabelled(canaries.planted), data.test
     if settings.audit.auxiliary_path is not None:
