@@ -154,6 +154,23 @@ def test_shared_noise_bounds_the_sumkl_of_classes_that_are_no_gaussians():
         assert 0.1 * target < sumkl <= target
 
 
+def test_shared_noise_keeps_its_bound_on_average_and_not_for_long_rows(rng):
+    """A reader who knows a row's Jacobian J and the noise N has AUC Phi(sqrt(J^T N^-1 J / 2)): of all rows it is below the
+    ceiling of 0.68 at sumkl 0.16, of the longest it is not."""
+    n, d = 4096, 8
+    lengths = torch.exp(0.7 * torch.randn(n, 1, generator=rng, dtype=torch.float64))
+    toward = torch.randn(d, generator=rng, dtype=torch.float64)
+    jacobians = lengths * (toward + 0.5 * torch.randn(n, d, generator=rng, dtype=torch.float64))
+    p = torch.full((n,), 0.25, dtype=torch.float64)
+    y = torch.bernoulli(p, generator=rng)
+    root = shared_noise(full_moments((p - y)[:, None] * jacobians, y > 0), sumkl=0.16).roots[0]
+    sumkl = torch.linalg.lstsq(root, jacobians.T).solution.square().sum(dim=0)
+    areas = torch.special.ndtr((sumkl / 2).sqrt()).sort().values
+    assert 0.6 < areas.mean() < 0.68
+    assert areas[-n // 10 :].mean() > 0.69
+    assert areas[-n // 100 :].mean() > 0.75
+
+
 @pytest.mark.parametrize("unit", [1e-20, 1e12])
 def test_units_do_not_matter(rng, unit):
     moments = moments_of(rng, d=8, rank=3)
