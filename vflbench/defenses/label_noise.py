@@ -210,15 +210,19 @@ class NoisyLabels(LabelDefense):
         """The loss for a training loop of one's own, in which labels are as well hidden as in a run of so many epochs.
 
         Returns loss(logits, y, ids, epoch): the mean loss, differentiable in the logits, (n, 1) for two classes and (n, K)
-        for K > 2. y, ids: (n,) whole numbers from 0, the true classes and what a row is called at each of its visits; epoch:
-        0, 1, ... To be called once for each batch, in place of cross-entropy; nothing else of what leaves the party may
-        depend on y. Raises UserError for other labels, logits and ids: noise on -1 and 1 would hide little.
+        for K > 2. y: (n,) whole numbers from 0, the true classes. ids: (n,) whole numbers from 0 to 2^63 / K, of an integer
+        type: what a row is called at each of its visits, one in each epoch. epoch: 0 .. epochs - 1. To be called once for
+        each batch, in place of cross-entropy; nothing else of what leaves the party may depend on y. Raises UserError for
+        anything else: noise on -1 and 1 would hide little, and ids that floating point makes equal share their noise.
 
-        key: a secret whole number below 2^63, from which noise that is drawn once for a row and an epoch follows. Where
+        key: a secret whole number from 0, below 2^63, from which noise that is drawn once for a row and epoch follows. Where
         training on these labels is gone on with, key, epochs and options have to be the same: other ones make other noise,
         and both together tell more than either. Other labels need another key. Noise that is drawn anew at each call comes
         from the operating system.
         """
+        for name, value, least in (("epochs", epochs, 1), ("key", key, 0)):
+            if type(value) is not int or not least <= value < 2**63:
+                raise UserError(f"it must be a whole number, {least} or more", key=name, value=value)
         self.plan(epochs)
         defense, rng = copy.deepcopy(self), unguessable(secrets.token_bytes(32))
         defense._key = key
@@ -232,8 +236,13 @@ class NoisyLabels(LabelDefense):
             classes, numbers = y.long(), ids.long()
             if y.shape != rows or not torch.equal(classes.to(y.dtype), y) or not _within(classes, max(2, columns)):
                 raise UserError(f"they must be (n,) whole numbers from 0, below {max(2, columns)}", key="y")
-            if ids.shape != rows or not torch.equal(numbers.to(ids.dtype), ids) or not _within(numbers, 2**63 - 1):
-                raise UserError("they must be (n,) whole numbers from 0", key="ids")
+            most = (2**63 - 1) // max(2, columns)
+            if ids.shape != rows or ids.is_floating_point() or not _within(numbers, most):
+                raise UserError(f"they must be (n,) whole numbers from 0, below {most}, of an integer type", key="ids")
+            if type(epoch) is not int or not 0 <= epoch < epochs:
+                raise UserError(
+                    f"it must be a whole number from 0, below the {epochs} planned epochs", key="epoch", value=epoch
+                )
             seen = defense.labels(classes, logits.detach(), Context(numbers, None, epoch, rng))
             own = defense.loss(logits, seen)
             return soft_loss(logits, one_hot(seen, max(2, columns))) if own is None else own

@@ -62,7 +62,8 @@ class Leak:
         - 4 a (1 - a) s^2 E M^2)),   s^2 = mean_b s_b^2 / batches,   M the largest of m independent |N(0, 1)|
 
     surest: the two-sided leak AUC among the tenth of a batch that the attack is surest of, a twentieth with the highest and
-    one with the lowest scores; a bound that holds on average over rows says nothing of these.
+    one with the lowest scores; a bound that holds on average over rows says nothing of these. Batches in which they are all
+    of one class are left out.
 
     left_out: batches of a single class, where no AUC exists, or with too few positives for an attack that knows some.
     guesses: about canaries, which count for no AUC.
@@ -124,6 +125,7 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
         squares = [_net_square(a, variance) for a, variance in zip(areas, variances, strict=True)]
         estimates |= {"square": [Estimate.of(squares)], "oriented": [estimate]} if areas else {}
         net = net_of_square(Estimate.of(squares), estimate)
+    surest_rows = [figures["surest_rows"] for figures in scored if not math.isnan(figures.get("surest", math.nan))]
     classes = {}
     if any("accuracy" in figures for figures in batches):
         with_area = [figures for figures in batches if not math.isnan(figures.get("macro_auc", math.nan))]
@@ -147,7 +149,7 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
         coin=coin,
         net=net,
         candidates=len(columns),
-        surest=two_sided(cut(Estimate.of(defined("surest")).interval())),
+        surest=two_sided(cut(Estimate.of(defined("surest"), surest_rows).interval())),
         estimates=estimates,
     )
 
@@ -275,6 +277,7 @@ class LeakTable:
             order, ends = two.argsort(kind="stable"), max(1, round(len(two) / 20))
             at_ends = np.concatenate([order[:ends], order[-ends:]])
             figures["surest"] = auc(two[at_ends], is_positive[at_ends])
+            figures["surest_rows"] = int(is_positive[at_ends].sum()), int((~is_positive[at_ends]).sum())
             if columns.shape[1]:
                 figures["candidates"] = [auc(column, is_positive) for column in columns.T]
         self._batches.setdefault(key, []).append(figures)

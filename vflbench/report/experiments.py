@@ -139,14 +139,14 @@ def matrix(section: Section) -> Iterator[Figure]:
 
 
 def ceilings(section: Section) -> dict[str, float | str]:
-    """Setting -> the leak AUC that its defenses promise of all messages, of its runs the highest; `refuted` if what they
-    assume did not hold.
+    """Setting -> the leak AUC that its defenses promise of all messages, of its runs the highest, if it says anything;
+    `refuted` if what they assume did not hold.
     """
     found: dict[str, float | str] = {}
     for group in section.groups:
         every = [[one for one in run.summary.guarantees.values() if one is not None] for run in group.runs]
         stands = [[one.leak_auc_all_messages for one in of if one.assumption_holds is not False] for of in every]
-        heights = [min(known) for of in stands if (known := [height for height in of if height is not None])]
+        heights = [min(known) for of in stands if (known := [height for height in of if height is not None and height < 1])]
         if heights or any(one.assumption_holds is False for of in every for one in of):
             found[group.name] = max(heights, default="refuted")
     return found

@@ -447,6 +447,10 @@ def promises(run: Run) -> list[tuple[str, str, bool]]:
             rows.append(("ALARM" if is_bound else "ceiling", exceeded(name, promise, run), is_bound))
         elif promise is not None and is_bound:
             most = f"a leak AUC of at most {number(promise.leak_auc_all_messages, 3)}"
+            if promise.leak_auc_all_messages == 1:
+                most = (
+                    f"a leak AUC of at most {number(promise.leak_auc_one_message, 3)} from one message, of several nothing"
+                )
             rows.append(("promise", f"{name}: {most}{tested[promise.assumption_holds]}", False))
     return sorted(rows, key=lambda row: not row[2])
 
