@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 
 import pytest
 import yaml
@@ -27,7 +28,8 @@ def test_without_flare_it_says_what_to_install(monkeypatch):
 
 
 psutil = pytest.importorskip("psutil", reason="no nvflare here")
-pytest.importorskip("nvflare", reason="no nvflare here")
+if find_spec("nvflare") is None:  # imported where it is needed: half a second
+    pytest.skip("no nvflare here", allow_module_level=True)
 
 
 def figures(folder):

@@ -4,22 +4,21 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing.connection import Client
 from types import SimpleNamespace
 
 import pytest
 
+from vflbench.engines.nvflare.engine import MORE, NvFlare, connected, listening
 from vflbench.errors import UserError
+from vflbench.hosts.sites import PartySite
 from vflbench.messages.serialize import decode, encode
 from vflbench.messages.wire import PartyError
 
-pytest.importorskip("nvflare", reason="no nvflare here")
-
-from nvflare.collab.api.exceptions import CollabCallError, RunAborted
-
-from vflbench.engines.nvflare.components import relay
-from vflbench.engines.nvflare.engine import MORE, NvFlare, connected, listening
-from vflbench.hosts.sites import PartySite
+if find_spec("nvflare") is None:  # imported where it is needed: half a second
+    pytest.skip("no nvflare here", allow_module_level=True)
 
 HOSTILE = """
 import dataclasses, enum, pickle, msgpack, numpy, torch
@@ -110,14 +109,22 @@ class Proxy:
         self.asked.append((method, payload))
         if isinstance(self.answer, list):
             return self.answer.pop(0)
-        if isinstance(self.answer, Exception):
-            raise self.answer
         return self.answer() if callable(self.answer) else self.answer
+
+
+def failing(name, *said):
+    """An answer that is FLARE's exception of that name."""
+
+    def answer():
+        raise getattr(import_module("nvflare.collab.api.exceptions"), name)(*said)
+
+    return answer
 
 
 @contextmanager
 def channel(answer, lost=lambda _: ""):
     """The label party's end of a relay to such a site, and what the site was asked."""
+    relay = import_module("vflbench.engines.nvflare.components").relay
     engine, proxy = NvFlare(timeout=7.0, max_message_mib=1), Proxy(answer)
     with listening() as (listener, address), Client(address, "AF_UNIX") as server:
         server.send_bytes(b"server")
@@ -137,10 +144,16 @@ def test_a_call_carries_text_and_bytes_alone():
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (CollabCallError("site", "call", TimeoutError("function call timed out after 7 seconds")), "engine.timeout"),
-        (CollabCallError("site", "call", "Blob size 5 exceeds configured limit 4"), "engine.max_message_mib"),
-        (CollabCallError("site", "call", "cell is gone\nand more"), "cell is gone and more"),
-        (RunAborted("aborted"), "FLARE ended the job"),
+        (
+            failing("CollabCallError", "site", "call", TimeoutError("function call timed out after 7 seconds")),
+            "engine.timeout",
+        ),
+        (
+            failing("CollabCallError", "site", "call", "Blob size 5 exceeds configured limit 4"),
+            "engine.max_message_mib",
+        ),
+        (failing("CollabCallError", "site", "call", "cell is gone\nand more"), "cell is gone and more"),
+        (failing("RunAborted", "aborted"), "FLARE ended the job"),
         ({"content": {}}, "dict and not with bytes"),
         (b"VFLB junk", "no message"),
         (encode({"content": [1]}), "nothing"),

@@ -11,11 +11,10 @@ import ssl
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("nvflare", reason="no nvflare here")
 from provisioned_parties import ENVIRONMENT, PATIENCE, Parties, figures, free_port, until
 
 from vflbench.engines.nvflare.engine import write_job
@@ -24,7 +23,7 @@ from vflbench.hosts.project import PARTY_SITE
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto" / "parties_on_hosts.md"
 EXPERIMENT = ("dataset=digits", "epochs=3", "attack=kmeans", "model.width=16", "audit.batches=2", "engine.timeout=15")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("nvflare") is None, reason="no nvflare here")]
 
 
 @pytest.fixture(scope="module")

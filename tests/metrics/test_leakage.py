@@ -86,7 +86,7 @@ def test_oriented_sees_a_leak_whose_direction_flips_and_two_sided_does_not():
 def test_a_coin_oriented_per_batch_lies_where_the_docstring_says(rng):
     positives, n = 128, 512
     truth, table = torch.arange(n) < positives, LeakTable()
-    for _ in range(2000):
+    for _ in range(700):
         table.add(KEY, torch.rand(n, generator=rng), truth.long())
     (leak,) = table.leaks()
     expected = 0.5 + 0.8 * math.sqrt((n + 1) / (12 * positives * (n - positives)))
@@ -190,7 +190,7 @@ def test_a_coin_on_many_small_batches_is_no_leak(rng, positives, negatives):
     """(a - 1/2)^2 - 4 a (1 - a) s^2 would have the mean 4 s^4: 0.72 in place of 1/2 for batches of 8 with one positive."""
     table, perfect = LeakTable(), LeakTable()
     truth = torch.arange(positives + negatives) < positives
-    for _ in range(3000):
+    for _ in range(1200):
         table.add(KEY, torch.rand(len(truth), generator=rng, dtype=torch.float64), truth.long())
     (coin,) = table.leaks()
     assert net_of_square(coin.estimates["square"][0], coin.estimates["oriented"][0], 0.9999).low == 0.5

@@ -10,21 +10,24 @@ from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.report.published import read_experiment, read_experiments
 
-EXPERIMENTS = read_experiments()
+
+@pytest.fixture(scope="module")
+def experiments():
+    return read_experiments()
 
 
-def test_every_experiment_states_what_it_shows_its_source_and_its_cost():
-    for name, experiment in EXPERIMENTS.items():
+def test_every_experiment_states_what_it_shows_its_source_and_its_cost(experiments):
+    for name, experiment in experiments.items():
         assert experiment.does, name
         assert experiment.source, name
         assert experiment.minutes > 0, f"{name}: # Cost: N minutes: ..."
         assert all(value.number is None or math.isfinite(value.number) for value in experiment.values), name
 
 
-def test_what_is_published_has_its_experiment_and_its_data():
+def test_what_is_published_has_its_experiment_and_its_data(experiments):
     beside = json.loads((config_folder() / "experiment" / "published_values.json").read_text())
-    assert {name for name, e in EXPERIMENTS.items() if e.data} == {*beside} & {*EXPERIMENTS}
-    assert EXPERIMENTS["bytedance_sumkl"].values[0].number == 0.04
+    assert {name for name, e in experiments.items() if e.data} == {*beside} & {*experiments}
+    assert experiments["bytedance_sumkl"].values[0].number == 0.04
 
 
 def test_yaml_and_json_are_read_as_one(tmp_path):
@@ -50,7 +53,7 @@ def test_the_error_for_a_broken_file_of_values_names_it(tmp_path):
             read_experiment(tmp_path / "mine.yaml")
 
 
-def test_the_list_of_experiments_has_source_and_cost():
+def test_the_list_of_experiments_has_source_and_cost(experiments):
     text = " ".join(listing([config_folder()], "experiments").split())
-    for name, experiment in EXPERIMENTS.items():
+    for name, experiment in experiments.items():
         assert f"({experiment.source}) [{experiment.cost}]" in text, name

@@ -139,7 +139,7 @@ def test_a_run_says_beforehand_that_noise_leaves_nothing_to_learn_from(capsys, t
     """12,000 rows: at 1 % positive 108 of them worth 1, at 25 % 427 and, at mu 0.4, 79."""
     dataset = Synthetic(rows=12_000, vocabulary=300, positive_ratio=ratio)
     parts = {"dataset": dataset, "defenses": {"label_gdp": LabelGdp(mu=mu)}, "attacks": {}}
-    run_in(tmp_path / "run", settings=Settings(epochs=1, audit=Audit(batches=1, canaries=0)), **parts)
+    run_in(tmp_path / "run", settings=Settings(epochs=1, batch_size=4096, audit=Audit(batches=1, canaries=0)), **parts)
     assert ("worth" in capsys.readouterr().out) == said
 
 
