@@ -166,13 +166,13 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 # Room -> the most code lines it may have, as `python scripts/size.py` counts them. They only go down.
 CAPS = {
     "scripts": 1_965,
-    "vflbench": 332,
+    "vflbench": 329,
     "vflbench/attacks": 4_875,
     "vflbench/cli": 2_386,
     "vflbench/data": 3_373,
     "vflbench/defenses": 1_740,
     "vflbench/engines": 278,
-    "vflbench/hosts": 1_111,
+    "vflbench/hosts": 1_043,
     "vflbench/messages": 1_883,
     "vflbench/metrics": 1_432,
     "vflbench/models": 1_094,

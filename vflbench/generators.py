@@ -46,10 +46,6 @@ class Generators:
             return unguessable(entropy)
         return torch.Generator(device).manual_seed(int.from_bytes(hashlib.sha256(entropy).digest()[:8]) >> 1)
 
-    @property
-    def has_secret(self) -> bool:
-        return bool(self._secret)
-
     def tie(self, history: bytes) -> None:
         """Let what defenses and networks in training draw next follow from the secret and this history: who makes a party do
         something a second time, or go back to an earlier state, gets the same numbers for the same, and others for anything

@@ -96,11 +96,11 @@ def test_a_gradient_of_nothing_is_refused(link):
 def test_a_gradient_of_another_shape_is_refused_by_name(link, change, problem):
     link.call("hello", HELLO)
     link.call("embed", {"ids": torch.arange(4), "epoch": 0, "watched": False})
-    before = [p.clone() for p in link.process.seated.party.bottom.parameters()]
+    before = [p.clone() for p in link.process.seated.bottom.parameters()]
     tensors = {"f2": torch.zeros(4, 8), "wide": torch.zeros(4, 1), **change}
     with pytest.raises(PartyError, match=problem):
         link.call("learn", {"gradient": tensors, "watched": False})
-    assert all(map(torch.equal, before, link.process.seated.party.bottom.parameters()))
+    assert all(map(torch.equal, before, link.process.seated.bottom.parameters()))
 
 
 @pytest.mark.parametrize("mark", ["../../../etc/x", "", "a" * 15, "a" * 17, "0123456789abcde/", "\u0663" * 16])
