@@ -163,7 +163,7 @@ def parsed(rows: Rows, form: TextFormat) -> Rows:
         column = rows.table[name].combine_chunks()
         reading = form.readings.get(name)
         if reading is None:
-            columns[name], wrong = column, _wrong_texts(column, form, is_label=name == (form.label or None))
+            columns[name], wrong = column, _wrong_texts(column, form, name)
         else:
             made = columns_of(column, reading)
             wrong = ~np.isfinite(made[""]) & column.is_valid().to_numpy(zero_copy_only=False)
@@ -173,7 +173,7 @@ def parsed(rows: Rows, form: TextFormat) -> Rows:
                 name + end: pa.array(made[end]) for end in made if not end or name + end not in rows.table.column_names
             }
         for place in np.flatnonzero(wrong).tolist():
-            problems.setdefault(place, f"column {shown(name)}: {_problem(column, place, form, name)}")
+            problems.setdefault(place, f"column {shown(name)}: {_problem(str(column[place].as_py() or ''), form, name)}")
     table, numbers = pa.table(columns), rows.numbers
     table = form.finish(table) if form.finish else table
     if not problems:
@@ -184,34 +184,26 @@ def parsed(rows: Rows, form: TextFormat) -> Rows:
     return Rows(table.filter(pa.array(good)), numbers[good], sorted([*rows.bad, *bad]))
 
 
-def _wrong_texts(column: pa.DictionaryArray, form: TextFormat, *, is_label: bool) -> np.ndarray:
-    """(n,) bool: values that can't be a category, or a class."""
-    values = column.dictionary
-    if not is_label:
-        wrong = pc.match_substring_regex(values, f"[\0{_NOT_ENCODED}]").to_numpy(zero_copy_only=False)
-    else:
-        wrong = np.array([_label_problem(text, form) is not None for text in values.to_pylist()], dtype=bool)
-    if not is_label and not wrong.any():
+def _wrong_texts(column: pa.DictionaryArray, form: TextFormat, name: str) -> np.ndarray:
+    """(n,) bool: values that can't be a category, or a class; a missing category is one, and a missing label none."""
+    values, is_label = column.dictionary, name == (form.label or None)
+    if not is_label and not pc.any(pc.match_substring_regex(values, f"[\0{_NOT_ENCODED}]")).as_py():
         return np.zeros(len(column), dtype=bool)
-    codes = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-    return np.append(wrong, is_label)[codes]
+    wrong = [_problem(text, form, name) is not None for text in values.to_pylist()]
+    return np.array([*wrong, is_label])[column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)]
 
 
-def _label_problem(text: str, form: TextFormat) -> str | None:
+def _problem(text: str, form: TextFormat, name: str) -> str | None:
+    """Why this can't be a value of a column; None if it can be one of texts."""
+    if _NOT_ENCODED in text:
+        return f"{_shown(text)} is {_not_encoded(form.encoding)}"
+    if name in form.readings:
+        return f"it holds {form.readings[name].words}, and {_shown(text)} can't be read as one"
+    if name != (form.label or None):
+        return f"{_shown(text)} holds a NUL byte" if "\0" in text else None
     if form.binary_label:
         return None if text in ("0", "1") else f"the label is {_shown(text)}; it must be 0 or 1"
     return label_problem(text)
-
-
-def _problem(column: pa.Array, place: int, form: TextFormat, name: str) -> str:
-    text = str(column[place].as_py() or "")
-    if name == (form.label or None) and _NOT_ENCODED not in text:
-        return _label_problem(text, form) or "the row has no label"
-    if _NOT_ENCODED in text:
-        return f"{_shown(text)} is {_not_encoded(form.encoding)}"
-    if name not in form.readings:
-        return f"{_shown(text)} holds a NUL byte"
-    return f"it holds {form.readings[name].words}, and {_shown(text)} can't be read as one"
 
 
 @contextmanager

@@ -16,18 +16,7 @@ from vflbench.cli.build import Started, record
 from vflbench.cli.sweep import JobOutcome, Status
 from vflbench.data.party_files import WrittenTable, write_party_tables
 from vflbench.data.table import LABEL_PARTY
-from vflbench.engines.nvflare.engine import (
-    AGAIN,
-    CONTROLLER,
-    EXECUTOR,
-    RELAY,
-    Connected,
-    NvFlare,
-    connected,
-    environment,
-    listening,
-    write_job,
-)
+from vflbench.engines.nvflare import engine as flare
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.wire import at_once
@@ -43,7 +32,7 @@ PARTY_SITE = "vflbench.hosts.sites.PartySite"
 def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
     """As `record`, with the other parties in processes of their own. Raises UserError, also for a party that fails."""
     engine = experiment.engine
-    assert isinstance(engine, NvFlare)
+    assert isinstance(engine, flare.NvFlare)
     engine.require_installed()
     if not isinstance(experiment.protocol, Split):
         problem = "only protocol=split has parties that can live elsewhere; engine=local runs this one"
@@ -65,9 +54,9 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
 
 
 @contextmanager
-def simulated(started: Started, experiment: Experiment, engine: NvFlare, kept: Path) -> Iterator[Experiment]:
+def simulated(started: Started, experiment: Experiment, engine: flare.NvFlare, kept: Path) -> Iterator[Experiment]:
     """The experiment as the label party has it, which this process is from now on. kept: where parties keep checkpoints."""
-    with workspace(engine.workspace) as root, listening() as (listener, address):
+    with workspace(engine.workspace) as root, flare.listening() as (listener, address):
         tables = write_party_tables(experiment.dataset.load(Generators(experiment.settings.seed)["data"]), root / "tables")
         own = WrittenTable(folder=os.fspath(tables.pop(LABEL_PARTY)))
         sites = {f"party-{number}": party for number, party in enumerate(tables, 1)}
@@ -76,12 +65,12 @@ def simulated(started: Started, experiment: Experiment, engine: NvFlare, kept: P
             for site, party in sites.items()
         }
         server = {"socket": address, "timeout": engine.timeout}
-        write_job(root / "job", {"started": vars(started)}, settings, server, PARTY_SITE, engine.start_timeout)
+        flare.write_job(root / "job", {"started": vars(started)}, settings, server, PARTY_SITE, engine.start_timeout)
         with (
             simulator(engine, root, sites) as (problem, lost),
-            connected(listener, sites, engine, problem, lost) as channels,
+            flare.connected(listener, sites, engine, problem, lost) as channels,
         ):
-            yield replace(experiment, engine=Connected(channels), dataset=own)
+            yield replace(experiment, engine=flare.Connected(channels), dataset=own)
 
 
 @contextmanager
@@ -103,7 +92,7 @@ def workspace(name: str | None) -> Iterator[Path]:
 
 @contextmanager
 def simulator(
-    engine: NvFlare, root: Path, sites: Mapping[str, str]
+    engine: flare.NvFlare, root: Path, sites: Mapping[str, str]
 ) -> Iterator[tuple[Callable[[], str], Callable[[str], str]]]:
     """FLARE's simulator at work on the job in `root`. Yields why the run can't begin, and why a site can't answer."""
     import psutil
@@ -112,7 +101,7 @@ def simulator(
 
     place, mark = root / "sites", secrets.token_hex(16)
     (place / "local").mkdir(parents=True)
-    allowed = {"format_version": 2, "class_allow_list": [CONTROLLER, RELAY, EXECUTOR, PARTY_SITE]}
+    allowed = {"format_version": 2, "class_allow_list": [flare.CONTROLLER, flare.RELAY, flare.EXECUTOR, PARTY_SITE]}
     (place / "local" / "resources.json").write_text(json.dumps(allowed), encoding="utf-8")
     code = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     # INFO would be two lines for each call
@@ -120,7 +109,7 @@ def simulator(
     with open(root / "console.txt", "wb") as console:  # FLARE empties its own folder first
         process = subprocess.Popen(  # nosec B603  # FLARE's own command, no shell
             [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", *words],
-            env={**os.environ, **environment(engine.max_message_mib), MARK: mark, "PYTHONPATH": code},
+            env={**os.environ, **flare.environment(engine.max_message_mib), MARK: mark, "PYTHONPATH": code},
             stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True,
         )  # fmt: skip
     workers: dict[str, psutil.Process] = {}
@@ -138,8 +127,9 @@ def simulator(
     def problem() -> str:
         if process.poll() is not None:
             kept = f"its log is in {place}" if engine.workspace else "engine.workspace=FOLDER keeps its log"
-            return f"FLARE's server ended before all parties were ready (exit code {process.returncode}); {kept}; {AGAIN}"
-        return next((f"party {sites[site]}: {why}; {AGAIN}" for site in sites if (why := lost(site))), "")
+            status = process.returncode
+            return f"FLARE's server ended before all parties were ready (exit code {status}); {kept}; {flare.AGAIN}"
+        return next((f"party {sites[site]}: {why}; {flare.AGAIN}" for site in sites if (why := lost(site))), "")
 
     try:
         yield problem, lost

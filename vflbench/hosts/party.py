@@ -130,12 +130,8 @@ class PartyProcess:
             raise UserError(problem, key="protocol.staleness", value=1)
         self.seated, self._widths, self._rows, self._pipelined = party, party.widths(outputs), len(table), pipelined
         self._generators, self._device, self._autocast = seating.generators, seating.device, seating.autocast()
-        self._said: dict[str, Any] = {
-            "classes": classes,
-            "batch_size": batch_size,
-            "complete": settings.record == "messages",
-        }
-        self._records, self._recording_begun = settings.record != "none", False
+        self._classes, self._batch_size, self._record_option = classes, batch_size, settings.record
+        self._recording_begun = False
         self._ids: Tensor | None = None  # of the batch from which it learns next
         self._gradient: Message | None = None  # of this batch, once it came
         self._watched, self._epoch, self._step = False, 0, -1
@@ -189,7 +185,7 @@ class PartyProcess:
         except (ValueError, RuntimeError) as error:
             raise UserError(f"the label party sends no gradient: {error}", key="engine") from error
         notes = self.seated.learn(self._gradient)
-        if self._records and self._watched:
+        if self._record_option != "none" and self._watched:
             self._record(self._ids, self._gradient)
         return notes
 
@@ -206,7 +202,11 @@ class PartyProcess:
             layers = in_place(self.seated.activations, self.seated.layers)
             own = files.PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, self.seated.sends)
             producer = f"party {self.party} of vflbench train, version {__version__}"
-            files.write_manifest(folder, files.Manifest(parties={self.party: own}, producer=producer, **self._said))
+            complete = self._record_option == "messages"
+            manifest = files.Manifest(
+                self._classes, {self.party: own}, producer, batch_size=self._batch_size, complete=complete
+            )
+            files.write_manifest(folder, manifest)
             self._recording_begun = True
         known = facts_of_non_label_party(self.seated, gradient, own_columns(self.seated, ids))
         tensors = {name: values for fact in known.values() for name, values in files.packed(fact).items()}

@@ -26,7 +26,6 @@ from vflbench.generators import Generators
 from vflbench.hosts.commands import split_words
 from vflbench.hosts.kit import SUBMITTER, read_kit, shared
 from vflbench.hosts.project import ADMIN, PARTY_SITE
-from vflbench.messages.wire import PartyError
 from vflbench.options import options
 from vflbench.run.experiment import Experiment
 
@@ -184,14 +183,8 @@ class AlignedWithOthers(Dataset):
 
     def load(self, rng: Any) -> TrainTest:
         file = self.own.party_source(LABEL_PARTY)
-        ids = {party: _ids_of(party, channel.call("ids", {}).get("ids")) for party, channel in self.channels.items()}
+        ids: dict[str, Any] = {party: channel.call("ids", {}).get("ids") for party, channel in self.channels.items()}
         alignment = file.align(ids, rng)
         for party, channel in self.channels.items():
             channel.call("align", {"positions": alignment.positions[party], "role": alignment.role})
         return file.rows(alignment)
-
-
-def _ids_of(party: str, ids: Any) -> list[str]:
-    if type(ids) is not list or not all(type(text) is str for text in ids):
-        raise PartyError(party, "it sends no identifiers")
-    return ids

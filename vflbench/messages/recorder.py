@@ -25,24 +25,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.recording_format import (
-    FORMAT,
-    FORMAT_PAGE,
-    LABEL_PARTY,
-    LABELS,
-    MANIFEST,
-    MESSAGES,
-    MOST_STEPS,
-    OF_LAYERS,
-    Manifest,
-    batch_path,
-    check_shape,
-    check_values,
-    manifest_of,
-    read_manifest,
-    write_batch_file,
-    write_manifest,
-)
+from vflbench.messages import recording_format as files
 from vflbench.messages.tables import read_labels, write_rows
 from vflbench.plain_files import in_a_line
 
@@ -107,26 +90,26 @@ class _Party:
         made = _tensor(rest, values) if kind == "summed_gradient" else _flat(_tensor(rest, values))
         if name == "columns/categorical" and not made.is_floating_point() and made.dtype is not torch.bool:
             made = made.long()
-        new = {rest: made.shape[1] or 1} if name.startswith(OF_LAYERS) and made.ndim == 2 else {}
+        new = {rest: made.shape[1] or 1} if name.startswith(files.OF_LAYERS) and made.ndim == 2 else {}
         try:
-            check_shape(name, made.shape, str(made.dtype)[6:], rows, new | self.widths, self.said["classes"])
+            files.check_shape(name, made.shape, str(made.dtype)[6:], rows, new | self.widths, self.said["classes"])
         except ValueError as error:
             raise UserError(str(error), key=rest or "layer", value=tuple(made.shape)) from error
         self.widths = new | self.widths
         return made
 
-    def files(self) -> dict[str, dict[tuple[int, int], Path]]:
+    def batches(self) -> dict[str, dict[tuple[int, int], Path]]:
         """Party -> epoch and step of each of its batches, as files are numbered -> its file."""
         found: dict[str, dict[tuple[int, int], Path]] = {}
-        for path in (self.folder / MESSAGES).glob("*-*.safetensors"):
+        for path in (self.folder / files.MESSAGES).glob("*-*.safetensors"):
             party, _, number = path.stem.rpartition("-")
             if number.isdecimal():
-                found.setdefault(party, {})[divmod(int(number), MOST_STEPS)] = path
+                found.setdefault(party, {})[divmod(int(number), files.MOST_STEPS)] = path
         return found
 
     def has_all(self) -> bool:
         """Whether every party has the same batches, with no step left out of an epoch."""
-        first, *others = map(set, self.files().values() or [{}])
+        first, *others = map(set, self.batches().values() or [{}])
         last = dict(sorted(first))
         return sum(last.values()) + len(last) == len(first) and all(of_one == first for of_one in others)
 
@@ -140,22 +123,22 @@ class _Party:
             raise UserError(problem, key="go_on", value=True)
         if (self.folder / "run.json").exists():
             raise UserError("vflbench train recorded a run here: take another folder", key="recording", value=self.folder)
-        there = self.files().get(self.party, {})
+        there = self.batches().get(self.party, {})
         if there and not overwrite and not go_on:
             found = f"there are {len(there)} files of party {self.party} already"
             problem = f"{found}; go_on=True adds to them, overwrite=True deletes them"
             raise UserError(problem, key="recording", value=self.folder)
         left = re.compile(rf"\.{re.escape(self.party)}-\d+\.safetensors\..*\.tmp")  # by a process that was killed
-        for path in [path for path in (self.folder / MESSAGES).glob(".*") if left.fullmatch(path.name)]:
+        for path in [path for path in (self.folder / files.MESSAGES).glob(".*") if left.fullmatch(path.name)]:
             path.unlink()
-        if overwrite and (self.folder / MANIFEST).exists():
+        if overwrite and (self.folder / files.MANIFEST).exists():
             with self.locked():
                 content = self.manifest()
                 content["parties"].pop(self.party, None)
                 if content["parties"]:
-                    write_manifest(self.folder, self.check(content))
+                    files.write_manifest(self.folder, self.check(content))
                 else:
-                    (self.folder / MANIFEST).unlink()
+                    (self.folder / files.MANIFEST).unlink()
         for path in there.values() if overwrite else ():
             path.unlink()
         self.widths = self.manifest()["parties"].get(self.party, {"layers": {}})["layers"]
@@ -163,7 +146,7 @@ class _Party:
 
     def manifest(self) -> dict[str, Any]:
         """As it is in the folder."""
-        return read_manifest(self.folder).plain() if (self.folder / MANIFEST).exists() else {"parties": {}}
+        return files.read_manifest(self.folder).plain() if (self.folder / files.MANIFEST).exists() else {"parties": {}}
 
     def merge(self, tensors: Mapping[str, Tensor], rows: int = 0, **said: Any) -> bool:
         """Write this party and what is said of the recording into the manifest, beside what others have said.
@@ -175,7 +158,7 @@ class _Party:
         otherwise.
         """
         said = {key: value for key, value in (self.said | said).items() if value is not None}
-        layers = {name.partition("/")[2]: h.shape[1] for name, h in tensors.items() if name.startswith(OF_LAYERS)}
+        layers = {name.partition("/")[2]: h.shape[1] for name, h in tensors.items() if name.startswith(files.OF_LAYERS)}
         if (whole := (said, layers)) == self._merged:
             return False
         with self.locked():
@@ -183,7 +166,8 @@ class _Party:
             own = before["parties"].get(self.party, {"layers": {}, "cut": []})
             for layer, width in layers.items():
                 if (there := own["layers"].get(layer, width)) != width:
-                    raise UserError(f"it has {width} columns here, and {there} in {MANIFEST}", key="layer", value=layer)
+                    problem = f"it has {width} columns here, and {there} in {files.MANIFEST}"
+                    raise UserError(problem, key="layer", value=layer)
             content = {"batch_size": rows or None} | before | said
             content["model"] = before.get("model", {}) | said.get("model", {})
             own = {"layers": own["layers"] | layers, "cut": self.cut or own["cut"]}
@@ -194,25 +178,25 @@ class _Party:
             plain = (manifest := self.check(content)).plain()
             for key in ("classes", "labels", "class_shares", "claims"):
                 if before.get(key) and plain.get(key) != before[key]:
-                    raise UserError(f"{MANIFEST} in this folder says {before[key]}", key=key, value=plain.get(key))
+                    raise UserError(f"{files.MANIFEST} in this folder says {before[key]}", key=key, value=plain.get(key))
             if plain != before:
-                write_manifest(self.folder, manifest)
+                files.write_manifest(self.folder, manifest)
         self._merged = whole
         return len(before) == 1
 
-    def check(self, content: Mapping[str, Any]) -> Manifest:
+    def check(self, content: Mapping[str, Any]) -> files.Manifest:
         """Raises UserError where this can't stand in a manifest."""
         try:
-            return manifest_of({**content, "format": FORMAT})
+            return files.manifest_of({**content, "format": files.FORMAT})
         except ValueError as error:
-            raise UserError(str(error), key="recording", value=self.folder, see=FORMAT_PAGE) from error
+            raise UserError(str(error), key="recording", value=self.folder, see=files.FORMAT_PAGE) from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Others wait."""
         with self.disk():
             self.folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.folder / f".{MANIFEST}.lock"):
+            with FileLock(self.folder / f".{files.MANIFEST}.lock"):
                 yield
 
     @contextmanager
@@ -225,12 +209,12 @@ class _Party:
 
     def write(self, ids: Tensor, tensors: Mapping[str, Tensor], *, epoch: int, step: int, overwrite: bool = False) -> Path:
         """A batch, as a file of its own. Raises UserError where it is there, unless it is to be replaced."""
-        if not overwrite and batch_path(self.folder, self.party, epoch, step).exists():
+        if not overwrite and files.batch_path(self.folder, self.party, epoch, step).exists():
             problem = "this batch is there already: does another Recording write for this party?"
             problem += " write_batch(overwrite=True) replaces it"
             raise UserError(problem, key="step", value=f"{step} of epoch {epoch}")
         with self.disk():
-            return write_batch_file(self.folder, self.party, ids, tensors, epoch=epoch, step=step)
+            return files.write_batch_file(self.folder, self.party, ids, tensors, epoch=epoch, step=step)
 
 
 class _Labels:
@@ -240,7 +224,7 @@ class _Labels:
     """
 
     def __init__(self, party: _Party, *, replace: bool = False):
-        self._party, self._path = party, party.folder / LABELS
+        self._party, self._path = party, party.folder / files.LABELS
         self._seen = self._identity() if replace else None  # the file as it was when it was read or written
         self._labels: dict[int, int] = {}
         self._written = 0  # how many of these the file has
@@ -401,7 +385,7 @@ class Recording:
     folder: Path | str
     party: str
     _: KW_ONLY
-    labels: str = LABEL_PARTY
+    labels: str = files.LABEL_PARTY
     classes: int = 2
     every: int = 1
     most: int | None = None
@@ -555,7 +539,7 @@ class Recording:
         """Write a batch, or drop one that isn't whole."""
         has_gradient, tensors = batch.has_gradient, batch.close()
         try:
-            check_values(batch.ids, tensors)
+            files.check_values(batch.ids, tensors)
         except ValueError as error:
             self._damaged = drop = True
             place = f"epoch {batch.epoch}, step {batch.step}, party {self.party}"
@@ -610,7 +594,7 @@ def write_batch(
     epoch: int = 0,
     step: int | None = None,
     y: ArrayLike | None = None,
-    labels: str = LABEL_PARTY,
+    labels: str = files.LABEL_PARTY,
     classes: int = 2,
     claims: Mapping[str, Any] | None = None,
     class_shares: Sequence[float] | None = None,
@@ -632,8 +616,8 @@ def write_batch(
     it has, by `flush_labels`, by `vflbench.audit`, and when the process ends; who kills the process loses what waits.
     """
     for key, number in {"epoch": epoch, "step": step}.items():
-        if number is not None and not (isinstance(number, (int, np.integer)) and 0 <= number < MOST_STEPS):
-            raise UserError(f"it is counted from 0, to {MOST_STEPS - 1:,}", key=key, value=number)
+        if number is not None and not (isinstance(number, (int, np.integer)) and 0 <= number < files.MOST_STEPS):
+            raise UserError(f"it is counted from 0, to {files.MOST_STEPS - 1:,}", key=key, value=number)
     said = {"classes": classes, "labels": labels, "claims": claims, "class_shares": class_shares, "model": model}
     said |= {"producer": "vflbench.write_batch", "complete": complete}
     place = _Party(Path(folder).resolve(), party, said, cut)  # the process may go to another folder
@@ -646,9 +630,9 @@ def write_batch(
     given |= {name: values for name, values in columns.items() if values is not None}
     tensors = {name: place.checked(name, values, len(rows)) for name, values in given.items()}
     if step is None:
-        step = max((at + 1 for of, at in place.files().get(party, ()) if of == epoch), default=0)
+        step = max((at + 1 for of, at in place.batches().get(party, ()) if of == epoch), default=0)
     try:
-        check_values(rows, tensors)
+        files.check_values(rows, tensors)
     except ValueError as error:
         raise UserError(f"{error}; leave the batch out", key="step", value=step) from error
     of_rows = None if y is None else classes_of(y, len(rows), classes)

@@ -21,20 +21,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from vflbench.errors import UserError
+from vflbench.messages import recording_format as files
 from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
-from vflbench.messages.recording_format import (
-    FACTS,
-    MESSAGES,
-    OF_LAYERS,
-    PER_ROW,
-    Phase,
-    check_shape,
-    check_values,
-    checked,
-    facts_of,
-    manifest_of,
-    read_manifest,
-)
 from vflbench.messages.serialize import saved
 from vflbench.messages.threat import Seat
 from vflbench.plain_files import check_plain, in_a_line, is_there, replaced
@@ -54,7 +42,7 @@ class When:
 
     epoch: Annotated[int, Field(ge=0, lt=10**6)] = 0
     step: Annotated[int, Field(ge=0, lt=10**9)] | None = None
-    phase: Phase = "train"
+    phase: files.Phase = "train"
 
 
 _WHEN = TypeAdapter(When)
@@ -86,9 +74,9 @@ class RecordedMessages:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise UserError("there is no such folder", key="recording", value=folder)
-        self.manifest = read_manifest(self.folder)
+        self.manifest = files.read_manifest(self.folder)
         self.coverage: dict[str, Coverage] = {}
-        self._places: dict[tuple[Phase, int, int], dict[str, Place]] = {}
+        self._places: dict[tuple[files.Phase, int, int], dict[str, Place]] = {}
         for path, party in self._files():
             self._index(path, party)
         if not self.epochs:
@@ -103,7 +91,7 @@ class RecordedMessages:
     def know_shares(self, shares: Sequence[float]) -> None:
         """Shares of the classes that attackers know, in place of those in manifest.json. Raises UserError."""
         try:
-            self.manifest = manifest_of(self.manifest.plain() | {"class_shares": list(shares)})
+            self.manifest = files.manifest_of(self.manifest.plain() | {"class_shares": list(shares)})
         except ValueError as error:
             problem = re.sub(r"^class_shares\.\d+: .*", "they must be numbers from 0 to 1", str(error))
             problem = problem.removeprefix("class_shares: ")
@@ -138,7 +126,7 @@ class RecordedMessages:
             kinds.discard("columns")
         if seat is not Seat.PARTICIPANT:
             kinds.discard("update")
-        return frozenset(FACTS[kind] for kind in kinds if kind in FACTS)
+        return frozenset(files.FACTS[kind] for kind in kinds if kind in files.FACTS)
 
     def rounds(self, epoch: int) -> Iterator[Round]:
         """The recorded rounds of an epoch in order, a batch in memory at a time."""
@@ -156,7 +144,7 @@ class RecordedMessages:
             with self._explained(path):
                 yield _values(path, *parts["ids"]).numpy()
 
-    def _round(self, phase: Phase, epoch: int, step: int) -> Round:
+    def _round(self, phase: files.Phase, epoch: int, step: int) -> Round:
         ids = torch.empty(0)
         facts: dict[str, Facts] = {}
         kinds = {kind for coverage in self.coverage.values() for kind in coverage.kinds}
@@ -170,11 +158,11 @@ class RecordedMessages:
                     problem = f"in epoch {epoch}, step {step} party {party} has other ids than the other parties"
                     raise UserError(problem, key="recording", value=self.folder)
                 order = own.argsort()[ids.argsort().argsort()]
-                tensors = {name: v[order] if name.partition("/")[0] in PER_ROW else v for name, v in tensors.items()}
+                tensors = {name: v[order] if name.partition("/")[0] in files.PER_ROW else v for name, v in tensors.items()}
             if coverage.kinds["columns"] < coverage.batches:
                 tensors = {name: values for name, values in tensors.items() if not name.startswith("columns/")}
             layers = list(self.manifest.parties[party].layers)
-            facts[party] = facts_of(tensors, len(ids), layers, self.manifest.rules, withheld)
+            facts[party] = files.facts_of(tensors, len(ids), layers, self.manifest.rules, withheld)
         private = read_private(self.folder, epoch, step) if phase == "train" else None
         return Round(epoch, step, ids, facts=facts, private=private)
 
@@ -183,12 +171,12 @@ class RecordedMessages:
         path, parts = place
         with self._explained(path):
             tensors = {name: _values(path, *part) for name, part in parts.items()}
-            check_values(tensors["ids"], {name: values for name, values in tensors.items() if name != "ids"})
+            files.check_values(tensors["ids"], {name: values for name, values in tensors.items() if name != "ids"})
             return tensors
 
     def _files(self) -> Iterator[tuple[Path, str]]:
         """Shards by name. Raises UserError for anything else where messages are expected."""
-        folder = self.folder / MESSAGES
+        folder = self.folder / files.MESSAGES
         if not folder.is_dir() or folder.is_symlink():
             raise UserError("there is no folder messages in it", key="recording", value=self.folder)
         for path in sorted(folder.iterdir()):
@@ -213,7 +201,7 @@ class RecordedMessages:
                 batches.setdefault(number, {})[rest] = part
             for number, of_batch in sorted(batches.items()):
                 try:
-                    when: When = checked(_WHEN, from_json(metadata.get(number, "{}"), allow_inf_nan=False))
+                    when: When = files.checked(_WHEN, from_json(metadata.get(number, "{}"), allow_inf_nan=False))
                 except ValueError as error:
                     raise ValueError(f"metadata of {number}: {error}") from error
                 when.step = int(number) if when.step is None else when.step
@@ -225,7 +213,7 @@ class RecordedMessages:
                 if when.phase == "train":
                     coverage.batches += 1
                     coverage.kinds.update({name.partition("/")[0] for name in of_batch} - {"ids"})
-                coverage.types |= {part[2] for name, part in of_batch.items() if name.startswith(OF_LAYERS)}
+                coverage.types |= {part[2] for name, part in of_batch.items() if name.startswith(files.OF_LAYERS)}
                 if len(self._places) > _MOST_BATCHES:
                     raise ValueError(f"there are more than {_MOST_BATCHES:,} batches")
 
@@ -237,7 +225,7 @@ class RecordedMessages:
             raise ValueError(f"{number}/ids: there must be (n,) int64 ids of its rows, one at least")
         for name, (_, shape, dtype) in parts.items():
             if name != "ids":
-                check_shape(name, shape, dtype, rows, self.manifest.parties[party].layers, self.manifest.classes)
+                files.check_shape(name, shape, dtype, rows, self.manifest.parties[party].layers, self.manifest.classes)
 
     @contextmanager
     def _explained(self, path: Path) -> Iterator[None]:
