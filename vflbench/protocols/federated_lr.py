@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from string import ascii_lowercase
 from typing import Annotated, Any, Literal
 
@@ -94,6 +95,7 @@ def signs(labels: Tensor) -> Tensor:
     return labels.double() * 2 - 1
 
 
+Reduction = Literal["sum", "mean"]
 SERVER = "server"
 THETA = "theta"
 """The one layer that updates and models are about."""
@@ -111,7 +113,7 @@ def taylor_loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.log(torch.tensor(2.0, dtype=z.dtype)) - y * z / 2 + z.square() / 8
 
 
-def gradient(theta: Tensor, x: Tensor, y: Tensor, reduction: Literal["sum", "mean"]) -> Tensor:
+def gradient(theta: Tensor, x: Tensor, y: Tensor, reduction: Reduction) -> Tensor:
     """(d,) the gradient of `taylor_loss`, summed over rows or their mean: X^T X theta / 4 - X^T y / 2."""
     total = x.T @ (x @ theta / 4 - y / 2)
     return total if reduction == "sum" else total / len(x)
@@ -120,15 +122,7 @@ def gradient(theta: Tensor, x: Tensor, y: Tensor, reduction: Literal["sum", "mea
 class Participant:
     """Owns rows, and shares steps. model: (d,) as it knows it. sent: (d,) its last update."""
 
-    def __init__(
-        self,
-        name: str,
-        model: Tensor,
-        rate: float,
-        reduction: Literal["sum", "mean"],
-        defense: Chain,
-        rng: torch.Generator,
-    ):
+    def __init__(self, name: str, model: Tensor, rate: float, reduction: Reduction, defense: Chain, rng: torch.Generator):
         self.name, self.model, self.rate, self.reduction = name, model, rate, reduction
         self.defense, self.rng = defense, rng
         self.sent = torch.zeros_like(model)
@@ -279,17 +273,8 @@ class FederatedLrSession(Session):
         size = seating.round_size // (protocol.parties * protocol.batches)
         theta = torch.zeros(width(seating.table, intercept=self.intercept), dtype=torch.float64, device=seating.device)
         self.server = Server(theta)
-        self.participants = [
-            Participant(
-                name,
-                theta,
-                protocol.rate,
-                protocol.reduction,
-                seating.defense(),
-                seating.generators.on(seating.device, f"defense/{name}"),
-            )
-            for name in names
-        ]
+        rule, draws = (protocol.rate, protocol.reduction), partial(seating.generators.on, seating.device)
+        self.participants = [Participant(name, theta, *rule, seating.defense(), draws(f"defense/{name}")) for name in names]
         self._dealt = deal(seating.table, len(names), seating.generators["participants"])
         schema = schema_of(self._dealt, intercept=self.intercept)
         whole = None if (withholds := self.participants[0].defense.withholds) is None else not withholds

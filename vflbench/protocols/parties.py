@@ -36,6 +36,7 @@ from vflbench.protocols.adversary import (
     usable_gradients,
     usable_tensor,
 )
+from vflbench.protocols.base import Seating
 
 Lookup = Callable[[Tensor], Features]
 """Row ids (n,) -> the party's own columns of these rows."""
@@ -50,6 +51,11 @@ class Noise:
 
     training: torch.Generator
     predicting: torch.Generator
+
+    @classmethod
+    def of(cls, party: str, seating: Seating) -> "Noise":
+        names = (f"defense/{party}", f"defense/{party}/predicting")
+        return cls(*(seating.generators.on(seating.device, name) for name in names))
 
 
 def context_of(ids: Tensor, columns: Features | None, epoch: int, rng: torch.Generator) -> Context:
@@ -80,12 +86,12 @@ def relearn(network: nn.Module, optimizer: Stepper, state: Mapping[str, Any]) ->
 class Sender:
     """Owns features, and sends the embeddings of its rows after its defenses.
 
-    rows: looks its own columns up. noise: what its defenses draw from.
+    rows: looks its own columns up.
     """
 
-    def __init__(self, name: str, rows: Lookup, bottom: Bottom, defense: Callable[[], Chain], noise: Noise):
-        self.name, self.rows, self.bottom, self.noise = name, rows, bottom, noise
-        self.defenses = {layer: defense() for layer in bottom.sends}
+    def __init__(self, name: str, rows: Lookup, bottom: Bottom, seating: Seating):
+        self.name, self.rows, self.bottom, self.noise = name, rows, bottom, Noise.of(name, seating)
+        self.defenses = {layer: seating.defense() for layer in bottom.sends}
 
     def message(
         self, activations: Mapping[str, Tensor], context: Context, ids: Tensor, defenses: Mapping[str, Chain] | None = None
@@ -139,21 +145,13 @@ class NonLabelParty(Sender):
     while `watched` was set; they are what an attacker at this seat can compute by itself.
     """
 
-    def __init__(
-        self,
-        name: str,
-        rows: Lookup,
-        bottom: Bottom,
-        optimizer: Optimizer,
-        defense: Callable[[], Chain],
-        noise: Noise,
-        adversary: Adversary | None = None,
-    ):
-        super().__init__(name, rows, bottom, defense, noise)
+    def __init__(self, name: str, rows: Lookup, bottom: Bottom, seating: Seating, adversary: Adversary | None):
+        super().__init__(name, rows, bottom, seating)
         self.layers, self.sends, self.cut_width = bottom.layers, bottom.sends, bottom.cut_width
         self.guards = self.defenses[bottom.cut]
         self.adversary = adversary
-        self.optimizer = attach(optimizer, bottom) if adversary is None else own_stepper(adversary, bottom, optimizer)
+        agreed = seating.optimizer
+        self.optimizer = attach(agreed, bottom) if adversary is None else own_stepper(adversary, bottom, agreed)
         self.activations: dict[str, Tensor] = {}
         self._context: Context | None = None
         self._ahead: list[tuple[Tensor, int, Tensor | None]] = []  # batches sent before it learned from those before them
@@ -350,32 +348,25 @@ class PrivateHead:
 class LabelParty:
     """Owns the labels, the top model and, where the dataset says so, features with a bottom of its own.
 
-    labels: row ids (n,) -> (n,) classes. rows: looks its own columns up; None where it has none. own_defense: of
-    labels, loss and penalty; a new one if left out. entrance: the network that this one puts before the top. adversary: how
-    it cheats, if it does. head: what predicts in place of the top, if it isn't the top.
+    labels: row ids (n,) -> (n,) classes. rows: looks its own columns up; None where it has none. defense: of labels, loss
+    and penalty. adversary: how it cheats, if it does. head: what predicts in place of the top, if it isn't the top.
     """
 
     def __init__(
         self,
-        labels: Callable[[Tensor], Tensor],
-        rows: Lookup | None,
-        top: TopModel,
-        bottom: Bottom | None,
-        optimizer: Optimizer,
-        defense: Callable[[], Chain],
-        noise: Noise,
-        own_defense: Chain | None = None,
-        entrance: nn.Module | None = None,
-        adversary: LabelAdversary | None = None,
-        head: PrivateHead | None = None,
+        seating: Seating,
+        network: LabelNetworks,
+        defense: Chain,
+        adversary: LabelAdversary | None,
+        head: PrivateHead | None,
     ):
-        self.labels, self.rows, self.head = labels, rows, head
-        self.top, self.bottom, self.entrance = top, bottom, entrance
-        self.layers: tuple[str, ...] = (*(() if bottom is None else bottom.layers), *getattr(top, "layers", ()))
-        self.defense = defense() if own_defense is None else own_defense
-        self._gradient_defenses: dict[tuple[str, str], Chain] = defaultdict(defense)  # by party and layer
-        self.noise, self.adversary, self.network = noise, adversary, LabelNetworks(top, bottom, entrance)
-        self.optimizer = attach(optimizer, self.network)
+        self.network, self.top, self.bottom, self.entrance = network, network.top, network.bottom, network.entrance
+        self.labels, self.rows = seating.rows.labels, None if self.bottom is None else seating.rows.parties[LABEL_PARTY]
+        self.layers: tuple[str, ...] = () if self.bottom is None else self.bottom.layers
+        self.layers += tuple(getattr(self.top, "layers", ()))
+        self._gradient_defenses: dict[tuple[str, str], Chain] = defaultdict(seating.defense)  # by party and layer
+        self.noise, self.defense, self.adversary, self.head = Noise.of(LABEL_PARTY, seating), defense, adversary, head
+        self.optimizer = attach(seating.optimizer, network)
 
     def respond(self, embeddings: Sequence[Message], epoch: int = 0) -> Response:
         """One optimiser step, and the gradients to send back.

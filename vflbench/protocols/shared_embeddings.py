@@ -120,7 +120,7 @@ class SharingSession(SplitSession):
             party.place(self.label_party.top, rng)
         label_party, self._own = self.label_party, list[Sender]()
         if label_party.rows is not None and label_party.bottom is not None:
-            own = Sender(LABEL_PARTY, label_party.rows, label_party.bottom, seating.defense, label_party.noise)
+            own = Sender(LABEL_PARTY, label_party.rows, label_party.bottom, seating)
             self._own.append(own)
             self._plans.append(LABEL_PARTY)
         self._order = [party.name for party in (*self.parties, *self._own)]

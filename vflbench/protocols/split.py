@@ -44,7 +44,7 @@ from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options
 from vflbench.protocols.adversary import Adversary, LabelAdversary, Surroundings, by_party, refuse_broken_promise
 from vflbench.protocols.base import NOTHING, Protocol, Rounds, Seating, Session
-from vflbench.protocols.parties import LabelNetworks, LabelParty, Lookup, Noise, NonLabelParty, PrivateHead, Response, Sender
+from vflbench.protocols.parties import LabelNetworks, LabelParty, Lookup, NonLabelParty, PrivateHead, Response, Sender
 from vflbench.protocols.remote_party import RemoteParty, arrived
 
 
@@ -97,12 +97,6 @@ def surroundings_of(sends: Mapping[str, tuple[str, ...]], outputs: int, seating:
 def training_rng(part: str, seating: Seating) -> torch.Generator:
     """What a user's own module draws from while it trains, such as for dropout."""
     return seating.generators.on(torch.device(seating.device), f"model/{part}/training")
-
-
-def noise_of(party: str, seating: Seating) -> Noise:
-    """A party's generators of noise."""
-    names = (f"defense/{party}", f"defense/{party}/predicting")
-    return Noise(*(seating.generators.on(torch.device(seating.device), name) for name in names))
 
 
 def facts_of_non_label_party(party: NonLabelParty, gradient: Message | None, columns: OwnColumns) -> dict[type[Fact], Fact]:
@@ -223,27 +217,14 @@ class SplitParties(Protocol):
             else self.non_label_party(party, seating.rows.parties[party], outputs, seating, cheating.get(party))
             for party in names
         ]
-        bottoms = {party: bottom_of(party, outputs, seating) for party in seating.columns if party == LABEL_PARTY}
-        own_widths = [bottom.cut_width for bottom in bottoms.values()]
-        widths = [*(party.cut_width for party in parties), *own_widths]  # in the order in which the top gets them
+        bottom = bottom_of(LABEL_PARTY, outputs, seating) if LABEL_PARTY in seating.columns else None
+        widths = [one.cut_width for one in (*parties, bottom) if one is not None]  # in the order in which the top gets them
         rng = seating.generators[f"model/{LABEL_PARTY}/top"]
         top = top_of(widths, outputs, seating, "top")
         with drawing_from(rng):
             entrance = own_defense.entrance(widths[: len(names)], rng)
-        own_rows: Lookup | None = seating.rows.parties[LABEL_PARTY] if LABEL_PARTY in bottoms else None
-        label_party = LabelParty(
-            seating.rows.labels,
-            own_rows,
-            top,
-            bottoms.get(LABEL_PARTY),
-            seating.optimizer,
-            seating.defense,
-            noise_of(LABEL_PARTY, seating),
-            own_defense,
-            None if entrance is None else entrance.to(seating.device),
-            cheating_with_gradients,
-            self.private_head_of(widths, seating),
-        )
+        network, head = LabelNetworks(top, bottom, entrance).to(seating.device), self.private_head_of(widths, seating)
+        label_party = LabelParty(seating, network, own_defense, cheating_with_gradients, head)
         if cheating_with_gradients is not None:
             refuse_broken_promise(cheating_with_gradients, own_defense.named)
             sends = {party.name: party.sends for party in parties}
@@ -254,8 +235,7 @@ class SplitParties(Protocol):
         self, name: str, rows: Lookup, outputs: int, seating: Seating, adversary: Adversary | None = None
     ) -> NonLabelParty:
         """The party of that name in this process. rows: looks its columns up. outputs: width of what a linear part sends."""
-        bottom, noise = bottom_of(name, outputs, seating), noise_of(name, seating)
-        return self.party_type(name, rows, bottom, seating.optimizer, seating.defense, noise, adversary)
+        return self.party_type(name, rows, bottom_of(name, outputs, seating), seating, adversary)
 
     def private_head_of(self, widths: Sequence[int], seating: Seating) -> PrivateHead | None:
         """What predicts in place of the top; None if the top does. widths: of what each party sends."""
