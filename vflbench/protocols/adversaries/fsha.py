@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.peer_facts import Auxiliary, OwnDecoder, PeerDecoder
-from vflbench.models.base import Bottom
 from vflbench.models.layers import linear
 from vflbench.models.optimizers.base import load_state
 from vflbench.numerics.optim import AdamSteps
@@ -77,26 +76,17 @@ class Space:
         pilot f~, decoder q:   min |q(u(x')) - x'|^2 + cross-entropy of categories
         critic D:              min mean D(u(x'), y') - mean D(u, y) + penalty (|dD / du| - 1)^2 between the two
 
-    x', y': auxiliary rows and their classes. The classes are left out of D unless `classes` is given. how: options. weights:
-    what the first weights are drawn from; rng: all else.
+    x', y': auxiliary rows and their classes. The classes are left out of D unless `how.knows_labels`. how: options. weights:
+    what the first weights are drawn from; all else comes from the generator of the surroundings.
     """
 
-    def __init__(
-        self,
-        pilot: Bottom,
-        layers: Sequence[str],
-        rows: Auxiliary,
-        party: str,
-        classes: int | None,
-        how: "Fsha",
-        weights: torch.Generator,
-        rng: torch.Generator,
-    ):
-        columns = rows.columns[party]
-        self.pilot, self.layers, self._columns, self._labels = pilot, tuple(layers), columns, rows.labels
-        self._classes, self._how, self._rng = classes, how, rng
+    def __init__(self, party: str, there: Surroundings, rows: Auxiliary, how: "Fsha", weights: torch.Generator):
+        self.pilot, self.layers = there.bottoms[party](weights), there.layers[party]
+        self._columns = columns = rows.columns[party]
+        self._classes = classes = there.classes if how.knows_labels else None
+        self._labels, self._how, self._rng = rows.labels, how, there.rng
         with torch.no_grad():
-            sent = pilot(columns.numeric[:1], columns.categorical[:1])
+            sent = self.pilot(columns.numeric[:1], columns.categorical[:1])
         self._widths = [sent[layer].shape[1] for layer in self.layers]
         distinct = [column.unique(return_inverse=True) for column in columns.categorical.T]
         self._ids, self._places = tuple(values for values, _ in distinct), [places for _, places in distinct]
@@ -105,7 +95,7 @@ class Space:
         self.decoder = _dense([d, width, outputs], nn.ReLU(), weights).to(device)
         self.critic = _dense([d + (classes or 0), width, width, 1], nn.LeakyReLU(_SLOPE), weights).to(device)
         self.scale = torch.ones(d, device=device)
-        self._learner = AdamSteps([*pilot.parameters(), *self.decoder.parameters()], lr=how.lr)
+        self._learner = AdamSteps([*self.pilot.parameters(), *self.decoder.parameters()], lr=how.lr)
         self._judge = AdamSteps(self.critic.parameters(), lr=how.critic_lr, betas=_BETAS)
 
     def train_pilot(self, steps: int) -> None:
@@ -327,11 +317,7 @@ class Fsha(LabelAdversary):
         there, rows = self._begun
         seed = int(torch.randint(2**62, (), generator=there.rng, device=there.rng.device)) if draws else 0
         weights = torch.Generator().manual_seed(seed)
-        classes = there.classes if self.knows_labels else None
-        return {
-            party: Space(bottom(weights), there.layers[party], rows, party, classes, self, weights, there.rng)
-            for party, bottom in there.bottoms.items()
-        }
+        return {party: Space(party, there, rows, self, weights) for party in there.bottoms}
 
     def facts(self) -> Mapping[type[Fact], Fact]:
         """No decoder before the first gradient of its own."""
