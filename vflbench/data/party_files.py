@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION, Dataset, class_rows
-from vflbench.data.cache import Prepared, Request, prepare, read_arrays, write_arrays
+from vflbench.data.cache import Request, prepare, read_arrays, write_arrays
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Part, listed, open_parts
 from vflbench.data.labels import Positive, classes_of
@@ -169,7 +169,7 @@ class PartyFiles(OwnColumns, FileDataset):
     def text_format(self, parts: list[Part]) -> TextFormat:
         """The header's columns, each with the narrowest kind that fits all rows."""
         layout = self.layout(parts[0], [str(self.label)])
-        join_problem(self._headers, self.id)
+        refuse_other_columns(self._headers)
         self.check_named(layout.columns)
         return self._fitted_to_rows(layout, parts, str(self.label), "")
 
@@ -209,30 +209,31 @@ class PartyFiles(OwnColumns, FileDataset):
         wanted = [name for name in (self.label, self.id) if name]
         return {part: self.layout(part, wanted).columns for part in parts} if len(parts) > 1 else {}
 
-    def prepare(self) -> Prepared:
-        self.check_path()
-        return super().prepare()
-
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        self.check_path()
         return joined(self, list(self._joined().values())) if self._is_joined else super().read(rng)
 
     @property
     def _is_joined(self) -> bool:
         """Whether `path` names several files of different columns, and `id` the column that they share."""
+        if self.path is None:
+            problem = "it must be given, as dataset.path=FILE; or one file a party, as dataset.party_files={label: FILE}"
+            raise UserError(problem, key="dataset.path")
         return self.id is not None and len(set(self._headers.values())) > 1
 
     def _joined(self) -> dict[str, PartySource]:
         self.check_label([name for names in self._headers.values() for name in names])
-        check_labelled(self, self._headers)
-        names = {part: part.file.name for part in self._headers}
-        return {name: self._source(name, [part], self.label in self._headers[part]) for part, name in names.items()}
+        labelled = [part for part, names in self._headers.items() if self.label in names]
+        if len(labelled) != 1:
+            what = f"{len(labelled)} of them have" if labelled else "none of them has"
+            problem = f"{what} the column {shown(self.label, 60)}; of files that are joined, one holds the labels"
+            raise UserError(problem, key="dataset.label", value=self.label)
+        return {part.file.name: self._source(part.file.name, [part], part in labelled) for part in self._headers}
 
     def _source(self, party: str, parts: list[Part], is_label: bool) -> PartySource:
         """One table, with its identifiers. parts: its files, whose rows follow one another."""
         label, identifier = str(self.label) if is_label else "", str(self.id)
         layouts = {part: self.layout(part, [name for name in (identifier, label) if name]) for part in parts}
-        join_problem({part: layout.columns for part, layout in layouts.items()}, None)
+        refuse_other_columns({part: layout.columns for part, layout in layouts.items()})
         first, layout = next(iter(layouts.items()))
         names = layout.columns
         self.check_label(names)
@@ -254,10 +255,14 @@ class PartyFiles(OwnColumns, FileDataset):
         return PartySource(self, party, names, prepared.ids, raw, raw.names, classes, facts, notes, (), prepared.line())
 
     def read_party(self, party: str) -> PartySource:
-        """The file of one party, and no other."""
-        file = self.file_of(party)
+        """The file of one party, and no other. Raises UserError where none is named, or no column of identifiers."""
+        files = self.party_files or {}
+        if party not in files:
+            raise UserError(f"it names no file of party {party}", key=KEY, value=files or None)
+        if not self.id:
+            raise UserError("it must name the column that identifies the rows of each file", key="dataset.id")
         try:
-            return self._source(party, self.find(file), party == LABEL_PARTY)
+            return self._source(party, self.find(files[party]), party == LABEL_PARTY)
         except UserError as error:
             if error.key != "dataset.path":
                 raise
@@ -292,7 +297,6 @@ class PartyFiles(OwnColumns, FileDataset):
     def described(self) -> list[str]:
         """What was read, and what each column is taken for: of one table, or of each file."""
         if self.party_files is None:
-            self.check_path()
             if not self._is_joined:
                 prepared = self.prepare()
                 left_out = self.judged(prepared.table, prepared.facts.get("read_as", {}))[0]
@@ -309,21 +313,6 @@ class PartyFiles(OwnColumns, FileDataset):
             lines += self.table_lines(source.raw, facts, labelled=bool(source.class_names))
         return lines
 
-    def file_of(self, party: str) -> str:
-        """Its own. Raises UserError where none is named, or no column of identifiers."""
-        files = self.party_files or {}
-        if party not in files:
-            raise UserError(f"it names no file of party {party}", key=KEY, value=files or None)
-        if not self.id:
-            raise UserError("it must name the column that identifies the rows of each file", key="dataset.id")
-        return files[party]
-
-    def check_path(self) -> None:
-        """Raises UserError for options that don't fit one table of all columns."""
-        if getattr(self, "path", None) is None:
-            problem = "it must be given, as dataset.path=FILE; or one file a party, as dataset.party_files={label: FILE}"
-            raise UserError(problem, key="dataset.path")
-
     def check_parties(self) -> None:
         """Raises UserError for options that don't fit `party_files`."""
         files = self.party_files or {}
@@ -333,9 +322,8 @@ class PartyFiles(OwnColumns, FileDataset):
         if LABEL_PARTY not in files or len(files) < 2:
             problem = f"it must name a file of party {LABEL_PARTY}, which holds the labels, and of at least one other"
             raise UserError(problem, key=KEY, value=files)
-        path = getattr(self, "path", None)
-        if path is not None:
-            raise UserError("give this, or dataset.party_files, but not both", key="dataset.path", value=path)
+        if self.path is not None:
+            raise UserError("give this, or dataset.party_files, but not both", key="dataset.path", value=self.path)
         if self.parties != 1:
             problem = "the files in dataset.party_files say which party holds which column; leave this out"
             raise UserError(problem, key="dataset.parties", value=self.parties)
@@ -426,25 +414,22 @@ def joined(dataset: PartyFiles, sources: Sequence[PartySource]) -> tuple[RawTabl
     """One table of all columns, in the order of the files; its rows are those whose identifier each file has, in the order
     of the file with the labels. Facts for the manifest.
 
-    Raises UserError where a column stands in two files. One of them has the labels, see `check_labelled`.
+    Raises UserError where a column stands in two files. One of them has the labels.
     """
-    labelled = [source for source in sources if source.class_names]
     owner: dict[str, str] = {}
     for source in sources:
         for name in source.raw.names:
-            if name in owner:
+            if owner.setdefault(name, source.party) != source.party:
                 problem = f"both {shown(owner[name], 60)} and {shown(source.party, 60)} have the column {shown(name, 60)}"
                 raise UserError(f"{problem}; rename it in one of them", key="dataset.path", value=dataset.path)
-            owner[name] = source.party
-    names = {LABEL_PARTY if source is labelled[0] else source.party: source for source in sources}
+    names = {LABEL_PARTY if source.class_names else source.party: source for source in sources}
     positions, _, _ = positions_of_shared({name: source.ids for name, source in names.items()}, dataset.rows)
-    raws = [source.raw.take(positions[name].numpy()) for name, source in names.items()]
-    labels = labelled[0].raw.labels[positions[LABEL_PARTY].numpy()]
+    raws = {name: source.raw.take(positions[name].numpy()) for name, source in names.items()}
+    labels, classes = raws[LABEL_PARTY], list(names[LABEL_PARTY].class_names)
     digest = "-".join(source.raw.fingerprint for source in sources)
-    raw = replace(side_by_side(raws, digest), labels=labels, classes=labelled[0].raw.classes)
-    classes, rows = list(labelled[0].class_names), np.bincount(labels, minlength=len(labelled[0].class_names))
+    raw = replace(side_by_side([*raws.values()], digest), labels=labels.labels, classes=labels.classes)
     facts: dict[str, Any] = {
-        "class_rows": dict(zip(classes, rows.tolist(), strict=True)),
+        "class_rows": dict(zip(classes, np.bincount(labels.labels, minlength=len(classes)).tolist(), strict=True)),
         **({} if classes == ["0", "1"] else {"classes_are": classes}),
         "files": {source.party: {**source.facts, "rows": len(source.ids)} for source in sources},
         "read_as": _merged(sources),
@@ -454,27 +439,15 @@ def joined(dataset: PartyFiles, sources: Sequence[PartySource]) -> tuple[RawTabl
     return raw, {**facts, "notes": [*(note for source in sources for note in source.notes), line]}
 
 
-def check_labelled(dataset: PartyFiles, headers: Mapping[Part, Sequence[str]]) -> None:
-    """Raise UserError where not exactly one of the files has the labels."""
-    count = sum(dataset.label in names for names in headers.values())
-    if count != 1:
-        what = f"{count} of them have" if count else "none of them has"
-        problem = f"{what} the column {shown(dataset.label, 60)}; of files that are joined, one holds the labels"
-        raise UserError(problem, key="dataset.label", value=dataset.label)
-
-
-def join_problem(headers: Mapping[Part, Sequence[str]], identifier: str | None) -> None:
-    """Raise UserError for files of different columns whose rows can't be appended."""
-    if identifier is not None or len(headers) < 2:
-        return
-    first = next(iter(headers))
-    other = next((part for part, names in headers.items() if set(names) != set(headers[first])), None)
-    if other is None:
-        return
-    shared = [name for name in headers[first] if all(name in names for names in headers.values())]
-    how = f"; to join the files side by side, name the column that they share: dataset.id={listed(shared, 1)}"
-    problem = f"its columns are not those of {shown(first.file.name, 60)}, so that its rows can't follow"
-    raise other.error(problem + how * bool(shared))
+def refuse_other_columns(headers: Mapping[Part, Sequence[str]]) -> None:
+    """Raise UserError for files of different columns, whose rows can't be appended."""
+    for other, names in headers.items():
+        first, columns = next(iter(headers.items()))
+        if set(names) != set(columns):
+            shared = [name for name in columns if all(name in names for names in headers.values())]
+            how = f"; to join the files side by side, name the column that they share: dataset.id={listed(shared, 1)}"
+            problem = f"its columns are not those of {shown(first.file.name, 60)}, so that its rows can't follow"
+            raise other.error(problem + how * bool(shared))
 
 
 def _merged(sources: Sequence[PartySource]) -> dict[str, Any]:
