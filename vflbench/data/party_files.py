@@ -49,9 +49,6 @@ class Alignment:
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.role)
-
 
 @dataclass(frozen=True)
 class PartySource:

@@ -22,8 +22,9 @@ _MOST_STEPS = 2**26
 """Of a state in a file: the sums over idle steps take memory for each step."""
 
 
-class LazyRows:
-    """A table whose idle steps are applied when a row is read, and its gradient step after the batch.
+class TorchRows:
+    """A table whose idle steps are applied when a row is read, and its gradient step after the batch: in torch, on any
+    device.
 
     packed: (V, W) float32. A row holds its p, m and v (dim each), the step of its last update (as int32) and two spare
     numbers, in one cache line for dim 4. The module's parameter is a view of it.
@@ -39,6 +40,7 @@ class LazyRows:
         module.table.data = self.packed[:, : self.dim]
         self.steps_of = self.packed.view(torch.int32)[:, 3 * self.dim]
         self.step = 0  # the last step; rows that are behind catch up when they are read
+        self._read: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Rows (n, c, dim) with the present values of dense Adam. ids: (n, c), rows of the table.
@@ -46,11 +48,30 @@ class LazyRows:
         With gradients enabled, the next `update` applies to these rows; a further call before it replaces them. Without
         gradients nothing is changed.
         """
-        raise NotImplementedError
+        unique, inverse = torch.unique(ids.long(), return_inverse=True)
+        rows = self.caught_up(self.packed.index_select(0, unique))
+        values = rows[:, : self.dim].contiguous()
+        if torch.is_grad_enabled():
+            self._read = (unique, rows, values.requires_grad_())
+        return F.embedding(inverse, values)
 
     def update(self) -> None:
         """The next Adam step, with the gradients of the rows read last; all other gradients are 0."""
-        raise NotImplementedError
+        self.step += 1
+        assert self._read is not None, "no rows were read with gradients enabled"
+        unique, rows, values = self._read
+        self._read = None
+        g = values.grad
+        if g is None:
+            g = torch.zeros_like(values)
+        d, b1, b2 = self.dim, self.idle.beta1, self.idle.beta2
+        p, m, v = rows[:, :d], rows[:, d : 2 * d], rows[:, 2 * d : 3 * d]
+        m.mul_(b1).add_(g * (1 - b1))
+        v.mul_(b2).add_(g * (1 - b2) * g)
+        rate, scale = self.lr / (1 - b1**self.step), 1 / math.sqrt(1 - b2**self.step)
+        p -= m * rate / (_root(v) * scale + self.eps)
+        rows.view(torch.int32)[:, 3 * d] = self.step
+        self.packed.index_copy_(0, unique, rows)
 
     def caught_up(self, rows: Tensor) -> Tensor:
         """Apply the idle steps of packed rows (u, W) in place, and return them."""
@@ -82,39 +103,6 @@ class LazyRows:
             raise ValueError("the rows of a table were updated in steps that there can't have been")
         self.packed.copy_(packed)
         self.step = step
-
-
-class TorchRows(LazyRows):
-    """The updates in torch, on any device."""
-
-    def __init__(self, module: ColumnEmbedding, idle: IdleAdam, lr: float, eps: float):
-        super().__init__(module, idle, lr, eps)
-        self._read: tuple[Tensor, Tensor, Tensor] | None = None
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        unique, inverse = torch.unique(ids.long(), return_inverse=True)
-        rows = self.caught_up(self.packed.index_select(0, unique))
-        values = rows[:, : self.dim].contiguous()
-        if torch.is_grad_enabled():
-            self._read = (unique, rows, values.requires_grad_())
-        return F.embedding(inverse, values)
-
-    def update(self) -> None:
-        self.step += 1
-        assert self._read is not None, "no rows were read with gradients enabled"
-        unique, rows, values = self._read
-        self._read = None
-        g = values.grad
-        if g is None:
-            g = torch.zeros_like(values)
-        d, b1, b2 = self.dim, self.idle.beta1, self.idle.beta2
-        p, m, v = rows[:, :d], rows[:, d : 2 * d], rows[:, 2 * d : 3 * d]
-        m.mul_(b1).add_(g * (1 - b1))
-        v.mul_(b2).add_(g * (1 - b2) * g)
-        rate, scale = self.lr / (1 - b1**self.step), 1 / math.sqrt(1 - b2**self.step)
-        p -= m * rate / (_root(v) * scale + self.eps)
-        rows.view(torch.int32)[:, 3 * d] = self.step
-        self.packed.index_copy_(0, unique, rows)
 
 
 def _root(v: Tensor) -> Tensor:
@@ -160,7 +148,7 @@ class LazyAdam(Optimizer):
         betas = (self.beta1, self.beta2)
         return LazyStepper(rows, [{"params": others}], lr=self.lr, betas=betas, eps=self.eps, fused=True)
 
-    def _rows(self, device: torch.device) -> type[LazyRows]:
+    def _rows(self, device: torch.device) -> type[TorchRows]:
         if self.kernel == "torch" or (self.kernel == "auto" and device.type != "cpu"):
             return TorchRows
         if device.type != "cpu":
@@ -177,7 +165,7 @@ class LazyAdam(Optimizer):
 class LazyStepper(AdamSteps):
     """Plain Adam for most weights, lazy rows for tables."""
 
-    def __init__(self, rows: list[LazyRows], *arguments: Any, **options: Any):
+    def __init__(self, rows: list[TorchRows], *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
         self.rows = rows
 

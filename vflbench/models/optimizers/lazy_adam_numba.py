@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.lazy_adam import LazyRows
+from vflbench.models.optimizers.lazy_adam import TorchRows
 from vflbench.numerics.idle_adam import IdleAdam
 
 _POOL = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="lazy rows")
@@ -27,7 +27,7 @@ _WIDEST = 32
 """Loops are compiled anew for each width of a row up to this one; wider rows share one form, which takes it as a number."""
 
 
-class NumbaRows(LazyRows):
+class NumbaRows(TorchRows):
     """The compiled updates, on the CPU. Columns have disjoint rows, so threads can work on different columns."""
 
     def __init__(self, module: ColumnEmbedding, idle: IdleAdam, lr: float, eps: float):
@@ -38,7 +38,7 @@ class NumbaRows(LazyRows):
         self._sizes = np.diff(module.offsets.numpy(), append=len(self._floats))
         self._threads = max(1, torch.get_num_threads())
         self._reads = 0  # reads in training; the number of a read is its stamp
-        self._read: tuple[list[tuple[int, int, int]], Tensor] | None = None
+        self._reached: tuple[list[tuple[int, int, int]], Tensor] | None = None
         # per number of a batch, its slot among the distinct rows; and per slot, its row and its summed gradient
         self._scratch = (np.empty((0, 0), np.uint32), np.empty(0, np.uint32), np.empty((0, self.dim), np.float32))
 
@@ -61,14 +61,14 @@ class NumbaRows(LazyRows):
         counts = self._each(shares, lambda start, stop: read_rows(here, then, start, stop))
         if training:
             reached = [(start, stop, count) for (start, stop), count in zip(shares, counts, strict=True)]
-            self._read = (reached, values.requires_grad_())
+            self._reached = (reached, values.requires_grad_())
         return values
 
     def update(self) -> None:
         self.step += 1
-        assert self._read is not None, "no rows were read with gradients enabled"
-        reached, values = self._read
-        self._read = None
+        assert self._reached is not None, "no rows were read with gradients enabled"
+        reached, values = self._reached
+        self._reached = None
         if values.grad is None:
             values.grad = torch.zeros_like(values)
         gradient = values.grad.contiguous().numpy()
