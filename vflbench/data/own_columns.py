@@ -87,18 +87,13 @@ class OwnColumns(Dataset):
         """As of one table; whoever has a date or a number has all that was made of it."""
         if not isinstance(self.parties, Mapping):
             return super().assign(names)
-        listed_by_one = {name for patterns in self.parties.values() for name in patterns}
-        made = {
-            name: [f"{name}{part}" for part in _PARTS if part == MISSING_PART or f"{name}.weekday" in names]
-            for name in listed_by_one.intersection(names)
-        }
-        with_parts = {
-            party: [
-                *patterns,
-                *(part for name in patterns for part in made.get(name, ()) if part in names and part not in listed_by_one),
-            ]
-            for party, patterns in self.parties.items()
-        }
+        owner = {name: party for party, patterns in self.parties.items() for name in patterns}
+        with_parts = {party: list(patterns) for party, patterns in self.parties.items()}
+        for name in names:
+            base = next((name.removesuffix(part) for part in _PARTS if name.endswith(part)), "")
+            is_made = base in owner and base in names and (name.endswith(MISSING_PART) or f"{base}.weekday" in names)
+            if is_made and name not in owner:
+                with_parts[owner[base]].append(name)
         return assign_columns(with_parts, names)
 
     def check_label(self, names: Sequence[str]) -> None:
