@@ -7,6 +7,10 @@ from collections.abc import Iterable, Iterator
 _MOST = 999  # characters of a message
 _MOST_OF_A_VALUE = 240
 _MOST_OF_A_PLACE = 300  # a path that the message names as its value
+_BOUNDED = reprlib.Repr()
+"""`repr` that stops early."""
+_BOUNDED.maxlevel, _BOUNDED.maxstring, _BOUNDED.maxother, _BOUNDED.maxlong = 4, 100, 100, 100
+_BOUNDED.maxlist = _BOUNDED.maxtuple = _BOUNDED.maxset = _BOUNDED.maxfrozenset = _BOUNDED.maxdict = 16
 
 
 class UserError(ValueError):
@@ -69,20 +73,11 @@ def paragraph(text: str) -> str:
 def _text(value: object) -> str:
     """`str(value)`, but of containers at most some hundred entries: a few bytes of YAML can name 10^9 of them."""
     if isinstance(value, list | tuple | dict | set | frozenset):
-        return _Bounded().repr(value)
+        return _BOUNDED.repr(value)
     try:
         return str(value)
     except ValueError:  # Python spells no integer of more than 4300 digits
         return f"a number of {value.bit_length()} bits" if isinstance(value, int) else type(value).__name__
-
-
-class _Bounded(reprlib.Repr):
-    """`repr` that stops early."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxlevel, self.maxstring, self.maxother, self.maxlong = 4, 100, 100, 100
-        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 16
 
 
 def _cut(text: str, most: int) -> str:

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.models.base import Bottom
 from vflbench.models.optimizers.base import Optimizer, Stepper, attach
-from vflbench.options import attributes, options, restore_attributes
+from vflbench.options import options
 
 
 @options
@@ -46,14 +46,6 @@ class Adversary:
     def text(self) -> str:
         """What it does, for the threat line: the first sentence of the docstring."""
         return " ".join((inspect.getdoc(type(self)) or type(self).__name__).split("\n\n")[0].split())
-
-    def state(self) -> dict[str, Any]:
-        """What it keeps between batches."""
-        return attributes(self)
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned."""
-        restore_attributes(self, state)
 
 
 def own_stepper(adversary: Adversary, network: nn.Module, optimizer: Optimizer) -> Stepper:

@@ -28,6 +28,7 @@ from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.base import Optimizer, Stepper, attach, load_state
 from vflbench.numerics.optim import backward
 from vflbench.numerics.system import in_full_precision
+from vflbench.options import restore_state, state_of
 from vflbench.protocols.adversary import (
     Adversary,
     LabelAdversary,
@@ -261,7 +262,7 @@ class NonLabelParty(Sender):
 
     def state(self) -> dict[str, Any]:
         """Its weights, its optimiser and its defenses. Generators are saved with all others."""
-        cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
+        cheating = {} if self.adversary is None else {"adversary": state_of(self.adversary)}
         return {**learned(self.bottom, self.optimizer), **super().state(), "ahead": [*map(list, self._ahead)], **cheating}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -269,7 +270,7 @@ class NonLabelParty(Sender):
         super().restore(state)
         self._ahead = [(ids, epoch, drawn) for ids, epoch, drawn in copy.deepcopy(state["ahead"])]
         if self.adversary is not None:
-            self.adversary.restore(state["adversary"])
+            restore_state(self.adversary, state["adversary"])
 
 
 @dataclass(frozen=True)
@@ -446,7 +447,7 @@ class LabelParty:
     def state(self) -> dict[str, Any]:
         """Its weights, its optimiser and its defenses. Generators are saved with all others."""
         slots = [[party, layer, defense.state()] for (party, layer), defense in self._gradient_defenses.items()]
-        cheating = {} if self.adversary is None else {"adversary": self.adversary.state()}
+        cheating = {} if self.adversary is None else {"adversary": state_of(self.adversary)}
         defenses = {"defense": self.defense.state(), "gradient_defenses": slots}
         head = {} if self.head is None else {"head": learned(self.head.network, self.head.optimizer)}
         return {**learned(self.network, self.optimizer), **defenses, **cheating, **head}
@@ -457,7 +458,7 @@ class LabelParty:
         for party, layer, saved in state["gradient_defenses"]:
             self._gradient_defenses[party, layer].restore(saved)
         if self.adversary is not None:
-            self.adversary.restore(state["adversary"])
+            restore_state(self.adversary, state["adversary"])
         if self.head is not None:
             relearn(self.head.network, self.head.optimizer, state["head"])
 

@@ -313,14 +313,9 @@ class SplitSession(Session):
         """Copies of networks of these parties, and of the top: only if they are watched, as copying takes time."""
         facts: dict[type[Fact], Fact] = {}
         if PeerModels in watch:
-            facts[PeerModels] = PeerModels(
-                {
-                    party.name: PeerModel(
-                        party.bottom.frozen(), self.columns[party.name].numeric, self.columns[party.name].cardinalities
-                    )
-                    for party in senders
-                }
-            )
+            columns = {party.name: self.columns[party.name] for party in senders}
+            copies = [PeerModel(p.bottom.frozen(), columns[p.name].numeric, columns[p.name].cardinalities) for p in senders]
+            facts[PeerModels] = PeerModels(dict(zip(columns, copies, strict=True)))
         if Queries in watch:
             facts[Queries] = Queries({party.name: party.answerer() for party in senders})
         if OwnTop in watch:
