@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise, product, zip_longest
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -150,6 +150,9 @@ class Mnist(Pictures):
     Source: LeCun, Cortes and Burges, "The MNIST database of handwritten digits", 1998.
     """
 
+    folders: ClassVar[Sequence[str]] = ("mnist",)
+    """Where the files may be if `path` says nothing."""
+
     path: str | None = None
     images: str | None = None
     labels: str | None = None
@@ -165,17 +168,14 @@ class Mnist(Pictures):
         pictures = PictureSet(np.concatenate(pixels), joined, classes=max(2, int(joined.max()) + 1))
         return pictures, {"files": [str(file) for pair in pairs for file in pair]}
 
-    def default_folder(self) -> Path:
-        """Where the files are if `path` says nothing."""
-        return _data_folder() / "mnist"
-
     def _pairs(self) -> list[tuple[Path, Path]]:
         if self.images is not None and self.labels is not None:
             return [(Path(self.images), Path(self.labels))]
         if self.images is not None or self.labels is not None:
             problem = "images and labels must be given together, or a folder as dataset.path instead"
             raise UserError(problem, key=f"dataset.{'labels' if self.labels is None else 'images'}")
-        path = self.default_folder() if self.path is None else Path(self.path)
+        usual = [_data_folder() / name for name in self.folders]
+        path = next((folder for folder in usual if folder.is_dir()), usual[0]) if self.path is None else Path(self.path)
         check_folder(path)
         pairs: list[tuple[Path, Path]] = []
         for part in ("train", "t10k"):
@@ -202,9 +202,7 @@ class FashionMnist(Mnist):
     arXiv:1708.07747, 2017.
     """
 
-    def default_folder(self) -> Path:
-        folders = [_data_folder() / name for name in ("fashion_mnist", "fashion-mnist", "FashionMNIST/raw")]
-        return next((folder for folder in folders if folder.is_dir()), folders[0])
+    folders = ("fashion_mnist", "fashion-mnist", "FashionMNIST/raw")
 
 
 def _read_pair(images: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
