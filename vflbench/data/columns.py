@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import PlainValidator, ValidationError
 
+from vflbench.data.files import listed
 from vflbench.data.table import LABEL_PARTY, RawTable, to_float
 from vflbench.errors import UserError, nearest
 from vflbench.numerics.association import association
@@ -214,7 +215,7 @@ def assign_columns(parties: Parties, columns: Sequence[str]) -> Assignment:
         for pattern in patterns:
             matches = [pattern] if pattern in columns else [name for name in columns if fnmatchcase(name, pattern)]
             if not matches:
-                problem = f"party {party} names the column {pattern}, which is not one of {_list(columns)}"
+                problem = f"party {party} names the column {pattern}, which is not one of {listed(columns, 40)}"
                 raise _error(parties, problem + nearest(pattern, columns))
             for name in matches:
                 if owner.setdefault(name, party) != party:
@@ -242,10 +243,6 @@ def _even_runs(count: int, columns: Sequence[str]) -> Assignment:
     bounds = [round(i * len(columns) / count) for i in range(count + 1)]
     runs = (tuple(columns[start:stop]) for start, stop in pairwise(bounds))
     return dict(zip(ascii_lowercase, runs, strict=False))
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 40 else f"{', '.join(names[:40])}, ... ({len(names)} columns)"
 
 
 def _error(value: object, problem: str) -> UserError:

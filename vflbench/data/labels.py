@@ -65,29 +65,18 @@ def classes_of(rows_of: Mapping[str, int], positive: Positive = None) -> tuple[l
             problem = f"no row has this label; the labels are {listed(in_order)}"
             raise UserError(problem, key="dataset.positive", value=positive)
         return [f"not {spellings[0]}", str(spellings[0])], {label: int(label in chosen) for label in in_order}
-    names: dict[tuple[int, Decimal, str], str] = {}
-    if _is_yes_before_no([label.strip().lower() for label in in_order]):
+    words = [label.strip().lower() for label in in_order]
+    if len(words) == 2 and words[0] in _YES and words[1] in _NO:
         in_order.reverse()
+    names: dict[tuple[int, Decimal, str], str] = {}
     for label in in_order:
         names.setdefault(_place(label), label.strip())
-    places = {place: number for number, place in enumerate(names)}
-    class_of = {label: places[_place(label)] for label in in_order}
-    rows = [0] * len(names)
-    for label, count in rows_of.items():
-        rows[class_of[label]] += count
-    _check(list(names.values()), rows)
-    return list(names.values()), class_of
-
-
-def _is_yes_before_no(words: list[str]) -> bool:
-    return len(words) == 2 and words[0] in _YES and words[1] in _NO
-
-
-def _check(names: list[str], rows: list[int]) -> None:
-    total = sum(rows)
+    total = sum(rows_of.values())
     if len(names) > max(2, min(MOST_CLASSES, total // 2)):
         problem = f"it has {len(names):,} different values in {total:,} rows; a label is a class, not a measurement"
         raise UserError(f"{problem}, and there are at most {MOST_CLASSES:,}", key="dataset.label")
+    places = {place: number for number, place in enumerate(names)}
+    return list(names.values()), {label: places[_place(label)] for label in in_order}
 
 
 def listed_rows(rows_of: Mapping[str, int], most: int = 12) -> str:
