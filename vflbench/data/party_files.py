@@ -107,12 +107,9 @@ class PartySource:
         raw, encoding = self.fitted(Alignment({self.party: positions}, role))
         features = encoding.parties[self.party].of(raw)
         numeric, categorical = features.numeric.numpy(), features.categorical.numpy()
-        digest = hashlib.sha256(raw.fingerprint.encode())
         for values in (numeric, categorical):
             values[role.numpy() == DROPPED] = 0
-            digest.update(values)
-        encoding.update(digest)
-        return PartyTable(self.party, features.columns, numeric, categorical, digest.hexdigest())
+        return PartyTable(self.party, features.columns, numeric, categorical)
 
     def rows(self, alignment: Alignment) -> TrainTest:
         """The label party's rows: labels and its own columns, and no others."""
@@ -123,8 +120,7 @@ class PartySource:
         digest.update(alignment.positions[LABEL_PARTY].numpy())
         digest.update(role)
         encoding.update(digest)
-        raw, facts = replace(raw, fingerprint=digest.hexdigest()), {**alignment.facts}
-        facts["party_files"] = {LABEL_PARTY: dict(self.facts)}
+        facts = {**alignment.facts, "party_files": {LABEL_PARTY: dict(self.facts)}}
         return self.dataset.split_rows(raw, encoding, role, digest.hexdigest(), facts, alignment.notes)
 
 
@@ -462,15 +458,13 @@ def _merged(sources: Sequence[PartySource]) -> dict[str, Any]:
 class PartyTable:
     """A non-label party's encoded columns, by row id: the position of the row among those that the parties have aligned.
 
-    numeric: (n, k) float32. categorical: (n, c) int32. Both are in memory or mapped from their files. fingerprint: SHA-256
-    of the content.
+    numeric: (n, k) float32. categorical: (n, c) int32. Both are in memory or mapped from their files.
     """
 
     party: str
     columns: Columns
     numeric: np.ndarray
     categorical: np.ndarray
-    fingerprint: str
 
     def __len__(self) -> int:
         return len(self.numeric)
@@ -532,24 +526,23 @@ def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
     return {party: folder / party for party in columns}
 
 
-def _read(folder: Path, *, labelled: bool) -> tuple[dict[str, Any], Columns, str, dict[str, Any]]:
-    """The description, the columns, a digest of both, and the arrays, mapped from their files; every byte is checked."""
+def _read(folder: Path, *, labelled: bool) -> tuple[dict[str, Any], Columns, dict[str, Any]]:
+    """The description, the columns, and the arrays, mapped from their files; every byte is checked."""
     try:
         about, arrays = read_arrays(folder)
         if (about["party"] == LABEL_PARTY) != labelled:
             raise ValueError(f"it is the table of party {about['party']}")
         columns = Columns(*(tuple(about[name]) for name in ("numeric", "categorical", "cardinalities")))
-        digest = hashlib.sha256((folder / "schema.json").read_bytes()).hexdigest()
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         problem = f"the table of a party can't be read: {in_a_line(error, 200)}; write the party tables anew"
         raise UserError(problem, key="party table", value=folder) from error
-    return about, columns, digest, arrays
+    return about, columns, arrays
 
 
 def read_party_table(folder: Path) -> PartyTable:
     """A non-label party's table. Raises UserError, naming the file, for one that is damaged or of another kind."""
-    about, columns, fingerprint, arrays = _read(folder, labelled=False)
-    return PartyTable(about["party"], columns, **arrays, fingerprint=fingerprint)
+    about, columns, arrays = _read(folder, labelled=False)
+    return PartyTable(about["party"], columns, **arrays)
 
 
 def read_label_table(folder: Path) -> TrainTest:
@@ -557,7 +550,7 @@ def read_label_table(folder: Path) -> TrainTest:
 
     Raises UserError, naming the file, for one that is damaged or of another kind.
     """
-    about, columns, fingerprint, arrays = _read(folder, labelled=True)
+    about, columns, arrays = _read(folder, labelled=True)
     role = arrays.pop("roles")
     raw = RawTable(
         names=columns.numeric + columns.categorical,
@@ -566,7 +559,6 @@ def read_label_table(folder: Path) -> TrainTest:
         sizes=columns.cardinalities,
         **arrays,
         classes=about["classes"],
-        fingerprint=fingerprint,
         folder=folder,
     )
     numeric, categorical = (np.arange(len(names)) for names in (columns.numeric, columns.categorical))
