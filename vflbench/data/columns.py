@@ -21,6 +21,8 @@ SAMPLED_ROWS = 10_000
 
 _MOST_COLUMNS = 200  # whose correlations are searched
 PartyCount = Annotated[Count, Range(1, 26)]
+Division = tuple[np.ndarray, str]
+"""(m,) the non-label party 0 .. count - 1 of each column, each party at least once; and how they were divided, in words."""
 
 
 @options
@@ -53,10 +55,8 @@ class ColumnSplit:
         held = ", ".join(f"{name} {len(columns)}" for name, columns in assignment.items())
         return assignment, f"columns divided {how}, seed {self.seed}: {held}"
 
-    def divide(
-        self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, str]:
-        """(m,) the non-label party 0 .. count - 1 of each of these columns, each party at least once; and how, in words."""
+    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> Division:
+        """Of these columns."""
         raise NotImplementedError
 
 
@@ -71,9 +71,7 @@ class RandomSplit(ColumnSplit):
     kind: Literal["random"] = "random"
     label: ShareOrZero = 0.5
 
-    def divide(
-        self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, str]:
+    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> Division:
         return rng.permutation(np.repeat(np.arange(self.count), _sizes(len(names), self.count))), "at random"
 
 
@@ -95,9 +93,7 @@ class ImportanceSplit(ColumnSplit):
     count: PartyCount = 2
     alpha: Concentration = 1.0
 
-    def divide(
-        self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, str]:
+    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> Division:
         weights = rng.dirichlet(np.full(self.count, self.alpha))
         if not np.isfinite(weights).all():  # of an alpha so small that all draws are 0
             weights = np.eye(self.count)[rng.integers(self.count)]
@@ -123,9 +119,7 @@ class CorrelationSplit(ColumnSplit):
     count: Annotated[PartyCount, Range(2, 26)] = 2
     beta: ShareOrAll = 0.5
 
-    def divide(
-        self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, str]:
+    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> Division:
         if len(names) > _MOST_COLUMNS:
             problem = f"the correlations of {len(names)} columns are too many to search; there may be {_MOST_COLUMNS}"
             raise UserError(problem, key="dataset.parties", value=vars(self))

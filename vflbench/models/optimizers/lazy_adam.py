@@ -38,7 +38,6 @@ class TorchRows:
         self.packed = on_large_pages(torch.empty(size, width, device=module.table.device)).zero_()
         self.packed[:, : self.dim] = module.table.data
         module.table.data = self.packed[:, : self.dim]
-        self.steps_of = self.packed.view(torch.int32)[:, 3 * self.dim]
         self.step = 0  # the last step; rows that are behind catch up when they are read
         self._read: tuple[Tensor, Tensor, Tensor] | None = None
 
