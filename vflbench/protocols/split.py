@@ -250,11 +250,7 @@ class SplitSession(Session):
     """One round: every non-label party embeds, the label party answers, every non-label party learns."""
 
     def __init__(
-        self,
-        parties: Sequence[NonLabelParty | RemoteParty],
-        label_party: LabelParty,
-        outputs: int,
-        seating: Seating,
+        self, parties: Sequence[NonLabelParty | RemoteParty], label_party: LabelParty, outputs: int, seating: Seating
     ):
         self.parties, self.label_party, self.outputs, self._autocast = parties, label_party, outputs, seating.autocast()
         self._here = [party for party in parties if isinstance(party, NonLabelParty)]
