@@ -167,7 +167,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_965,
     "vflbench": 327,
-    "vflbench/attacks": 4_875,
+    "vflbench/attacks": 4_948,
     "vflbench/cli": 2_386,
     "vflbench/data": 3_316,
     "vflbench/defenses": 1_740,

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+import torch
+from attacks.views import view_of
+
+from vflbench.attacks.model_completion import ModelCompletion, _mixed
+from vflbench.messages.facts import ClassShares, Known, OwnModel
+from vflbench.numerics.auc import auc
+
+WIDTH, ROWS = 8, 1000
+
+
+def scores(h, y, known, classes=2, **options):
+    """Of all rows but the first `known`, whose labels are known. The cut is the last of two layers."""
+    attack = ModelCompletion(known=known, **{"steps": 300, **options})
+    own = OwnModel(lambda rows: {"f1": torch.zeros(len(rows), 3), "f2": h[rows]})
+    facts = Known(torch.arange(known), y[:known]), ClassShares((1 / classes,) * classes), own
+    answer = attack.epoch(view_of(attack.threat, *facts, ids=torch.arange(known, len(h)), step=None))
+    assert list(answer.layers) == ["f2"]
+    return answer.layers["f2"]
+
+
+@pytest.mark.parametrize(("apart", "least", "most"), [(6.0, 0.99, 1.0), (1.5, 0.6, 0.86), (0.0, 0.42, 0.58)])
+def test_twenty_labels_read_what_the_embedding_holds(apart, least, most, rng):
+    """Two clusters `apart` deviations apart: fully, up to the best reader's Phi(apart / sqrt 2), or nothing."""
+    y = (torch.rand(ROWS, generator=rng) < 0.4).long()
+    h = torch.randn(ROWS, WIDTH, generator=rng) + apart * y[:, None] * torch.eye(WIDTH)[2]
+    assert least <= auc(scores(h, y, known=20), y[20:]) <= most
+
+
+def test_more_classes_have_a_logit_each(rng):
+    y = torch.arange(4).repeat(ROWS // 4)
+    h = torch.randn(ROWS, WIDTH, generator=rng) + 6 * torch.eye(4, WIDTH)[y]
+    assert (scores(h, y, known=40, classes=4).argmax(dim=1) == y[40:]).double().mean() > 0.95
+
+
+def test_rows_without_labels_help_where_four_labels_are_known(rng):
+    """Two clusters, one row of each known twice: what the head guesses of the others pulls it to where they part."""
+    y = torch.arange(ROWS) % 2
+    h = torch.randn(ROWS, WIDTH, generator=rng) + 3.0 * y[:, None] * torch.eye(WIDTH)[2]
+    with_guesses, without = (auc(scores(h, y, 4, weight=weight, steps=1000), y[4:]) for weight in (50.0, 0.0))
+    assert with_guesses > without + 0.02
+
+
+def test_mixing_stays_closer_to_the_row_itself_and_mixes_targets_alike():
+    targets = torch.eye(5)
+    h, mixed_targets = _mixed(3 * targets, targets, alpha=0.75, rng=np.random.default_rng(0))
+    torch.testing.assert_close(h, 3 * mixed_targets)
+    torch.testing.assert_close(mixed_targets.sum(dim=1), torch.ones(5))
+    assert mixed_targets.diagonal().min() >= 0.5
