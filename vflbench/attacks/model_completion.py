@@ -34,11 +34,12 @@ class ModelCompletion(Attack):
     known: rows whose labels it knows. steps, lr: of Adam. minibatch: rows with and without a label of a step. weight: of
     the loss on rows without a label, at the last step. Of the class shares it reads only how many there are.
 
-    What differs from the authors' code: the bottom model is frozen, as theirs is on Criteo; they also train it on pictures.
-    Rows are mixed at the cut, and not at the input, because categories can't be mixed there. The head normalises known and
-    other rows in one batch; theirs interleaves two. The last head counts; theirs is the one whose accuracy on the true
-    labels of all rows is best. Known rows are drawn at random, and not equally many of each class. As theirs on tables, it
-    has no augmentation. Their Adam decays the running mean and variance of the normalisation too.
+    What differs from the authors' code: h has the width of the cut (theirs on Criteo 4). The bottom model is frozen, as
+    theirs is on Criteo; they also train it on pictures. Rows are mixed at the cut, and not at the input, because
+    categories can't be mixed there. The head normalises known and other rows in one batch; theirs interleaves two. The
+    last head counts; theirs is the one whose accuracy on the true labels of all rows is best. Known rows are drawn at
+    random, and not equally many of each class. As theirs on tables, it has no augmentation. Their Adam decays the
+    running mean and variance of the normalisation too.
 
     Source: Fu et al., "Label inference attacks against vertical federated learning", USENIX Security 2022, section 4, with
     the settings of their repository FuChong-cyber/label-inference-attacks on Criteo; Berthelot et al., "MixMatch: A holistic
