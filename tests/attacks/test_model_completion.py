@@ -34,6 +34,11 @@ def test_more_classes_have_a_logit_each(rng):
     assert (scores(h, y, known=40, classes=4).argmax(dim=1) == y[40:]).double().mean() > 0.95
 
 
+def test_one_known_label_is_enough_to_answer(rng):
+    h = torch.randn(ROWS, WIDTH, generator=rng)
+    assert bool(scores(h, torch.ones(ROWS, dtype=torch.int64), known=1, steps=3).isfinite().all())
+
+
 def test_rows_without_labels_help_where_four_labels_are_known(rng):
     """Two clusters, one row of each known twice: what the head guesses of the others pulls it to where they part."""
     y = torch.arange(ROWS) % 2

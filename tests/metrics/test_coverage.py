@@ -50,6 +50,16 @@ def test_the_interval_of_the_worst_attack_misses_the_truth_as_rarely_as_it_says(
     assert not {case: share for case, share in found.items() if share > most + room}
 
 
+def test_the_surest_rows_of_a_few_batches_leave_room_for_less():
+    """Read exactly in each batch: Student's interval would be that one value."""
+    table = LeakTable()
+    for _ in range(3):
+        table.add(KEY, np.arange(40.0), np.arange(40) >= 20)
+    (leak,) = table.leaks()
+    assert leak.surest.mean == leak.surest.high == 1
+    assert leak.surest.low < 0.85
+
+
 @pytest.mark.slow
 def test_the_interval_of_a_macro_auc_does_as_well():
     """Four classes, each named by a score of its own: normal numbers around the class."""

@@ -27,7 +27,7 @@ class ModelCompletion(Attack):
         h'_i = l h_i + (1 - l) h_j,   t'_i = l t_i + (1 - l) t_j,   l = max(l', 1 - l'),   l' ~ Beta(alpha, alpha)
         L = - mean_x sum_c t'_c log softmax(z')_c + weight (s / steps) mean_u,c (softmax(z')_c - t'_c)^2
 
-    A step s takes a minibatch x of the known rows, with targets t one-hot, and as many others u with targets q; j is a
+    A step s takes a minibatch x of the known rows, with targets t one-hot, and as many others u (two at least) with targets q; j is a
     permutation of all of them. W starts at ones, which no class prefers. Scores are logits of the head whose weights are
     an average over the steps: log odds (n,) for two classes, (n, K) for more.
 
@@ -82,7 +82,7 @@ class ModelCompletion(Attack):
         optimizer, size = AdamSteps(head.parameters(), lr=self.lr), min(self.minibatch, len(known))
         for step in range(self.steps):
             labelled = torch.from_numpy(rng.permutation(len(known))[:size])
-            others = torch.from_numpy(rng.integers(len(rows), size=size))
+            others = torch.from_numpy(rng.integers(len(rows), size=max(2, size)))  # one has no variance
             with torch.no_grad():
                 guessed = torch.softmax(F.log_softmax(head(rows[others]), dim=1) / self.temperature, dim=1)
             mixed, mixed_targets = _mixed(

@@ -222,7 +222,7 @@ class NoisyLabels(LabelDefense):
         """
         for name, value, least in (("epochs", epochs, 1), ("key", key, 0)):
             if type(value) is not int or not least <= value < 2**63:
-                raise UserError(f"it must be a whole number, {least} or more", key=name, value=value)
+                raise UserError(f"it must be an int from {least}, below 2^63", key=name, value=value)
         self.plan(epochs)
         defense, rng = copy.deepcopy(self), unguessable(secrets.token_bytes(32))
         defense._key = key
@@ -240,9 +240,7 @@ class NoisyLabels(LabelDefense):
             if ids.shape != rows or ids.is_floating_point() or not _within(numbers, most):
                 raise UserError(f"they must be (n,) whole numbers from 0, below {most}, of an integer type", key="ids")
             if type(epoch) is not int or not 0 <= epoch < epochs:
-                raise UserError(
-                    f"it must be a whole number from 0, below the {epochs} planned epochs", key="epoch", value=epoch
-                )
+                raise UserError(f"it must be an int from 0, below the {epochs} planned", key="epoch", value=epoch)
             seen = defense.labels(classes, logits.detach(), Context(numbers, None, epoch, rng))
             own = defense.loss(logits, seen)
             return soft_loss(logits, one_hot(seen, max(2, columns))) if own is None else own

@@ -329,8 +329,8 @@ class PrivateHead:
     predict in place of its top.
 
     Nothing flows back from them, so that all messages are those of the same run without it, bit for bit (unless a top of
-    one's own draws from another generator than torch's, which then stands elsewhere). What is predicted
-    depends on true labels: a promise about messages says nothing of predictions that are shown to others.
+    one's own draws from another generator than torch's, which then stands elsewhere). What is predicted depends on true
+    labels: a promise about messages says nothing of predictions that are shown to others.
 
     Source: after Wan et al., "PSLF: Defending Against Label Leakage in Split Learning", CIKM 2023.
     """
