@@ -170,7 +170,7 @@ CAPS = {
     "vflbench/attacks": 4_948,
     "vflbench/cli": 2_386,
     "vflbench/data": 3_316,
-    "vflbench/defenses": 1_740,
+    "vflbench/defenses": 1_738,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_032,
     "vflbench/messages": 1_855,

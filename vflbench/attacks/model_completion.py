@@ -27,8 +27,8 @@ class ModelCompletion(Attack):
         h'_i = l h_i + (1 - l) h_j,   t'_i = l t_i + (1 - l) t_j,   l = max(l', 1 - l'),   l' ~ Beta(alpha, alpha)
         L = - mean_x sum_c t'_c log softmax(z')_c + weight (s / steps) mean_u,c (softmax(z')_c - t'_c)^2
 
-    A step s takes a minibatch x of the known rows, with targets t one-hot, and as many others u (two at least) with targets q; j is a
-    permutation of all of them. W starts at ones, which no class prefers. Scores are logits of the head whose weights are
+    A step s takes a minibatch x of the known rows, with targets t one-hot, and as many others u with targets q, two at
+    least; j is a permutation of all of them. W starts at ones, which no class prefers. Scores are logits of the head whose weights are
     an average over the steps: log odds (n,) for two classes, (n, K) for more.
 
     known: rows whose labels it knows. steps, lr: of Adam. minibatch: rows with and without a label of a step. weight: of
