@@ -28,8 +28,8 @@ class ModelCompletion(Attack):
         L = - mean_x sum_c t'_c log softmax(z')_c + weight (s / steps) mean_u,c (softmax(z')_c - t'_c)^2
 
     A step s takes a minibatch x of the known rows, with targets t one-hot, and as many others u with targets q, two at
-    least; j is a permutation of all of them. W starts at ones, which no class prefers. Scores are logits of the head whose weights are
-    an average over the steps: log odds (n,) for two classes, (n, K) for more.
+    least; j is a permutation of all of them. W starts at ones, which no class prefers. Scores are logits of the head
+    whose weights are an average over the steps: log odds (n,) for two classes, (n, K) for more.
 
     known: rows whose labels it knows. steps, lr: of Adam. minibatch: rows with and without a label of a step. weight: of
     the loss on rows without a label, at the last step. Of the class shares it reads only how many there are.
