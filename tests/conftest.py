@@ -45,6 +45,8 @@ def pytest_collection() -> Iterator[None]:
     done = yield
     gc.freeze()
     gc.enable()
+    if warm := sys.modules.get("warm_command"):
+        warm.begin()
     return done
 
 
@@ -86,8 +88,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def probe_with_few_candidates(request: pytest.FixtureRequest) -> Iterator[None]:
     """The many small runs of tests fit a probe with few candidates; modules that are about the probe fit the whole one."""
+    from warm_command import FEW_CANDIDATES  # late: a collection that imports it has a process for commands
+
     with pytest.MonkeyPatch.context() as patch:
         if request.module.__name__.split(".")[-1] not in ("test_probe", "test_references", "test_strongest_on_clicks"):
-            for name, value in {"_PENALTIES": (0.15,), "_STEPS": 5, "_FEW": 0}.items():
+            for name, value in FEW_CANDIDATES.items():
                 patch.setattr(f"vflbench.metrics.probe.{name}", value)
         yield
