@@ -169,7 +169,7 @@ CAPS = {
     "vflbench": 327,
     "vflbench/attacks": 4_948,
     "vflbench/cli": 2_386,
-    "vflbench/data": 3_316,
+    "vflbench/data": 3_336,
     "vflbench/defenses": 1_738,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_032,

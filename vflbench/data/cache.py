@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -249,11 +249,15 @@ def _unwritable(error: OSError) -> UserError:
 
 
 _BAD_ROWS_SHOWN = 5
+_WAITING = 1 << 22
+"""So many values of blocks wait before they join, at least."""
+_REPLACED_ROWS = 1 << 16
 
 
 class Preparation:
-    """Prepares a table in a folder. The first pass writes the codes of each block's own values, which are in memory; the
-    second puts those of all values in their place.
+    """Prepares a table in a folder. The first pass writes the codes of each block's own values. These wait in memory until
+    they are more than those of all blocks before; then they join them, and their codes are replaced. So memory grows with
+    the different values, not with the rows. The second pass puts the codes in the order of the values.
     """
 
     def __init__(self, request: Request, folder: Path):
@@ -262,11 +266,15 @@ class Preparation:
         self.bad_shown: list[str] = []
         self.where = ""  # the rows are that come next, if there are several files
         self.hashes: list[str | None] = []
+        self.blocks: list[
+            tuple[list[pa.Array], list[np.ndarray]]
+        ] = []  # of each column its values, and how often each occurs
+        self.ends: list[int] = []  # the first block is of all that have joined
 
     def run(self) -> None:
         """Prepare the table."""
         form, ids, id_rows = self.form, [], []
-        ends, values, counts, low, high = [0], [], [], [], []  # of each block, and of each of its columns
+        low, high = [], []  # of each block
         with ExitStack() as stack:
             files = [
                 stack.enter_context(open_to_write(self.folder / name, "wb", private=True))
@@ -276,23 +284,30 @@ class Preparation:
                 names, numbers, codes, values_of_block = encoded(rows.table, form)
                 for file, array in zip(files, (numbers, codes[:, :-1], codes[:, -1]), strict=False):
                     file.write(array.tobytes())
+                    file.flush()
                 low.append(to_float(numbers).min(axis=0))  # missing counts as 0
                 high.append(to_float(numbers).max(axis=0))
-                values.append(values_of_block)
-                counts.append([np.bincount(codes[:, j], minlength=len(known)) for j, known in enumerate(values_of_block)])
-                ends.append(self.rows)
+                counts = [np.bincount(codes[:, j], minlength=len(known)) for j, known in enumerate(values_of_block)]
+                self.blocks.append((values_of_block, counts))
+                self.ends.append(self.rows)
+                joined, *waiting = (sum(map(len, values)) for values, _ in self.blocks)
+                if sum(waiting) > max(_WAITING, joined):
+                    self._join()
                 if form.id:
                     ids += pc.fill_null(rows.table[form.id].cast(pa.string()), "").to_pylist()
                     id_rows.append((rows.numbers, self.where))
             self._check_rows()
             named = (f"{number}{where}" for numbers, where in id_rows for number in numbers.tolist())
             check_identifiers(ids, form.id, self.request.parts[0], named)
-            columns = [unify(*one) for one in zip(zip(*values, strict=True), zip(*counts, strict=True), strict=True)]
-            for _, count, _ in columns[:-1]:
+            self._join()
+            ((values, counts),) = self.blocks
+            orders = [pc.sort_indices(of_column).to_numpy() for of_column in values]
+            counts = [count[order] for count, order in zip(counts, orders, strict=True)]
+            for count in counts[:-1]:
                 files[-1].write(count.tobytes())
-        labels = dict(zip(columns[-1][0].to_pylist(), columns[-1][1].tolist(), strict=True))
+        labels = dict(zip(values[-1].take(pa.array(orders[-1])).to_pylist(), counts[-1].tolist(), strict=True))
         classes, class_of = self.request.dataset.classes(labels, self.rows) if form.label else ([], np.zeros(1, np.int64))
-        sizes = [len(count) for _, count, _ in columns[:-1]]
+        sizes = [len(count) for count in counts[:-1]]
         numeric, categorical = (
             [name for name, is_number in names.items() if is_number is wanted] for wanted in (True, False)
         )
@@ -302,16 +317,10 @@ class Preparation:
             "labels": ("int32", (self.rows,)),
             "counts": ("int64", (sum(sizes),)),
         }
-        final = [ids_of_block for _, _, ids_of_block in columns]
-        final[-1] = [class_of[of_block] for of_block in final[-1]]
-        for name, of_columns in (("categorical", final[:-1]), ("labels", final[-1:])):
-            if of_columns:
-                codes = np.memmap(self.folder / name, np.int32, "r+", shape=(self.rows, len(of_columns)))
-                for k, (start, end) in enumerate(pairwise(ends)):
-                    for j, of_column in enumerate(of_columns):
-                        codes[start:end, j] = of_column[k][codes[start:end, j]]
-                codes.flush()
-        rows_of_class = np.bincount(class_of, columns[-1][1], len(classes)).astype(int).tolist()
+        ranks = [np.argsort(order).astype(np.int32) for order in orders]
+        ranks[-1] = class_of[ranks[-1]]
+        self._replace([repeat(rank) for rank in ranks], [*range(0, self.rows, _REPLACED_ROWS), self.rows])
+        rows_of_class = np.bincount(class_of, counts[-1], len(classes)).astype(int).tolist()
         schema = {
             "names": list(names),
             "numeric_names": numeric,
@@ -324,6 +333,28 @@ class Preparation:
             "facts": self._facts(classes, rows_of_class),
         }
         write_arrays(self.folder, arrays, schema)
+
+    def _join(self) -> None:
+        """Make one block of all. The codes of the first stay as they are."""
+        values, counts, maps = [], [], []
+        for j in range(len(self.blocks[0][0])):
+            pieces = [of_block[j].cast(pa.large_string()) for of_block, _ in self.blocks]
+            joined = pa.concat_arrays(pieces).dictionary_encode()
+            places, several = joined.indices.to_numpy(), np.concatenate([of_block[j] for _, of_block in self.blocks])
+            values.append(joined.dictionary)
+            counts.append(np.bincount(places, several, len(joined.dictionary)).astype(np.int64))
+            maps.append(np.split(places, np.cumsum([len(piece) for piece in pieces])[:-1])[1:])
+        self._replace(maps, self.ends)
+        self.blocks, self.ends = [(values, counts)], self.ends[-1:]
+
+    def _replace(self, maps: Sequence[Iterable[np.ndarray]], ends: Sequence[int]) -> None:
+        """Other codes on disk: one map a column for the rows from each end to the next, which alone are in memory."""
+        for name, of_columns in (("categorical", maps[:-1]), ("labels", maps[-1:])):
+            for (start, end), *of_rows in zip(pairwise(ends), *of_columns, strict=False) if of_columns else ():
+                offset, shape = 4 * len(of_columns) * start, (end - start, len(of_columns))
+                codes = np.memmap(self.folder / name, np.int32, "r+", offset, shape)
+                for j, codes_of in enumerate(of_rows):
+                    codes[:, j] = codes_of[codes[:, j]]
 
     def _blocks(self) -> Iterator[Rows]:
         """All blocks with rows, in order. With a limit, nothing after the last row matters."""
@@ -382,20 +413,6 @@ def encoded(table: pa.Table, form: TextFormat) -> tuple[dict[str, bool], np.ndar
     codes = np.stack([column.indices.to_numpy() for column in coded], axis=1)
     numbers = [table[name].to_numpy() for name, is_number in names.items() if is_number]
     return names, np.stack(numbers, axis=1) if numbers else np.empty((len(table), 0)), codes, [c.dictionary for c in coded]
-
-
-def unify(pieces: Sequence[pa.Array], counts: Sequence[np.ndarray]) -> tuple[pa.Array, np.ndarray, list[np.ndarray]]:
-    """All values of the pieces, sorted by their bytes; how often each occurs; the position of each value of each piece.
-
-    pieces: values that are all different within a piece. counts: how often each occurs.
-    """
-    joined = pa.concat_arrays([piece.cast(pa.large_string()) for piece in pieces]).dictionary_encode()
-    order = pc.sort_indices(joined.dictionary).to_numpy()
-    rank = np.empty(len(order), dtype=np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    places = rank[joined.indices.to_numpy()]
-    total = np.bincount(places, np.concatenate(counts), len(order)).astype(np.int64)
-    return joined.dictionary.take(pa.array(order)), total, np.split(places, np.cumsum([len(piece) for piece in pieces])[:-1])
 
 
 def check_identifiers(ids: Sequence[str], name: str, part: Part, named: Iterable[str]) -> None:

@@ -20,6 +20,7 @@ from vflbench.errors import UserError, shown
 BUFFER_ROWS = 1 << 18
 """Rows in memory at a time. Fewer than so many are all kept there, and shuffled without any restriction."""
 
+_MAPPED_ROWS = 1 << 13
 _STEPS_WANTED = 100
 _AUTO_SIZES = (512, 256, 128, 64, 32)
 
@@ -144,13 +145,17 @@ class StoredColumns:
         return self._shape[0]
 
     def __getitem__(self, positions: np.ndarray) -> np.ndarray:
+        """The rows at these positions. Each few are mapped anew, as a row brings all pages around it into memory."""
+        few = range(_MAPPED_ROWS, len(positions), _MAPPED_ROWS)
+        return np.concatenate([self._mapped(some) for some in np.split(positions, few)])
+
+    def _mapped(self, positions: np.ndarray) -> np.ndarray:
         try:
             rows = np.memmap(self._file, self._dtype, "r", shape=self._shape) if self._shape[-1] else np.empty(self._shape)
         except (OSError, ValueError) as error:
             problem = f"the prepared data is damaged ({shown(str(error), 200)}); run the command again to prepare it anew"
             raise UserError(problem, key="VFLBENCH_CACHE", value=self._file.parent) from error
-        values = rows[positions] if self._columns is None else rows[positions[:, None], self._columns]
-        return np.array(values)
+        return np.asarray(rows[positions] if self._columns is None else rows[positions[:, None], self._columns])
 
 
 @dataclass(eq=False)
