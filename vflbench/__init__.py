@@ -7,7 +7,8 @@ __version__ = "0.2.0"
 
 _PLACES = {
     "cli.train": ("train",),
-    "run.offline": ("audit", "AuditResult"),
+    "run.offline": ("AuditResult",),
+    "cli.audit": ("audit", "AuditReport"),
     "results.runs": ("load",),
     "messages.recordings": ("RecordedMessages",),
     "messages.recorder": ("Recording", "flush_labels", "write_batch"),

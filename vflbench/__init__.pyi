@@ -1,11 +1,16 @@
 """The public API; see `__init__.py`."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
 from vflbench.attacks.base import Attack as Attack
 from vflbench.attacks.base import ClassCounts as ClassCounts
 from vflbench.attacks.base import ColumnScores as ColumnScores
 from vflbench.attacks.base import RebuiltBatch as RebuiltBatch
 from vflbench.attacks.base import RebuiltRows as RebuiltRows
 from vflbench.attacks.base import Scores as Scores
+from vflbench.cli.audit import AuditReport as AuditReport
 from vflbench.cli.train import train as train
 from vflbench.data.base import Dataset as Dataset
 from vflbench.defenses.base import Context as Context
@@ -55,6 +60,20 @@ from vflbench.protocols.base import Protocol as Protocol
 from vflbench.results.loggers import Logger as Logger
 from vflbench.results.runs import load as load
 from vflbench.run.offline import AuditResult as AuditResult
-from vflbench.run.offline import audit as audit
 
 __version__: str
+
+@overload
+def audit(recording: RecordedMessages | Path | str, attacks: Mapping[str, Attack], **options: Any) -> AuditResult: ...
+@overload
+def audit(
+    *,
+    labels: Any,
+    embeddings: Any = None,
+    gradients: Any = None,
+    ids: Any = None,
+    attack: str | Sequence[str] | None = None,
+    seed: int | None = None,
+    batches: int | str | None = None,
+    probe: bool | None = None,
+) -> AuditReport: ...

@@ -11,7 +11,7 @@ from pages.docstrings import Docstring, read_docstring
 
 SECTIONS = {
     "Functions": ("train", "audit", "load", "write_batch", "flush_labels"),
-    "Recorded messages": ("Recording", "RecordedMessages", "Round", "Message", "Kind", "AuditResult"),
+    "Recorded messages": ("Recording", "RecordedMessages", "Round", "Message", "Kind", "AuditReport", "AuditResult"),
     "Attacks": (
         *("Attack", "Threat", "Seat", "View", "Scores", "ClassCounts", "ColumnScores", "RebuiltRows", "RebuiltBatch"),
         *("Unavailable", "Undeclared"),

@@ -141,3 +141,13 @@ def test_nvflare(tmp_path):
     for round_ in recorded.rounds(0):
         assert round_.facts["media"][Gradients].layers["cut"].shape == (64, 16)
         assert float(round_.facts["media"][Gradients].layers["cut"].abs().sum()) > 0
+
+
+@pytest.mark.slow
+def test_arrays_in_one_call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"^```python\n(.*?)^```$", (PAGES.parent / "audit.md").read_text(), re.MULTILINE | re.DOTALL)
+    names: dict = {}
+    exec(compile(block, "audit.md", "exec"), names)
+    assert re.match(r"Gradients at the cut give 9\d(\.\d)? % of label pairs away", names["report"].verdict)
+    assert (tmp_path / "audited_arrays" / "report" / "report.html").is_file()

@@ -101,25 +101,25 @@ def test_a_batch_is_not_replaced_unasked(tmp_path, generator):
 H = np.ones((3, 2), np.float32)
 REFUSED = {
     "nothing": ({"embeddings": None}, "a batch has embeddings, gradients or summed_gradients"),
-    "rows": ({"embeddings": {"cut": H[:2]}}, r"cut=\(2, 2\): .* it must be \(3, width\), as there are 3 ids"),
+    "rows": ({"embeddings": {"cut": H[:2]}}, r"embeddings=\(2, 2\): .* it must be \(3, width\), as there are 3 ids"),
     "widths": ({"gradients": {"cut": H[:, :1]}}, "its width is 1, and that of the layer is 2"),
     "integers": (
         {"embeddings": {"cut": H.astype(int)}},
-        r"cut=\(3, 2\): .* it must hold floating-point numbers, not int64",
+        r"embeddings=\(3, 2\): .* it must hold floating-point numbers, not int64",
     ),
-    "objects": ({"embeddings": {"cut": np.array([object()] * 3)}}, "cut=object: values are"),
+    "objects": ({"embeddings": {"cut": np.array([object()] * 3)}}, "embeddings=object: values are"),
     "long doubles": ({"embeddings": {"cut": H.astype(np.longdouble)}}, "values are float32"),
     "NaN": (
         {"embeddings": {"cut": H * np.nan}},
-        "step=0: embedding/cut: it has numbers that are not finite .*; leave the batch out",
+        "embeddings: embedding/cut: it has numbers that are not finite .*; leave the batch out, step 0",
     ),
     "a row twice": ({"ids": [1, 1, 2]}, "id 1 is there more than once"),
     "negative categories": ({"categorical": -np.ones((3, 1), int)}, "categories are whole numbers from 0"),
     "an epoch": ({"epoch": -1}, "epoch=-1: it is counted from 0"),
     "a step": ({"step": 2.5}, "step=2.5"),
-    "a class": ({"y": [0, 1, 2]}, "label=2: labels are classes from 0 to 1"),
+    "a class": ({"y": [0, 1, 2]}, "labels=2: labels of 2 `classes` are whole numbers from 0 to 1"),
     "a party": ({"party": "../x"}, "'../x' is no name of letters"),
-    "a layer": ({"embeddings": {"": H}}, "layer"),
+    "a layer": ({"embeddings": {"": H}}, "a name has 1 to 200 characters"),
     "a figure": ({"model": {"test_auc": 7}}, "model.test_auc"),
 }
 

@@ -534,7 +534,7 @@ def test_more_dimensions_are_flattened(tmp_path):
         h = torch.arange(24.0).reshape(2, 3, 4).requires_grad_()
         assert rec.watch(h, ids=[0, 1]) is h
         (h * h).sum().backward()
-        with pytest.raises(UserError, match=r"cut=\(2, 8\): .* its width is 8, and that of the layer is 12"):
+        with pytest.raises(UserError, match=r"embeddings=\(2, 8\): .* its width is 8, and that of the layer is 12"):
             rec.watch(torch.ones(2, 2, 4, requires_grad=True), ids=[0, 1])
         h = torch.zeros(2, 12, requires_grad=True)
         rec.watch(h, ids=[4, 5]).sum().backward()
@@ -547,7 +547,7 @@ def test_more_dimensions_are_flattened(tmp_path):
 REFUSED = {
     "ids of another length": (
         {"h": torch.ones(3, 2), "ids": [1, 2]},
-        r"cut=\(3, 2\): .* it must be \(2, width\), as there are 2 ids",
+        r"embeddings=\(3, 2\): .* it must be \(2, width\), as there are 2 ids",
     ),
     "a row twice": (
         {"h": torch.ones(3, 2), "ids": [4, 4, 1]},
@@ -603,9 +603,9 @@ def test_labels_are_checked(tmp_path):
     rec.label([1, 2], np.array([True, False]))
     rec.label([2], [0])
     for ids, y, message in (
-        ([3], [2], "label=2: labels are classes from 0 to 1"),
-        ([3], [0.5], "label=0.5"),
-        ([3], [float("nan")], "label=nan"),
+        ([3], [2], "labels=2: labels of 2 `classes` are whole numbers from 0 to 1"),
+        ([3], [0.5], "labels=0.5"),
+        ([3], [float("nan")], "labels=nan: .* none is missing"),
         ([3, 4], [1], "one label a row"),
         ([3, 4], [[0, 1], [1, 0]], "one label a row"),
     ):

@@ -6,10 +6,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any
+from typing import Any, no_type_check
 
+import numpy as np
 import yaml
 from omegaconf import OmegaConf, open_dict
 
@@ -18,12 +21,15 @@ from vflbench.cli.components import component, construct, named
 from vflbench.cli.config import composed, current_config, names, own_options, plain, read_config, recorded_folders, run_name
 from vflbench.cli.main import NOT_JUDGED, TOO_MUCH, Judged, fail
 from vflbench.cli.mistakes import describe, leaving_errors
-from vflbench.errors import UserError
+from vflbench.errors import UserError, shown
+from vflbench.messages.recorder import classes_of, row_ids, tensor_of, write_batch
+from vflbench.messages.recording_format import LABELS, MOST_CLASSES
 from vflbench.messages.recordings import RecordedMessages
+from vflbench.messages.tables import write_rows
 from vflbench.places import config_folder
 from vflbench.report.page import Wishes, write_report
-from vflbench.report.terminal import result_text, write_table
-from vflbench.report.words import threshold
+from vflbench.report.terminal import final_table, finished, result_text, write_table
+from vflbench.report.words import threshold, verdict
 from vflbench.results.folder import (
     METRICS,
     alone_in,
@@ -36,13 +42,13 @@ from vflbench.results.folder import (
 from vflbench.results.gate import Gate, judge
 from vflbench.results.loggers import Logger
 from vflbench.results.recorder import Recorder
-from vflbench.results.runs import read_metrics
+from vflbench.results.runs import load, read_metrics
 from vflbench.results.terminal import path_text, wrapped
+from vflbench.run import offline
 from vflbench.run.offline import (
     KIND,
     AuditOptions,
     AuditResult,
-    audit,
     audit_facts,
     audit_summary,
     by_reason,
@@ -116,7 +122,7 @@ def audit_one(recording: Path, words: Sequence[str], plugins: Sequence[Path], op
         made = plan(recording, words, keys, plugins, None if labels is None else str(labels))
     except Exception as error:
         text = describe(error)
-        if text is None or isinstance(error, OSError):
+        if text is None or (isinstance(error, OSError) and error.strerror):
             raise
         for others in ("vflbench train --cfg job", "vflbench train --help"):
             text = text.replace(others, HELP)
@@ -129,8 +135,8 @@ def audit_one(recording: Path, words: Sequence[str], plugins: Sequence[Path], op
         raise UserError("an audit with labels counts them itself; it goes with --scores-only", key="--class-shares")
     else:
         messages = RecordedMessages(recording)  # before --out is looked at: what is no recording is said first
-        audited = partial(audit, messages, made.attacks, **asdict(made.wanted))
-        missing = audit_and_report(made, recording, audited, options.out, gates)
+        audited = partial(offline.audit, messages, made.attacks, **asdict(made.wanted))
+        missing = audit_and_report(made, recording, audited, options.out, gates, options.say)
         if missing and options.require_all:
             listed = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
             fail(f"--require-all: not every attack could be run and scored: {listed}")
@@ -201,11 +207,11 @@ def built(nodes: Any, must: set[str] | None) -> tuple[dict[str, Attack], dict[st
 
 
 def audit_and_report(
-    made: Plan, source: Path, result: Callable[[], AuditResult], out: str | None, gates: Sequence[Gate]
+    made: Plan, source: Path, result: Callable[[], AuditResult], out: str | None, gates: Sequence[Gate], say: Any = print
 ) -> dict[str, str]:
     """Audit, or show what was finished before; print the verdict, and end with the exit code that the gates ask for.
 
-    source: the folder that is audited. result: audits it. out: the folder that was named, or else
+    source: the folder that is audited. result: audits it. say: prints. out: the folder that was named, or else
     outputs/audit_RECORDING_ATTACKS_DIGEST. Returns attack -> why it was not run or not scored.
     """
     folder = absolute(out or f"outputs/{made.config['name']}_{digest(made.config, made.origin)}")
@@ -229,7 +235,7 @@ def audit_and_report(
             text = result_text(folder, colour=sys.stdout.isatty(), gates=lines, page=page)
     finally:
         remove_if_empty(folder)
-    print("\n".join([*notices, text]), flush=True)
+    say("\n".join([*notices, text]))
     if code:
         raise Judged(code)
     return {**made.unusable, **summary.skipped, **summary.unscored}
@@ -320,3 +326,97 @@ def grade_scores(options: argparse.Namespace) -> None:
     config = {"scores": str(scores), "labels": str(labels), "name": f"grade_{slug(scores)}"}
     made = Plan(config, origin_of(config), AuditOptions(labels=str(labels)), options.overwrite)
     audit_and_report(made, scores, partial(grade, scores, labels), options.out, gates)
+
+
+# From Python
+
+
+@dataclass(frozen=True, repr=False)
+class AuditReport:
+    """What an audit of arrays found, as the command `vflbench audit` says it. A notebook shows it as text.
+
+    verdict: the first sentence. text: the verdict and the tables, as in table.txt. table: every measurement, a row each: the
+    Arrow table that `vflbench.load` returns. files: what the command writes into its folder, name -> content.
+    """
+
+    verdict: str
+    text: str
+    table: Any
+    files: Mapping[str, bytes]
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="white-space: pre; overflow-x: auto">{escape(self.text)}</pre>'
+
+    def save(self, folder: Path | str) -> None:
+        """Write the folder that the command would write, with its page, report/report.html, for `vflbench report` and
+        `vflbench.load`. Files of these names in it are replaced.
+        """
+        for file, content in ((Path(folder, name), content) for name, content in self.files.items()):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+
+@no_type_check  # __init__.pyi has its types
+def audit(recording=None, attacks=None, *, embeddings=None, gradients=None, labels=None, ids=None, attack=None, **options):
+    """Attack what crossed the cut: arrays in memory, or a recording. The numbers are those of the command `vflbench audit`.
+
+        report = vflbench.audit(embeddings=sent, gradients=returned, labels=y, attack=["norm", "spectral"], seed=1)
+        report.verdict, report.table    # a notebook shows `report` as text: the verdict and the tables
+        report.save("audited")          # writes the folder and the page that the command writes
+
+    Arrays are NumPy's, torch's, or of a framework that NumPy reads. A list holds one array a batch, in the order in which
+    batches crossed. An array alone is one batch, and its readings have no interval. Labels grade the attacks, which see none
+    but those that they declare.
+
+    Args:
+        embeddings: what the feature owner sent: (n, d), (n,) or (n, ...), which is flattened; finite floating-point numbers.
+        gradients: of the loss with respect to the embeddings, one row an example, likewise. One of both may be left out.
+        labels: (n,) or (n, 1) whole numbers, classes from 0 to K - 1, where K - 1 is the largest, and at least 1.
+        ids: (n,) integers, the same for a row in every batch. Left out, every row is another one.
+        attack: a name of `vflbench list attack`, or several; left out, every attack that can run on these arrays.
+        options: seed (0), batches (how many are attacked: a number or all), probe (whether it is trained: True or False).
+        recording, attacks: in place of arrays, a folder of recorded messages and attacks, name -> Attack. Then labels is a
+            file, options are those of `AuditOptions`, and the findings come as numbers: an `AuditResult`.
+
+    Returns an `AuditReport`, and leaves nothing on the disk. Raises UserError, which names the argument that is wrong.
+    """
+    if recording is not None or attacks is not None:
+        return offline.audit(*(given for given in (recording, attacks) if given is not None), labels=labels, **options)
+    words = [f"attack=[{attack if isinstance(attack, str) else ','.join(attack)}]"] if attack is not None else []
+    asked = asdict(construct(AuditOptions, options, "")).items()
+    words += [f"{'' if name == 'seed' else 'audit.'}{name}={value}" for name, value in asked if value is not None]
+    flags = dict.fromkeys(("gates", "labels", "describe", "scores_only", "class_shares", "require_all"), ())
+    with TemporaryDirectory() as temporary:
+        source, folder = Path(temporary, "in_memory", "arrays"), Path(temporary, "audit")
+        _write_arrays(source, {"embeddings": embeddings, "gradients": gradients, "labels": labels, "ids": ids})
+        audit_one(source, words, (), argparse.Namespace(**flags, out=str(folder), say=str))
+        text = final_table(folder).partition("\n\nLines have up to")[0]
+        files = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.suffix}
+        return AuditReport(verdict([finished(folder)], named=True), text, load(folder), files)
+
+
+def _write_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
+    """A recording of the arrays. Raises UserError."""
+    kinds = [name for name in ("embeddings", "gradients") if arrays[name] is not None]
+    if not kinds or arrays["labels"] is None:
+        raise UserError(
+            "missing: an array, or a list with one a batch", key="labels" if kinds else "embeddings or gradients"
+        )
+    several = {name: of if isinstance(of, list) and of and np.ndim(of[0]) else [of] for name, of in arrays.items()}
+    given = {name: [tensor_of(name, of) for of in batches] for name, batches in several.items() if arrays[name] is not None}
+    shapes = {name: [tuple(of.shape) for of in batches] for name, batches in given.items()}
+    for name, those in shapes.items():
+        if [s[:1] for s in those] != [s[:1] for s in shapes["labels"]] or len({s[1:] for s in those if any(s[:1])}) != 1:
+            raise UserError(f"they need one width, and the rows of labels: {shown(shapes['labels'])}", key=name, value=those)
+    truth = np.concatenate([classes_of(of, len(of), MOST_CLASSES) for of in given["labels"]])
+    ids: Any = given.get("ids") or np.split(np.arange(len(truth)), np.cumsum([len(of) for of in given["labels"]])[:-1])
+    for step, of in enumerate(ids):
+        layers: dict[str, Any] = {name: {"cut": given[name][step]} for name in kinds}
+        write_batch(folder, party="features", ids=of, **layers, step=step, classes=max(2, int(truth.max()) + 1))
+    table = np.unique(np.column_stack([np.concatenate([row_ids(of) for of in ids]), truth]), axis=0)
+    if len(twice := table[1:, 0][np.diff(table[:, 0]) == 0]):
+        raise UserError("this row has two labels; a row has one in all batches", key="ids", value=twice[0])
+    write_rows(folder / LABELS, {"id": table[:, 0], "label": table[:, 1]})

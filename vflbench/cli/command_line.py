@@ -202,7 +202,7 @@ def audit(arguments: Sequence[str]) -> None:
     }
     for (flag, value), text in values.items():
         parser.add_argument(flag, metavar=value, help=text)
-    options = parser.parse_intermixed_args(words)
+    options = parser.parse_intermixed_args(words, argparse.Namespace(say=print))
 
     from vflbench.cli.audit import HELP, audit_one, check_recording  # late: it loads torch, which --help does without
     from vflbench.cli.mistakes import split_word

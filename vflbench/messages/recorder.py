@@ -50,7 +50,7 @@ def row_ids(ids: Any, *, unique: bool = True) -> Tensor:
     return torch.from_numpy(made.astype(np.int64))
 
 
-def _tensor(name: str, values: Any) -> Tensor:
+def tensor_of(name: str, values: Any) -> Tensor:
     """A tensor, or an array of any framework, on the CPU, in memory of its own and in its own precision."""
     if isinstance(values, Tensor):
         dense = values.detach().to_dense() if values.layout is not torch.strided else values.detach()
@@ -63,6 +63,11 @@ def _tensor(name: str, values: Any) -> Tensor:
     except TypeError as error:
         problem = "values are float32, float16, float64 or bfloat16, and categories int32 or int64"
         raise UserError(problem, key=name, value=array.dtype) from error
+
+
+def _argument(name: str) -> str:
+    """Where `KIND/NAME` was given: embedding/cut in `embeddings`, columns/numeric in `numeric`."""
+    return name.partition("/")[2] if name.startswith("columns/") else f"{name.partition('/')[0]}s"
 
 
 def _flat(values: Tensor) -> Tensor:
@@ -87,14 +92,15 @@ class _Party:
     def checked(self, name: str, values: Any, rows: int) -> Tensor:
         """Values of `KIND/NAME` of a batch: (n, ...) of rows, flattened, or a summed gradient, whole. Raises UserError."""
         kind, _, rest = name.partition("/")
-        made = _tensor(rest, values) if kind == "summed_gradient" else _flat(_tensor(rest, values))
+        made = tensor_of(_argument(name), values)
+        made = made if kind == "summed_gradient" else _flat(made)
         if name == "columns/categorical" and not made.is_floating_point() and made.dtype is not torch.bool:
             made = made.long()
         new = {rest: made.shape[1] or 1} if name.startswith(files.OF_LAYERS) and made.ndim == 2 else {}
         try:
             files.check_shape(name, made.shape, str(made.dtype)[6:], rows, new | self.widths, self.said["classes"])
         except ValueError as error:
-            raise UserError(str(error), key=rest or "layer", value=tuple(made.shape)) from error
+            raise UserError(str(error), key=_argument(name), value=tuple(made.shape)) from error
         self.widths = new | self.widths
         return made
 
@@ -278,14 +284,14 @@ class _Labels:
 
 def classes_of(labels: Any, rows: int, classes: int) -> np.ndarray:
     """(n,) int64. labels: (n,) or (n, 1). Raises UserError for what is no class."""
-    given = _tensor("labels", labels)
+    given = tensor_of("labels", labels)
     if given.shape not in ((rows,), (rows, 1)):
         raise UserError(f"there must be one label a row, ({rows},)", key="labels", value=tuple(given.shape))
     whole = given.flatten().long()
     wrong = (whole != given.flatten()) | (whole < 0) | (whole >= classes)
     if bool(wrong.any()):
-        problem = f"labels are classes from 0 to {classes - 1}; `classes=` says how many there are"
-        raise UserError(problem, key="label", value=given.flatten()[wrong][0].item())
+        problem = f"labels of {classes} `classes` are whole numbers from 0 to {classes - 1}, and none is missing"
+        raise UserError(problem, key="labels", value=given.flatten()[wrong][0].item())
     return whole.numpy()
 
 
@@ -331,7 +337,7 @@ class _Batch:
 
     def _add(self, name: str, _alive: _Graph, gradient: Tensor) -> None:
         if not self._closed:
-            made = _flat(_tensor(name, gradient))
+            made = _flat(tensor_of("gradients", gradient))
             self.tensors[name] = self.tensors[name] + made if name in self.tensors else made
 
     @property
@@ -634,7 +640,7 @@ def write_batch(
     try:
         files.check_values(rows, tensors)
     except ValueError as error:
-        raise UserError(f"{error}; leave the batch out", key="step", value=step) from error
+        raise UserError(f"{error}; leave the batch out, step {step}", key=_argument(str(error).partition(":")[0])) from error
     of_rows = None if y is None else classes_of(y, len(rows), classes)
     if place.merge(tensors, len(rows)):
         _UNWRITTEN.pop(place.folder, None)  # of a recording that was deleted

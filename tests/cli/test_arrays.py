@@ -1,0 +1,133 @@
+"""`vflbench.audit` of arrays: the numbers of the command, what is found and what isn't, and what is refused."""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from warm_command import command
+
+import vflbench
+from vflbench.results.runs import load
+
+ROWS, BATCHES, WIDTH = 64, 12, 4
+
+
+def made(classes=2, *, leak=False, dtype=np.float32):
+    """Embeddings and gradients of noise, and labels; with `leak`, the gradients' length is the label and one."""
+    rng = np.random.default_rng(4)
+    labels = [rng.integers(0, classes, ROWS) for _ in range(BATCHES)]
+    h, g = rng.normal(size=(2, BATCHES, ROWS, WIDTH)).astype(dtype)
+    if leak:
+        g *= (1 + np.array(labels))[..., None] / np.linalg.norm(g, axis=2, keepdims=True)
+    return {"embeddings": list(h), "gradients": list(g), "labels": labels}
+
+
+def leak_lines(text):
+    return [line for line in text.splitlines() if ",leak_" in line]
+
+
+@pytest.mark.slow
+def test_an_audit_of_arrays_has_the_numbers_of_the_command_bit_for_bit(tmp_path):
+    arrays, options = made(leak=True), ("attack=[norm,cosine,spectral]", "seed=3", "audit.batches=5", "audit.probe=false")
+    ids = [np.arange(ROWS) + ROWS * step for step in range(BATCHES)]
+    for step, (h, g) in enumerate(zip(arrays["embeddings"], arrays["gradients"], strict=True)):
+        place = {"party": "features", "ids": ids[step], "step": step}
+        vflbench.write_batch(tmp_path / "recorded", embeddings={"cut": h}, gradients={"cut": g}, **place)
+    table = {"id": np.concatenate(ids), "label": np.concatenate(arrays["labels"])}
+    pq.write_table(pa.table(table), tmp_path / "recorded" / "labels.parquet")
+    result = command("audit", "recorded", *options, "--out", "audited", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    report = vflbench.audit(**arrays, attack=["norm", "cosine", "spectral"], seed=3, batches=5, probe=False)
+    expected = leak_lines((tmp_path / "audited" / "metrics.csv").read_text())
+    assert len(expected) >= 18
+    assert leak_lines(report.files["metrics.csv"].decode()) == expected
+    of_command = load(tmp_path / "audited")
+    assert report.table.schema == of_command.schema
+    taken, expected = (
+        {(row["attack"], row["message"], row["metric"]): row["value"] for row in of.to_pylist()}
+        for of in (report.table, of_command)
+    )
+    assert {key: value for key, value in taken.items() if "leak" in key[2]} == {
+        key: value for key, value in expected.items() if "leak" in key[2]
+    }
+    text = (tmp_path / "audited" / "table.txt").read_text()
+    assert report.text.replace("in_memory/arrays", "recorded") in text.replace(f"{tmp_path.name}/recorded", "recorded")
+    assert " ".join(report.verdict.split()) in " ".join(result.stdout.split())
+
+
+@pytest.mark.slow
+def test_a_planted_leak_is_found_in_torch_tensors_and_shown(tmp_path):
+    arrays = {name: [torch.tensor(of) for of in batches] for name, batches in made(leak=True).items()}
+    report = vflbench.audit(**arrays, attack="norm", probe=False)
+    assert report.verdict.startswith("Gradients at the cut give 100 % of label pairs away")
+    assert repr(report) == report.text
+    assert " ".join(report.text.split()).startswith(report.verdict)
+    assert re.search(r"^norm +gradient +features +cut +1\.000", report.text, re.MULTILINE)
+    assert "/tmp" not in report.text
+    assert "<pre" in report._repr_html_()
+    report.save(tmp_path / "audited")
+    assert load(tmp_path / "audited")["value"].to_pylist() == report.table["value"].to_pylist()
+    assert "100 % of label pairs" in (tmp_path / "audited" / "report" / "report.html").read_text()
+    assert command("report", "audited", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.slow
+def test_independent_noise_is_no_leak():
+    arrays = made()
+    report = vflbench.audit(gradients=arrays["gradients"], labels=arrays["labels"], attack=["norm", "spectral"], probe=False)
+    assert report.verdict.startswith(("Too few audited batches to judge", "No attack"))
+    rows = report.table.to_pylist()
+    two_sided = [row["value"] for row in rows if row["metric"] == "leak_auc_two_sided" and row["attack"] == "norm"]
+    assert len(two_sided) == 1
+    assert two_sided[0] < 0.56  # of 768 rows, a coin has a standard deviation of 0.02
+
+
+@pytest.mark.slow
+def test_a_row_may_come_in_several_batches_of_several_classes():
+    ids, labels = [np.arange(ROWS)] * BATCHES, [np.arange(ROWS) % 5] * BATCHES
+    report = vflbench.audit(embeddings=[np.eye(5, dtype="f4")[labels[0]]] * BATCHES, labels=labels, ids=ids, attack="kmeans")
+    (agreement,) = {row["value"] for row in report.table.to_pylist() if row["metric"] == "leak_ami" and row["message"]}
+    assert agreement == pytest.approx(1)
+
+
+H, Y = np.ones((6, 3), "f4"), np.array([0, 1] * 3)
+NAN = np.where(np.arange(18).reshape(6, 3) == 7, np.nan, H)
+MISTAKES = {
+    "nothing": ({}, r"^embeddings or gradients: missing: an array, or a list with one a batch$"),
+    "no labels": ({"gradients": H}, r"^labels: missing"),
+    "rows": ({"embeddings": H, "labels": Y[:5]}, r"^embeddings=\[\(6, 3\)\]: .* the rows of labels: \[\(5,\)\]$"),
+    "batches": ({"embeddings": [H, H], "labels": Y}, r"^embeddings=\[\(6, 3\), \(6, 3\)\]: .* \[\(6,\)\]$"),
+    "rows of ids": ({"embeddings": H, "labels": Y, "ids": Y[:2]}, r"^ids=\[\(2,\)\]: .* \[\(6,\)\]$"),
+    "widths": ({"embeddings": [H, H[:, :2]], "labels": [Y, Y]}, r"^embeddings=.* need one width"),
+    "two widths": (
+        {"embeddings": H, "gradients": H[:, :2], "labels": Y},
+        r"^gradients=\(6, 2\): .* its width is 2, .* is 3$",
+    ),
+    "no rows": ({"embeddings": [], "labels": []}, r"^embeddings=\[\(0,\)\]"),
+    "a number": ({"embeddings": 1.0, "labels": 1}, r"^embeddings=\[\(\)\]"),
+    "nan": (
+        {"embeddings": [H, NAN], "labels": [Y, Y]},
+        r"^embeddings: .* not finite \(NaN .*; leave the batch out, step 1$",
+    ),
+    "integers": ({"gradients": Y, "labels": Y}, r"^gradients=\(6, 1\): .* floating-point numbers, not int64: float32"),
+    "text": ({"gradients": np.array(list("abcdef")), "labels": Y}, r"^gradients=<U1: values are float32"),
+    "a missing label": ({"embeddings": H, "labels": np.where(Y, np.nan, 0)}, "^labels=nan: .* none is missing$"),
+    "-1 and 1": ({"embeddings": H, "labels": 2 * Y - 1}, "^labels=-1: .* whole numbers from 0 to 999"),
+    "one-hot": ({"embeddings": H, "labels": np.eye(2)[Y]}, r"^labels=\(6, 2\): there must be one label a row"),
+    "ids twice": ({"embeddings": H, "labels": Y, "ids": Y}, "^ids=6 rows: a row may occur once in a batch"),
+    "two labels": ({"embeddings": [H] * 2, "labels": [Y, 1 - Y], "ids": [np.arange(6)] * 2}, "^ids=0: .* two labels"),
+    "an attack": ({"embeddings": H, "labels": Y, "attack": "nrom"}, "^attack=nrom: .* did you mean norm"),
+    "an option": ({"embeddings": H, "labels": Y, "batches": 0}, "^batches=0: it must be a whole number from 1"),
+    "no option": ({"gradients": H, "labels": Y, "embedings": H}, r"^embedings=.* there is no such option"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_what_is_refused_names_the_argument_and_no_folder(arrays, message):
+    with pytest.raises(vflbench.UserError, match=message) as refused:
+        vflbench.audit(**arrays)
+    assert "/tmp" not in str(refused.value)
+    assert "\n" not in str(refused.value)
