@@ -119,4 +119,4 @@ class Parties:
 
 def figures(folder: Path) -> list[str]:
     """The lines of metrics.csv other than times."""
-    return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",seconds" not in line]
+    return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds," not in line]

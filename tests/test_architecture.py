@@ -168,7 +168,7 @@ CAPS = {
     "scripts": 1_965,
     "vflbench": 328,
     "vflbench/attacks": 4_948,
-    "vflbench/cli": 2_442,
+    "vflbench/cli": 2_443,
     "vflbench/data": 3_336,
     "vflbench/defenses": 1_738,
     "vflbench/engines": 278,
@@ -178,9 +178,9 @@ CAPS = {
     "vflbench/models": 1_086,
     "vflbench/numerics": 843,
     "vflbench/protocols": 1_697,
-    "vflbench/report": 2_389,
-    "vflbench/results": 1_163,
-    "vflbench/run": 3_313,
+    "vflbench/report": 2_397,
+    "vflbench/results": 1_182,
+    "vflbench/run": 3_335,
 }
 
 

@@ -60,9 +60,9 @@ def results(folder: Path) -> dict[str, list[bytes] | str]:
     for run in sorted(file.parent for file in folder.glob("**/metrics.csv")):
         name = run.relative_to(folder).as_posix()
         rows = (run / "metrics.csv").read_bytes().splitlines(keepends=True)
-        found[f"{name} metrics"] = [row for row in rows if b",seconds," not in row]
+        found[f"{name} metrics"] = [row for row in rows if b"seconds," not in row]
         summary = json.loads((run / "summary.json").read_text())
-        found[f"{name} summary"] = json.dumps({key: value for key, value in summary.items() if key != "seconds"})
+        found[f"{name} summary"] = json.dumps({key: value for key, value in summary.items() if "seconds" not in key})
         found[f"{name} files"] = " ".join(sorted(file.name for file in run.iterdir()))
     return found
 

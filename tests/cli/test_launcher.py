@@ -93,8 +93,8 @@ def test_a_run_that_ends_its_process_costs_the_others_nothing(tmp_path, plugins)
 def content(folder: Path) -> dict[str, bytes]:
     """The files of a run, without times."""
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
-    files["metrics.csv"] = b"".join(line for line in files["metrics.csv"].splitlines(True) if b",seconds," not in line)
-    files["summary.json"] = json.dumps({**json.loads(files["summary.json"]), "seconds": None}).encode()
+    files["metrics.csv"] = b"".join(line for line in files["metrics.csv"].splitlines(True) if b"seconds," not in line)
+    files["summary.json"] = json.dumps({**json.loads(files["summary.json"]), "seconds": None, "cpu_seconds": None}).encode()
     manifest = json.loads(files["manifest.json"])
     files["manifest.json"] = json.dumps({**manifest, "start": None, "end": None}).encode()
     files["train.log"] = re.sub(rb"[\d.]+ s\b", b"", files["train.log"])

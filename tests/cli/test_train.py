@@ -73,6 +73,9 @@ def test_metrics_hold_everything_that_was_promised(finished):
     have = {(r["split"], r["metric"]) for r in rows if r["epoch"] == "1"}
     assert have >= {("train", "loss"), ("train", "auc"), ("test", "auc"), ("test", "log_loss")}
     assert have >= {("train", "leak_auc"), ("train", "leak_auc_two_sided"), ("train", "bytes_sent"), ("train", "seconds")}
+    spent = {f"{r['split']}/{r['attack']}".strip("/") for r in rows if r["metric"] == "cpu_seconds"}
+    assert spent == {"train", "train_prediction", "test_prediction", "audit", "audit/norm", "audit/spectral"}
+    assert json.loads((folder / "summary.json").read_text())["cpu_seconds"].keys() == spent
     for row in rows:
         if row["metric"].startswith("leak") and row["metric"] != "leak_auc_surest":  # few batches have it
             assert float(row["ci_low"]) <= float(row["value"]) <= float(row["ci_high"])
@@ -94,7 +97,7 @@ def test_the_written_config_runs_again_to_the_same_numbers(finished, tmp_path):
     assert result.returncode == 0, result.stderr
 
     def timeless(file):
-        return [line for line in file.read_text().splitlines() if ",seconds," not in line]
+        return [line for line in file.read_text().splitlines() if "seconds," not in line]
 
     assert timeless(tmp_path / "again" / "metrics.csv") == timeless(folder / "metrics.csv")
     assert {file.name for file in (tmp_path / "again").iterdir()} == {file.name for file in folder.iterdir()}

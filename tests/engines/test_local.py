@@ -74,6 +74,6 @@ def test_a_run_is_the_same_through_another_engine(tmp_path):
             engine=engine,
             settings=Settings(epochs=3, audit=Audit(batches=2)),
         )
-        return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",seconds," not in line]
+        return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds," not in line]
 
     assert lines(tmp_path / "local", Local()) == lines(tmp_path / "letters", Letters())

@@ -34,7 +34,7 @@ if find_spec("nvflare") is None:  # imported where it is needed: half a second
 
 def figures(folder):
     """The lines of metrics.csv other than times."""
-    return [line for line in (folder / "metrics.csv").read_text().splitlines() if ",seconds" not in line]
+    return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds," not in line]
 
 
 def train(cwd, run, *words):

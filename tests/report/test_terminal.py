@@ -6,7 +6,10 @@ import pytest
 from outputs_tree import leak, marvell, write_run
 
 from vflbench.errors import UserError
+from vflbench.report.group import sections
+from vflbench.report.tables import cost
 from vflbench.report.terminal import MOST, final_table, result_text, write_table
+from vflbench.results.runs import read_tree
 
 LONG = "party " + "a long reason of another hand, " * 20
 
@@ -46,6 +49,15 @@ def test_the_result_is_a_sentence_and_lines_that_say_who_what_and_where_next(tmp
         "details  run/table.txt\n"
         "next     vflbench report run --open"
     )
+
+
+def test_table_txt_holds_cpu_seconds_against_those_of_training_and_a_page_has_them_too(tmp_path):
+    spent = {"audit": 3.0, "train": 2.0, "audit/norm": 1.0}
+    folder = write_run(tmp_path / "run", cpu_seconds=spent)
+    lines = [line.split() for line in final_table(folder).splitlines() if line.startswith(("train ", "audit"))]
+    assert lines == [["audit", "3.000", "1.500"], ["train", "2.000", "1.000"], ["audit/norm", "1.000", "0.500"]]
+    (section,) = sections(read_tree([tmp_path]).runs)
+    assert list(cost(section).frame["of the CPU"]) == ["audit 3, train 2, audit/norm 1"]
 
 
 def test_an_attack_of_ones_own_has_a_line_where_another_one_reads_more(tmp_path, monkeypatch):

@@ -1,7 +1,9 @@
 """How far a run has come, on stderr: the time left follows from the batches so far, and decides no number."""
 
 import io
+import re
 import sys
+import threading
 
 import pytest
 
@@ -25,29 +27,64 @@ class Stream(io.StringIO):
         return super().write(text)
 
 
+class Never(threading.Event):
+    """So that the thread prints nothing."""
+
+    def wait(self, timeout=None):
+        return True
+
+
 def train(meter):
     with meter.running():
-        meter.epoch(0, 3, batches=30)
+        meter.epoch(0, 3, batches=30, seconds={})
         for _ in range(3):
             meter.bar.update()
-            with meter.audit("attacking a batch"):
+            with meter.phase("audit", "attacking a batch"):
                 pass
-        meter.epoch(1, 3, batches=20)
-        assert (meter.bar.n, meter.bar.total, meter.bar.desc) == (3, 23, "epoch 2/3: training")
-        meter.does("measuring the model")
-        meter.bar.refresh()
+        meter.epoch(1, 3, batches=20, seconds={})
+        with meter.phase("train", "training"):
+            assert (meter.bar.n, meter.bar.total, meter.bar.desc) == (3, 23, "epoch 2/3: training")
+        with meter.phase("test_prediction", "measuring the model"):
+            meter.bar.refresh()
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["read", "gone"])
 def test_lines_go_to_stderr_where_there_is_no_terminal(monkeypatch, gone):
     stream = Stream(gone=gone)
-    monkeypatch.setattr(recorder, "SECONDS", {True: 0.0, False: 0.0})
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(recorder, "Event", Never)
+    monkeypatch.setattr(recorder, "SECONDS", {True: 0.0, False: 0.0})
     train(Meter())
     if not gone:
-        first, *lines = stream.getvalue().splitlines()
+        first, last = stream.getvalue().splitlines()
         assert first == "reading the data, 00:00 so far, about ? of training left"
-        assert lines[-1].startswith("epoch 2/3: measuring the model, 00:00 so far, about 00:0")
+        assert re.fullmatch(r"epoch 2/3: measuring the model since 0.*, 0.* so far, about 0.* of training left", last)
+
+
+def test_a_line_comes_also_while_one_attack_is_at_work(monkeypatch):
+    """The attack ends when its line was printed: it takes as long as the first look does."""
+    stream, seen = Stream(), threading.Event()
+    stream.write = lambda text: seen.set() if "attack=slow since " in text else None
+    monkeypatch.setattr(recorder, "SECONDS", {True: 0.0, False: 0.0})
+    monkeypatch.setattr(sys, "stderr", stream)
+    meter = Meter()
+    with meter.running(of="the recording"), meter.phase("audit/slow", "attack=slow"):
+        assert seen.wait(300)
+
+
+def test_seconds_are_those_of_the_phase_alone_but_an_audit_has_those_of_its_attacks(monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(recorder, "perf_counter", lambda: 10.0 * next(clock))
+    cpu = iter([0, 1, 3, 7, 15, 31, 63, 127])
+    monkeypatch.setattr(recorder, "process_time", lambda: float(next(cpu)))
+    meter = Meter()
+    meter.seconds["audit/norm"] = [100.0, 50.0]  # of the epoch until it was stopped
+    with meter.phase("train", "training"):
+        with meter.phase("audit", "attacking a batch"), meter.phase("audit/norm", "attack=norm"):
+            pass
+        with meter.phase("audit", "attacking at its end"):
+            pass
+    assert meter.seconds == {"audit/norm": [110.0, 54.0], "audit": [40.0, 14.0 + 32.0], "train": [30.0, 127.0 - 46.0]}
 
 
 def test_a_terminal_has_a_bar_that_is_cleared_at_the_end(monkeypatch):
@@ -55,7 +92,7 @@ def test_a_terminal_has_a_bar_that_is_cleared_at_the_end(monkeypatch):
     monkeypatch.setattr(recorder, "SECONDS", {True: 0.0, False: 0.0})
     monkeypatch.setattr(sys, "stderr", stream)
     train(Meter())
-    assert "epoch 2/3: measuring the model, " in stream.getvalue()
+    assert "epoch 2/3: measuring the model since 0" in stream.getvalue()
     assert stream.getvalue().endswith("\r")
 
 
@@ -64,6 +101,6 @@ def test_a_sweep_shows_nothing_of_a_run(monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     meter = Meter()
     with meter.running(shown=False):
-        meter.epoch(0, 1, batches=1)
+        meter.epoch(0, 1, batches=1, seconds={})
         meter.bar.update()
     assert stream.getvalue() == ""

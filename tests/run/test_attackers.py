@@ -9,6 +9,7 @@ from vflbench.attacks.spectral import Spectral
 from vflbench.messages.facts import BatchHints, ClassHints, Embeddings, Gradients, Known, OwnModel
 from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Seat, Threat, Unavailable, Undeclared
+from vflbench.results.recorder import Meter
 from vflbench.run.attackers import RUN_FACTS, Attacker, remembered, unmet_attacks
 
 
@@ -104,7 +105,7 @@ def test_an_attack_that_reads_what_it_may_not_is_named(fact, refusal):
     """Of several attacks, a user must know which one to mend."""
     attacker = Attacker("mine", Reads(fact), Reads.threat, "a", torch.Generator(), visible=True)
     with pytest.raises(refusal, match=f"^attack=mine: the attack reads {fact.__name__}, "):
-        attacker.ask(attacker.view(0, 0, torch.arange(2), {}), "batch")
+        attacker.ask(attacker.view(0, 0, torch.arange(2), {}), "batch", Meter())
 
 
 def test_a_network_embeds_the_rows_of_the_end_once_and_attacks_may_change_what_they_get():

@@ -64,9 +64,9 @@ def parts(**changes):
 
 def results(folder):
     """Lines of metrics.csv and figures of summary.json, times aside."""
-    lines = [line for line in (folder / "metrics.csv").read_bytes().splitlines() if b",seconds," not in line]
+    lines = [line for line in (folder / "metrics.csv").read_bytes().splitlines() if b"seconds," not in line]
     summary = json.loads((folder / "summary.json").read_text())
-    del summary["seconds"]
+    del summary["seconds"], summary["cpu_seconds"]
     return lines, summary
 
 

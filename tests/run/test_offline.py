@@ -36,8 +36,9 @@ def test_a_recorded_figure_of_the_model_replaces_no_other_part_of_the_summary():
         "calibration": 0.9,
     }
     empty = {"skipped": {}, "threats": {}, "layers": {}, "cut_layers": {}, "findings": [], "unscored": {}}
-    made = audit_summary(AuditResult(**empty, listed=0, fingerprint="", model=model), 2.0)
+    made = audit_summary(AuditResult(**empty, listed=0, fingerprint="", model=model), 2.0, {"audit": [2.0, 1.5]})
     assert (made.epochs, made.failed, made.seconds, made.test_auc, made.calibration) == (0, None, 2.0, 0.7, 0.9)
+    assert made.cpu_seconds == {"audit": 1.5}
 
 
 class Likeness(Attack):

@@ -155,9 +155,9 @@ def everything(**changes: Any) -> dict[str, Any]:
 
 def results(folder: Path) -> tuple[list[bytes], dict[str, Any]]:
     """All that must not depend on where a run was stopped."""
-    lines = [line for line in (folder / "metrics.csv").read_bytes().splitlines() if b",seconds," not in line]
+    lines = [line for line in (folder / "metrics.csv").read_bytes().splitlines() if b"seconds," not in line]
     summary = json.loads((folder / "summary.json").read_text())
-    del summary["seconds"]
+    del summary["seconds"], summary["cpu_seconds"]
     return lines, summary
 
 

@@ -41,7 +41,7 @@ from vflbench.results.folder import (
 )
 from vflbench.results.gate import Gate, judge
 from vflbench.results.loggers import Logger
-from vflbench.results.recorder import Recorder
+from vflbench.results.recorder import Meter, Recorder
 from vflbench.results.runs import load, read_metrics
 from vflbench.results.terminal import path_text, wrapped
 from vflbench.run import offline
@@ -207,7 +207,7 @@ def built(nodes: Any, must: set[str] | None) -> tuple[dict[str, Attack], dict[st
 
 
 def audit_and_report(
-    made: Plan, source: Path, result: Callable[[], AuditResult], out: str | None, gates: Sequence[Gate], say: Any = print
+    made: Plan, source: Path, result: Callable[..., AuditResult], out: str | None, gates: Sequence[Gate], say: Any = print
 ) -> dict[str, str]:
     """Audit, or show what was finished before; print the verdict, and end with the exit code that the gates ask for.
 
@@ -241,7 +241,7 @@ def audit_and_report(
     return {**made.unusable, **summary.skipped, **summary.unscored}
 
 
-def compute(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult], folder: Path, *, overwrite: bool) -> None:
+def compute(made: Plan, state: dict[str, Any], result: Callable[..., AuditResult], folder: Path, *, overwrite: bool) -> None:
     """Audit and write everything; summary.json last. state: of what is audited."""
     known = provenance(made.wanted.seed or 0, made.overrides, made.choices, made.origin)
     manifest = {**known, "source": state, "kind": KIND}
@@ -251,7 +251,8 @@ def compute(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult]
     start = perf_counter()
     with leaving_errors(recorder):
         recorder.begin()
-        found = result()
+        with recorder.meter.running(of="the recording"):
+            found = result(meter=recorder.meter)
         found.skipped = {**made.unusable, **found.skipped}
         recorder.note(**audit_facts(found))
         recorder.say(f"{state['path']}: {found.listed:,} rows, {len(found.findings)} epochs")
@@ -263,7 +264,7 @@ def compute(made: Plan, state: dict[str, Any], result: Callable[[], AuditResult]
         for epoch, findings in enumerate(found.findings):
             recorder.write(finding_rows(epoch, findings))
             recorder.keep(findings.examples)
-        recorder.finish(audit_summary(found, perf_counter() - start))
+        recorder.finish(audit_summary(found, perf_counter() - start, recorder.meter.seconds))
 
 
 def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], int]:
@@ -296,9 +297,9 @@ def scores_only(
         raise UserError("attacks without labels take none; vflbench grade does", key="--labels", value=wanted.labels)
     if out.is_relative_to(recording):
         raise UserError("scores must not lie in the recording, which would change it", key="--scores-only", value=out)
-    head = write_scores(
-        recording, attacks, out, seed=wanted.seed, batches=wanted.batches, epochs=wanted.epochs, shares=known
-    )
+    how, meter = {"seed": wanted.seed, "batches": wanted.batches, "epochs": wanted.epochs}, Meter()
+    with meter.running(of="the recording"):
+        head = write_scores(recording, attacks, out, shares=known, meter=meter, **how)
     reasons = by_reason(head.skipped)
     lines = []
     if lacking := reasons.pop(NEEDS_SHARES, []):
@@ -325,7 +326,7 @@ def grade_scores(options: argparse.Namespace) -> None:
     read_head(scores)
     config = {"scores": str(scores), "labels": str(labels), "name": f"grade_{slug(scores)}"}
     made = Plan(config, origin_of(config), AuditOptions(labels=str(labels)), options.overwrite)
-    audit_and_report(made, scores, partial(grade, scores, labels), options.out, gates)
+    audit_and_report(made, scores, lambda **_: grade(scores, labels), options.out, gates)
 
 
 # From Python

@@ -462,12 +462,19 @@ def figures(section: Section) -> Table:
 def cost(section: Section) -> Table:
     frame = _facts(section, "seconds").rename(columns={"seconds": "seconds a run"})
     frame.insert(2, "epochs", [one.runs[0].summary.epochs for one in section.groups])
-    kinds = [name for name in section.runs if str(name).startswith("bytes_sent")]
-    sent = section.runs.groupby("setting", sort=False)[kinds].mean().astype(float) / 1e6
-    frame["MB sent in training"] = sent.pop("bytes_sent")
-    sent = sent.rename(columns=lambda name: name.removeprefix("bytes_sent."))
-    frame["of which"] = sent.apply(lambda of: ", ".join(f"{kind} {size:.3g}" for kind, size in of.dropna().items()), axis=1)
-    note = "Seconds of one run with evaluation and attacks, on the machines named below; megabytes between the parties."
+
+    def parts(name: str, unit: float) -> pd.Series:
+        kinds = [kind for kind in section.runs if str(kind).startswith(f"{name}.")]
+        means = section.runs.groupby("setting", sort=False)[kinds].mean().astype(float) / unit
+        means = means.rename(columns=lambda kind: kind.removeprefix(f"{name}."))
+        return means.apply(lambda of: ", ".join(f"{kind} {size:.3g}" for kind, size in of.dropna().items()), axis=1)
+
+    frame["of the CPU"] = parts("cpu_seconds", 1.0)
+    frame["MB sent in training"] = section.runs.groupby("setting", sort=False)["bytes_sent"].mean().astype(float) / 1e6
+    frame["of which"] = parts("bytes_sent", 1e6)
+    note = (
+        "Seconds on the machines named below; of the CPU by phase (audit: attacks and grades) and by attack; MB on the wire."
+    )
     return table(section, "cost", "Cost", frame, note)
 
 

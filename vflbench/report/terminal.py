@@ -167,6 +167,9 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
         lines += _table([summary.privacy.written()], "Label privacy of the whole run.", down=True)
         lines += ["", words.checked([summary.privacy])]
     lines += _table([one for one in summary.figures if one.get("value")], "What the defenses counted and measured.")
+    spent, train = summary.cpu_seconds, summary.cpu_seconds.get("train")
+    rows = [{"CPU seconds of": name, "seconds": cpu, "of training": train and cpu / train} for name, cpu in spent.items()]
+    lines += _table(rows, "Of this process, over all epochs. Audit: all attacks, the lines audit/..., and their grades.")
     widest = max(map(len, lines))
     scroll = ["", f"Lines have up to {widest} characters: less -S {TABLE} scrolls sideways."] if widest > WIDTH else []
     return "\n".join([*lines, *scroll, ""])

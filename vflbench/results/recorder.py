@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import InitVar, astuple, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter
+from threading import Event, Thread
+from time import perf_counter, process_time
 from typing import IO, Any
 
 import numpy
@@ -25,8 +27,7 @@ from vflbench.results.terminal import wrapped
 
 SECONDS = {True: 1.0, False: 10.0}
 """Between looks at how far a run has come: on a terminal, and where there is none."""
-_LINE = "{desc}, {elapsed} so far, about {remaining} of training left"
-_BAR = "{percentage:3.0f}%|{bar}| " + _LINE
+_LINE = "{desc}, {elapsed} so far, about {remaining} of "
 
 
 class Meter:
@@ -34,39 +35,61 @@ class Meter:
 
     Nothing that a run computes depends on it: the clock decides when a line is printed, and never a number.
 
-    bar: of the batches that were trained on. audit_seconds: that attacks took in this epoch.
+    bar: of the batches that were trained on, or read. seconds: of phases, `train`, and of attacks, `audit/norm`: those of
+    the clock and the CPU seconds of this process. A phase is without those within it, but for its attacks.
     """
 
     def __init__(self) -> None:
-        self.bar, self._epoch, self.audit_seconds = tqdm(disable=True), "", 0.0
+        self.bar, self._epoch, self._doing, self._start = tqdm(disable=True), "", ("", ""), perf_counter()
+        self.seconds: dict[str, list[float]] = {}
 
-    def epoch(self, number: int, epochs: int, *, batches: int) -> None:
-        """An epoch, counted from 0, begins or goes on. batches: that are still to come, of all epochs."""
-        self._epoch, self.audit_seconds, self.bar.total = f"epoch {number + 1}/{epochs}: ", 0.0, self.bar.n + batches
-        self.does("training")
-
-    def does(self, what: str) -> None:
-        """A name for the work in hand."""
-        self.bar.set_description_str(f"{self._epoch}{what}", refresh=False)
+    def epoch(self, number: int, epochs: int, *, batches: int, seconds: dict[str, list[float]]) -> None:
+        """An epoch, counted from 0, begins or goes on. batches: that are still to come, of all epochs. seconds: to which
+        those of this epoch are added.
+        """
+        self._epoch, self.seconds, self.bar.total = f"epoch {number + 1}/{epochs}: ", seconds, self.bar.n + batches
 
     @contextmanager
-    def audit(self, what: str) -> Iterator[None]:
-        """What follows a batch that was trained on, or the last one of an epoch. what: a name for it."""
-        began = perf_counter()
-        self.does(what)
-        yield
-        self.audit_seconds += perf_counter() - began
-        self.does("training")
-
-    @contextmanager
-    def running(self, *, shown: bool = True) -> Iterator[None]:
-        """While entered, it is shown, if `shown`: `epoch 12/30: training, 12:10 so far, about 27:03 of training left`."""
-        is_terminal = sys.stderr is not None and sys.stderr.isatty()
-        form, file = (_BAR, sys.stderr) if is_terminal else (_LINE, _Lines())
-        how: dict[str, Any] = dict.fromkeys(("mininterval", "delay"), SECONDS[is_terminal])
-        how |= {"bar_format": form, "file": file, "dynamic_ncols": is_terminal, "leave": False, "disable": not shown}
-        with tqdm(desc="reading the data", **how) as self.bar:
+    def phase(self, name: str, what: str) -> Iterator[None]:
+        """While entered, `what` is shown as the work in hand, and seconds are added up under the name."""
+        outer, wall, cpu = self._doing, perf_counter(), process_time()
+        since = "" if name == "train" else f" since {tqdm.format_interval(wall - self._start)}"
+        self._doing = name, f"{self._epoch}{what}{since}"
+        self.bar.set_description_str(self._doing[1], refresh=False)
+        try:
             yield
+        finally:
+            took = perf_counter() - wall, process_time() - cpu
+            for key, sign in ((name, 1), (outer[0], -1)):
+                if key and not name.startswith(f"{key}/"):
+                    self.seconds[key] = [a + sign * b for a, b in zip(self.seconds.get(key, (0.0, 0.0)), took, strict=True)]
+            self._doing = outer
+            self.bar.set_description_str(outer[1], refresh=False)
+
+    @contextmanager
+    def running(self, *, shown: bool = True, of: str = "training") -> Iterator[None]:
+        """While entered, it is shown, if `shown`: `epoch 12/30: training, 12:10 so far, about 27:03 of training left`.
+
+        A thread does so, as one attack may take long. of: what the batches are part of.
+        """
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        form = "{percentage:3.0f}%|{bar}| " * is_terminal + f"{_LINE}{of} left"
+        how: dict[str, Any] = {"file": sys.stderr if is_terminal else _Lines(), "disable": not shown, "leave": False}
+        how |= {"mininterval": math.inf, "delay": SECONDS[is_terminal], "bar_format": form, "dynamic_ncols": is_terminal}
+        over, self._start = Event(), perf_counter()
+        thread = Thread(target=self._look, args=(over, SECONDS[is_terminal]), daemon=True)
+        with tqdm(desc="reading the data", **how) as self.bar:
+            thread.start()
+            try:
+                yield
+            finally:
+                over.set()
+                thread.join()
+                self.bar.clear()
+
+    def _look(self, over: Event, seconds: float) -> None:
+        while not over.wait(seconds):
+            self.bar.refresh()
 
 
 class _Lines(io.StringIO):

@@ -197,7 +197,8 @@ class Summary(Record):
     test_calibration: mean prediction over the base rate (`vflbench.metrics.utility.utility`).
     test_positives, test_negatives: rows to test on of either class; None for more than two classes.
     failed: why the run counts as failed although it came to its end. Of an audit, what the messages don't say is None.
-    honest: test AUC and leaks of the same run without its adversary.
+    honest: test AUC and leaks of the same run without its adversary. cpu_seconds: of this process, by phase (`train`,
+    `train_prediction`, `test_prediction`, and `audit`, with grades) and, within the audit, by attack (`audit/norm`).
     """
 
     epochs: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -228,6 +229,7 @@ class Summary(Record):
     bytes_sent: dict[Text, int] = {}
     links: list[Link] = []
     seconds: float | None = None
+    cpu_seconds: dict[Text, float] = {}
     facts: dict[str, Any] = {}
     honest: "Summary | None" = None
 

@@ -24,7 +24,8 @@ from vflbench.metrics.canary import Guesses
 from vflbench.metrics.leak import Key
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.protocols.adversary import Adversary, LabelAdversary
-from vflbench.results.schema import OWN_COLUMNS
+from vflbench.results.recorder import Meter
+from vflbench.results.schema import OWN_COLUMNS, base_name
 
 if TYPE_CHECKING:
     from vflbench.run.recording import RecordedRows
@@ -372,14 +373,15 @@ class Attacker:
         threat = self.attack.threat if self.on_columns else self.threat
         return View(self.party, epoch, step, names, self.rng, threat, known, visible=self.visible)
 
-    def ask(self, view: View, method: str) -> Answers:
+    def ask(self, view: View, method: str, meter: Meter) -> Answers:
         """What its `observe`, `batch` or `epoch` answers. An error over facts names the attack. A reference on own columns
         may fail, as not every attack can do without its layers; it is then not asked again.
         """
         if self.name in self.broken:
             return None
         try:
-            answers: Answers = getattr(self.attack, method)(view)
+            with meter.phase(f"audit/{base_name(self.name)}", f"attack={self.name}"):
+                answers: Answers = getattr(self.attack, method)(view)
             return answers
         except Exception as error:
             if self.on_columns:  # whatever a user's attack raises for layers of other names and widths

@@ -18,6 +18,7 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Seat
 from vflbench.numerics.hashing import mix, unmix
 from vflbench.options import restore_state, state_of
+from vflbench.results.recorder import Meter
 from vflbench.results.schema import AT_THE_END
 from vflbench.run.attackers import (
     Attacker,
@@ -66,7 +67,7 @@ class Auditor:
     known_rows: whose labels attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of
     an epoch and known ones whether any attack needs them or not, because they are recorded. samples: also ask about rows of
     no audited batch. references: also ask attacks with labels about own columns in place of messages. tables: makes what the
-    answers of an epoch are put into.
+    answers of an epoch are put into. meter: shows which attack is at work, and adds up its seconds.
     """
 
     attacks: Mapping[str, Attack]
@@ -86,6 +87,7 @@ class Auditor:
     samples: bool = True
     references: bool = False
     tables: Callable[[], Tables] = Tables
+    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self, generators: Generators) -> None:
         train, on_device = self.train, partial(generators.on, self.train.device)
@@ -182,7 +184,7 @@ class Auditor:
                 if len(rows):
                     known = self._facts_of(attacker, attacker.rows_of(facts, rows))
                     view = attacker.view(round_.epoch, round_.step, batch.names[rows], known)
-                    attacker.ask(view, "observe")
+                    attacker.ask(view, "observe", self.meter)
             if attack.overrides("batch") and is_audited:
                 answered = self._ask(attacker, batch, facts, hints)
                 for layer in attacker.layers if answered is None else ():
@@ -222,7 +224,7 @@ class Auditor:
             attacker.unasked[attacker.name] = why
             return None
         view = attacker.view(query.epoch, query.step, query.names.clone(), self._facts_of(attacker, facts), hints)
-        answers = attacker.ask(view, "epoch" if query.step is None else "batch")
+        answers = attacker.ask(view, "epoch" if query.step is None else "batch", self.meter)
         known = self.known.among(query.ids, attacker.threat.known_rows)
         known[given.to(known.device)] = True
         return self._grader.grade(attacker, answers, replace(query, known=known), groups)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -79,6 +78,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     facts = {"device": str(device), "machine": machine | {"threads": threads}, "threads": threads, "batch_size": batch_size}
     run.facts = facts | run_facts(run)
     session, auditor = run.session, run.auditor
+    auditor.meter = recorder.meter
     begin_or_go_on(run, recorder, checkpoint)
     recorder.say(f"{introduce(data, session.columns)}; batches of {batch_size} on {device}")
     for line in data.facts.get("columns_are", ()):  # of a table of one's own: once, and not by each run of a sweep
@@ -95,8 +95,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             try:
                 findings = train_epoch(run, batches, recorder, interruption, after=epochs - number - 1)
                 if findings is not None:
-                    recorder.meter.does("measuring the model")
-                    result = evaluate(epoch.result(findings), session, tables)
+                    result = evaluate(epoch.result(findings), run, tables)
                     recorder.write(epoch_rows(result))
                     recorder.keep(findings.examples)
                     recorder.say(result.line(epochs))
@@ -125,50 +124,49 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
     auditor, session, rounds = run.auditor, run.session, run.rounds
     auditor.begin_epoch(number, steps, last=not after)
     rounds.begin_epoch(number, steps, goes_on=first > 0)
-    start, meter = perf_counter(), recorder.meter
-    meter.epoch(number, number + 1 + after, batches=(after + 1) * steps - first)
-    for step, ids in islice(enumerate(batches), first, None):
-        round_ = session.round(ids, epoch=number, step=step, watch=auditor.wants(step) | rounds.wants(step))
-        training = round_.training
-        if training is None or not math.isfinite(training.loss + training.penalty):
-            loss = math.nan if training is None else training.loss + training.penalty
-            raise NonFiniteError(f"the loss became {loss} at epoch {number}, step {step}")
-        epoch.losses.append(training.loss)
-        epoch.penalties.append(training.penalty)
-        meter.bar.update()
-        with meter.audit("attacking a batch" if step in auditor.audited else "training"):
-            auditor.see(round_)
-            rounds.see(round_)
-        for note in training.notes:
-            recorder.log(f"epoch {number} step {step}/{steps} {note}")
-        if step % run.experiment.settings.log_every == 0:
-            recorder.log(f"epoch {number} step {step}/{steps} loss: {training.loss:.4f}")
-        if interruption.asked or session.stopped:
-            break
+    meter = recorder.meter
+    meter.epoch(number, number + 1 + after, batches=(after + 1) * steps - first, seconds=epoch.seconds)
     findings = None
-    if not interruption.asked:
-        with meter.audit("attacking at its end"):
-            wanted = auditor.wants_at_the_end | rounds.wants_at_the_end
-            parts = auditor.parts_at_the_end
-            facts = remembered(session.facts(torch.cat(parts[:2]), wanted), parts) if wanted else {}
-            rounds.end_epoch(number, facts)
-            findings = auditor.end_epoch(facts)
-    epoch.seconds["audit"] += meter.audit_seconds
-    epoch.seconds["train"] += perf_counter() - start - meter.audit_seconds
+    with meter.phase("train", "training"):
+        for step, ids in islice(enumerate(batches), first, None):
+            round_ = session.round(ids, epoch=number, step=step, watch=auditor.wants(step) | rounds.wants(step))
+            training = round_.training
+            if training is None or not math.isfinite(training.loss + training.penalty):
+                loss = math.nan if training is None else training.loss + training.penalty
+                raise NonFiniteError(f"the loss became {loss} at epoch {number}, step {step}")
+            epoch.losses.append(training.loss)
+            epoch.penalties.append(training.penalty)
+            meter.bar.update()
+            with meter.phase("audit", "attacking a batch" if step in auditor.audited else "training"):
+                auditor.see(round_)
+                rounds.see(round_)
+            for note in training.notes:
+                recorder.log(f"epoch {number} step {step}/{steps} {note}")
+            if step % run.experiment.settings.log_every == 0:
+                recorder.log(f"epoch {number} step {step}/{steps} loss: {training.loss:.4f}")
+            if interruption.asked or session.stopped:
+                break
+        if not interruption.asked:
+            with meter.phase("audit", "attacking at its end"):
+                wanted = auditor.wants_at_the_end | rounds.wants_at_the_end
+                parts = auditor.parts_at_the_end
+                facts = remembered(session.facts(torch.cat(parts[:2]), wanted), parts) if wanted else {}
+                rounds.end_epoch(number, facts)
+                findings = auditor.end_epoch(facts)
     return findings
 
 
-def evaluate(result: EpochResult, session: Session, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
+def evaluate(result: EpochResult, run: Run, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
     """Utility of the model on train and test rows, and the traffic over the wire."""
+    session, meter = run.session, run.auditor.meter
     result.note_traffic("train", session.wire.take_traffic())
     result.figures = session.figures()
     for split, table in tables.items():
-        start = perf_counter()
-        logits, labels = predict(session, table)
-        if not logits.isfinite().all():
-            raise NonFiniteError(f"a prediction is not a finite number after epoch {result.epoch}")
-        result.utility[split] = utility(logits, labels)
-        result.seconds[f"{split}_prediction"] = perf_counter() - start
+        with meter.phase(f"{split}_prediction", "measuring the model"):
+            logits, labels = predict(session, table)
+            if not logits.isfinite().all():
+                raise NonFiniteError(f"a prediction is not a finite number after epoch {result.epoch}")
+            result.utility[split] = utility(logits, labels)
         result.note_traffic(f"{split}_prediction", session.wire.take_traffic())
     return result
 

@@ -31,6 +31,7 @@ from vflbench.metrics.leak import Key, LeakTable, between, checked_scores
 from vflbench.numerics.auc import array_of
 from vflbench.options import Seed, Steps, options
 from vflbench.results import schema
+from vflbench.results.recorder import Meter
 from vflbench.results.schema import MetricRow, Observed, Reasons, Summary, Text
 from vflbench.results.terminal import wrapped
 from vflbench.run.attackers import Canaries
@@ -39,7 +40,7 @@ from vflbench.run.grade_scores import Findings, Tables
 from vflbench.run.observed_privacy import ClaimCheck
 from vflbench.run.recording import RecordedRows, RecordedSource
 from vflbench.run.settings import Audit, tune, use_threads
-from vflbench.run.summary import finding_rows, tested, threats_of, verdict, what_attacks_read
+from vflbench.run.summary import cpu_seconds, finding_rows, tested, threats_of, verdict, what_attacks_read
 
 KIND = "audit"
 """The entry `kind` of an audit's manifest; runs that trained have none."""
@@ -113,18 +114,19 @@ class AuditResult(About):
 def audit(recording: RecordedMessages | Path | str, attacks: Mapping[str, Attack], **options: Any) -> AuditResult:
     """Attack recorded messages. Of a recording by `vflbench train record=messages` the numbers are those of the run.
 
-    attacks: by name. options: those of `AuditOptions`. An attack that needs what the recording doesn't have is skipped, with
-    the reason; one that gives no finite scores is unscored, and the others have the numbers of an audit without it. Raises
-    UserError for a recording that can't be read.
+    attacks: by name. options: those of `AuditOptions`, and `meter`, which shows how far it has come. An attack that needs
+    what the recording doesn't have is skipped, with the reason; one that gives no finite scores is unscored, and the others
+    have the numbers of an audit without it. Raises UserError for a recording that can't be read.
     """
     flush_labels()
+    meter = options.pop("meter", Meter())
     asked = AuditOptions(**options)
     source = RecordedSource(recording, None if asked.labels is None else Path(asked.labels))
     promised = source.recording.manifest.claims.label_dp
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings], Observed | None]:
         check = ClaimCheck(source, promised) if promised else None
-        return *attack(source, some, asked, check), check.outcome() if check else None
+        return *attack(source, some, asked, check, meter=meter), check.outcome() if check else None
 
     skipped = source.skipped(attacks)
     (auditor, findings, observed), failed = _attacked(source, attacks, skipped, once)
@@ -221,7 +223,10 @@ def attack(
     )
     asks_models = bool({OwnModel, OwnColumns} & auditor.wants_at_the_end)
     numbers, seen = range(len(head.steps)) if source.is_ours else sorted(recording.epochs), 0
+    meter = auditor.meter
     for number, epoch in enumerate(numbers):
+        to_come = sum(len(recording.epochs.get(later, [])) for later in numbers[number:])
+        meter.epoch(number, len(numbers), batches=to_come, seconds=meter.seconds)
         there, last = recording.epochs.get(epoch, []), number + 1 == len(numbers)
         expected = head.expected(epoch, complete=recording.manifest.complete) if source.is_ours else ()
         if missing := sorted({*expected[: len(there) + 1]}.difference(there)):  # so many hold the first of them
@@ -233,6 +238,7 @@ def attack(
         end = recording.end_of_epoch(epoch) if asks_models else None
         for recorded in recording.rounds(epoch):
             round_ = source.with_columns(recorded)
+            meter.bar.update()
             if asks_models:
                 followed, _, known = auditor.parts_at_the_end
                 kept = torch.isin(round_.ids, torch.cat([followed, known]))
@@ -240,10 +246,12 @@ def attack(
                 rows.keep(recorded, kept if end is None else kept & ~torch.isin(round_.ids, end.ids))
             if check is not None:
                 check.see(round_)
-            auditor.see(round_)
+            with meter.phase("audit", "attacking a batch" if round_.step in auditor.audited else "reading"):
+                auditor.see(round_)
         if end is not None:
             rows.keep(end, torch.ones_like(end.ids, dtype=torch.bool))
-        findings.append(auditor.end_epoch(rows.facts(torch.cat(auditor.parts_at_the_end[:2]))))
+        with meter.phase("audit", "attacking at its end"):
+            findings.append(auditor.end_epoch(rows.facts(torch.cat(auditor.parts_at_the_end[:2]))))
     if not seen:
         problem = f"none of the rounds that {RUN} names is there to be attacked"
         raise UserError(problem, key="recording", value=recording.folder)
@@ -282,8 +290,9 @@ def audit_facts(result: AuditResult) -> dict[str, Any]:
     }
 
 
-def audit_summary(result: AuditResult, seconds: float) -> Summary:
-    """With the keys of a run's summary; what messages don't say of the model is None. seconds: that the audit took.
+def audit_summary(result: AuditResult, seconds: float, spent: Mapping[str, Sequence[float]]) -> Summary:
+    """With the keys of a run's summary; what messages don't say of the model is None. seconds: that the audit took. spent:
+    on what, as of `Meter`.
 
     Figures of the model that have the name of another part of a summary are left out.
     """
@@ -302,6 +311,7 @@ def audit_summary(result: AuditResult, seconds: float) -> Summary:
         unscored=result.unscored,
         observed_privacy=result.observed,
         seconds=round(seconds, 3),
+        cpu_seconds=cpu_seconds([spent]),
         **{**model, **interval},
     )
 
@@ -432,13 +442,14 @@ def write_scores(
         reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason(skipped).items())
         raise UserError(f"no attack can run on this recording without labels ({reasons})", key="--scores-only", value=out)
     out.mkdir(parents=True, exist_ok=True)
+    meter = options.pop("meter", Meter())
     asked = AuditOptions(**options, probe=False)
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings]]:
         with score_writer(out) as add:
             number = count()
             tables = lambda: Tables(leaks=ScoreTable(add, next(number)))  # noqa: E731
-            return attack(source, some, asked, references=False, tables=tables)
+            return attack(source, some, asked, references=False, tables=tables, meter=meter)
 
     (auditor, findings), failed = _attacked(source, attacks, skipped, once)
     skipped |= failed

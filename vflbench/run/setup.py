@@ -81,14 +81,14 @@ class Epoch:
     """An epoch under way.
 
     order: the state of the generator `batches` when the epoch began, so that the same order can be drawn again. losses,
-    penalties: one of each batch that was trained on.
+    penalties: one of each batch that was trained on. seconds: as `Meter` has them.
     """
 
     number: int
     order: Tensor
     losses: list[float] = field(default_factory=list)
     penalties: list[float] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "audit": 0.0})
+    seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def result(self, findings: Findings) -> EpochResult:
         """What training and the attacks came to; what the model is worth is still to be measured."""
@@ -98,7 +98,7 @@ class Epoch:
             fmean(self.losses),
             fmean(self.penalties),
             replace(findings, examples={}),
-            dict(self.seconds),
+            self.seconds,
             steps=len(self.losses),
             losses=[fmean(self.losses[end - LOSS_EVERY : end]) for end in ends],
         )

@@ -52,7 +52,7 @@ _SHARED = "In this protocol every party holds the labels."
 
 @dataclass
 class EpochResult:
-    """One epoch. found: by attacks. utility: train and test -> metric -> value. links, seconds: by phase.
+    """One epoch. found: by attacks. utility: train and test -> metric -> value. links: by phase. seconds: as of `Meter`.
 
     figures: what the defenses counted and measured. steps: of the epoch. losses: the mean loss of each LOSS_EVERY steps.
     """
@@ -61,12 +61,17 @@ class EpochResult:
     loss: float
     penalty: float
     found: Findings
-    seconds: dict[str, float]
+    seconds: dict[str, list[float]]
     utility: dict[str, dict[str, float]] = field(default_factory=dict)
     links: dict[str, list[Link]] = field(default_factory=dict)
     figures: list[Figures] = field(default_factory=list)
     steps: int = 0
     losses: list[float] = field(default_factory=list)
+
+    @property
+    def wall(self) -> float:
+        """Seconds of all phases."""
+        return sum(wall for name, (wall, _) in self.seconds.items() if "/" not in name)
 
     def note_traffic(self, phase: str, traffic: Mapping[Route, Traffic]) -> None:
         """What crossed each link."""
@@ -91,7 +96,7 @@ class EpochResult:
         for entry in rebuilt[:1]:
             first = next(name for name in (*_REBUILT, *entry.figures) if name in entry.figures)
             parts.append(f"{first.replace('_', ' ')} {entry.figures[first].mean:.3g} ({entry.attack})")
-        return f"epoch {self.epoch + 1} of {epochs}: {', '.join(parts)}, {sum(self.seconds.values()):.1f} s"
+        return f"epoch {self.epoch + 1} of {epochs}: {', '.join(parts)}, {self.wall:.1f} s"
 
 
 EPOCHS = TypeAdapter(list[EpochResult])
@@ -114,8 +119,10 @@ def epoch_rows(result: EpochResult) -> Iterator[MetricRow]:
     for figures in result.figures:
         for figure, value in figures.values.items():
             yield MetricRow(epoch, "train", figures.party, figures.layer, figures.message, "", figure, value)
-    for phase, seconds in result.seconds.items():
-        yield MetricRow(epoch, phase, metric="seconds", value=round(seconds, 3))
+    for name, spent in result.seconds.items():
+        phase, _, attack = name.partition("/")
+        for metric, value in zip(("seconds", "cpu_seconds"), spent, strict=True):
+            yield MetricRow(epoch, phase, attack=attack, metric=metric, value=round(value, 3))
 
 
 def traffic_rows(epoch: int, phase: str, links: Sequence[Link]) -> Iterator[MetricRow]:
@@ -261,9 +268,17 @@ def summarise(run: "Run", unscored: Mapping[str, str]) -> Summary:
         figures=_over_epochs(figures),
         bytes_sent={str(kind): sum(link.bytes for link in links if link.message == kind) for kind in Kind},
         links=links,
-        seconds=round(sum(sum(result.seconds.values()) for result in results), 3),
+        seconds=round(sum(result.wall for result in results), 3),
+        cpu_seconds=cpu_seconds([result.seconds for result in results]),
         facts=dict(run.data.facts),
     )
+
+
+def cpu_seconds(measured: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, float]:
+    """Phase or attack -> its CPU seconds, phases first, then the most. measured: in each epoch, as of `Meter`."""
+    names = dict.fromkeys(name for seconds in measured for name in seconds)
+    total = {name: round(sum(seconds[name][1] for seconds in measured if name in seconds), 3) for name in names}
+    return dict(sorted(total.items(), key=lambda spent: ("/" in spent[0], -spent[1])))
 
 
 def what_attacks_read(found: Findings) -> dict[str, Any]:
