@@ -12,7 +12,7 @@ WIDTH, ROWS = 8, 1000
 
 def scores(h, y, known, classes=2, **options):
     """Of all rows but the first `known`, whose labels are known. The cut is the last of two layers."""
-    attack = ModelCompletion(known=known, **{"steps": 300, **options})
+    attack = ModelCompletion(known=known, **{"steps": 100, **options})
     own = OwnModel(lambda rows: {"f1": torch.zeros(len(rows), 3), "f2": h[rows]})
     facts = Known(torch.arange(known), y[:known]), ClassShares((1 / classes,) * classes), own
     answer = attack.epoch(view_of(attack.threat, *facts, ids=torch.arange(known, len(h)), step=None))
@@ -37,14 +37,6 @@ def test_more_classes_have_a_logit_each(rng):
 def test_one_known_label_is_enough_to_answer(rng):
     h = torch.randn(ROWS, WIDTH, generator=rng)
     assert bool(scores(h, torch.ones(ROWS, dtype=torch.int64), known=1, steps=3).isfinite().all())
-
-
-def test_rows_without_labels_help_where_four_labels_are_known(rng):
-    """Two clusters, one row of each known twice: what the head guesses of the others pulls it to where they part."""
-    y = torch.arange(ROWS) % 2
-    h = torch.randn(ROWS, WIDTH, generator=rng) + 3.0 * y[:, None] * torch.eye(WIDTH)[2]
-    with_guesses, without = (auc(scores(h, y, 4, weight=weight, steps=1000), y[4:]) for weight in (50.0, 0.0))
-    assert with_guesses > without + 0.02
 
 
 def test_mixing_stays_closer_to_the_row_itself_and_mixes_targets_alike():

@@ -13,7 +13,6 @@ import pytest
 
 from vflbench.engines.nvflare.engine import MORE, NvFlare, connected, listening
 from vflbench.errors import UserError
-from vflbench.hosts.sites import PartySite
 from vflbench.messages.serialize import decode, encode
 from vflbench.messages.wire import PartyError
 
@@ -176,7 +175,7 @@ def test_a_party_that_is_at_work_is_asked_for_more_until_it_is_done():
 @pytest.mark.usefixtures("called_by")
 def test_a_long_answer_is_given_once_it_is_there():
     goes_on = threading.Event()
-    site = Answering(lambda *_: {"done": goes_on.wait(60)})
+    site = answering(lambda *_: {"done": goes_on.wait(60)})
     assert decode(site.call("ask", encode({}), 1)) == {"pending": True}
     goes_on.set()
     assert decode(site.call(MORE, b"", 60_000)) == {"content": {"done": True}}
@@ -203,12 +202,13 @@ def test_a_server_that_does_not_connect_is_not_waited_for():
         connected(listener, {"site": "media"}, NvFlare(), lambda: "the job was refused", str).__enter__()
 
 
-class Answering(PartySite):
+def answering(handle):
     """A party that answers by a function."""
+    from vflbench.hosts.sites import PartySite  # late: it imports FLARE, a second in each process that collects tests
 
-    def __init__(self, handle):
-        super().__init__()
-        self._process = SimpleNamespace(handle=handle, experiment=SimpleNamespace(engine=NvFlare()))
+    site = PartySite()
+    site._process = SimpleNamespace(handle=handle, experiment=SimpleNamespace(engine=NvFlare()))
+    return site
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_a_fault_at_a_party_says_its_kind_and_no_value():
     def handle(_method, _content):
         raise ValueError("row 17 has salary 81234")
 
-    answer = decode(Answering(handle).call("step", encode({})))
+    answer = decode(answering(handle).call("step", encode({})))
     assert answer["refused"].startswith("it failed with ValueError")
     assert "81234" not in str(answer)
 
@@ -234,13 +234,13 @@ def test_a_fault_at_a_party_says_its_kind_and_no_value():
 @pytest.mark.parametrize("payload", [b"", b"VFLB", "text", b"\x80\x04\x95."], ids=repr)
 def test_a_party_takes_no_bytes_but_its_own_format(payload):
     handled = []
-    answer = decode(Answering(lambda *given: handled.append(given) or {}).call("step", payload))
+    answer = decode(answering(lambda *given: handled.append(given) or {}).call("step", payload))
     assert "refused" in answer
     assert not handled
 
 
 def test_a_party_answers_the_label_party_alone(called_by):
     called_by("other_party")
-    answer = decode(Answering(lambda *_: {"secret": 1}).call("hello", encode({})))
+    answer = decode(answering(lambda *_: {"secret": 1}).call("hello", encode({})))
     assert "only the label party" in answer["refused"]
     assert "secret" not in str(answer)
