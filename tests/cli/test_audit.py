@@ -260,9 +260,9 @@ def test_a_recording_that_breaks_leaves_no_result(place, tmp_path):
 
 MISTAKES = [
     ([], ["RECORDING"]),
-    (["nowhere"], ["recording=nowhere: there is no such folder"]),
+    (["nowhere"], ["vflbench audit nowhere: there is no such folder"]),
     (["audit.txt"], ["this is a file"]),
-    (["live"], ["recording=live: it is the folder of a run", "live/recording"]),
+    (["live"], ["vflbench audit live: it is the folder of a run", "live/recording"]),
     (["live/recording", "epochs=3"], ["epochs: there is no such option", "vflbench audit --help"]),
     (["live/recording", "attack=spectrl"], ["attack=spectrl: there is no such choice; did you mean spectral?"]),
     (
@@ -274,7 +274,7 @@ MISTAKES = [
     (["live/recording", "seed=-1"], ["seed=-1"]),
     (["live/recording", "overwrite=3"], ["overwrite=3: it must be true or false"]),
     (["live/recording", "recording=x"], ["recording: it is given as RECORDING"]),
-    (["live/recording", "other"], ["recording=other: there is no such folder"]),
+    (["live/recording", "other"], ["vflbench audit other: there is no such folder"]),
     (["live/recording", "attack=[norm,", "cosine]"], ["the shell splits it at its spaces"]),
     (["live/recording", "live/recording", "--out", "x"], ["are for one recording"]),
     (["live/recording", "name=a/../../b", "attack=norm"], ["name=a/../../b: it is the beginning of the folder's name"]),

@@ -105,7 +105,7 @@ def check_recording(word: str) -> Path:
         elif (recording / METRICS).is_file():
             problem = "it is the folder of a run without recorded messages; the same command with record=messages makes one"
     if problem:
-        raise UserError(problem, key="recording", value=word)
+        raise UserError(problem, key=f"vflbench audit {word}")
     return recording
 
 
@@ -320,9 +320,9 @@ def grade_scores(options: argparse.Namespace) -> None:
     gates = [Gate.parse(text) for text in options.gates]
     scores, labels = absolute(options.scores), absolute(options.labels)
     if not scores.is_dir():
-        raise UserError("there is no such folder", key="grade", value=options.scores)
+        raise UserError("there is no such folder", key=f"vflbench grade {options.scores}")
     if not labels.is_file():
-        raise UserError("there is no such file", key="grade", value=options.labels)
+        raise UserError("there is no such file", key=f"vflbench grade {options.labels}")
     read_head(scores)
     config = {"scores": str(scores), "labels": str(labels), "name": f"grade_{slug(scores)}"}
     made = Plan(config, origin_of(config), AuditOptions(labels=str(labels)), options.overwrite)

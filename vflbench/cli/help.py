@@ -66,7 +66,7 @@ def listing(folders: Sequence[Path], group: str | None = None) -> str:
     named = {name: name for name in GROUPS} | {re.sub("ys$", "ies", f"{name}s"): name for name in GROUPS}
     if group is not None and group not in named:
         near = nearest(group, GROUPS) or f"; there are {', '.join(GROUPS)}"
-        raise UserError(f"there is no such group{near}", key="list", value=group)
+        raise UserError(f"there is no such group{near}", key=f"vflbench list {group}")
     blocks = []
     for name in GROUPS if group is None else (named[group],):
         files = {file.stem: file for folder in reversed(folders) for file in (folder / name).glob("*.yaml")}

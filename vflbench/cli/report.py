@@ -30,10 +30,10 @@ def report(arguments: Sequence[str]) -> None:
 
     for folder in options.folders:
         if not folder.is_dir():
-            raise UserError("there is no such folder", key="report", value=folder)
+            raise UserError("there is no such folder", key=f"vflbench report {folder}")
         if is_recording(folder):
             problem = f"it has recorded messages, and no run: vflbench audit {path_text(folder)}"
-            raise UserError(problem, key="report", value=folder)
+            raise UserError(problem, key=f"vflbench report {folder}")
     tree = read_tree(options.folders)
     if options.export is not None:
         count, unreadable = export(tree.runs, options.folders, options.export)
@@ -96,10 +96,10 @@ def _page(tree: "Tree", options: argparse.Namespace) -> None:
 
     out = options.out or options.folders[0] / "report"
     if options.out is None and out.is_symlink():  # whoever made the folder chose where it leads
-        raise UserError("it is a link, which a report follows only where it is named with --out", key="report", value=out)
+        raise UserError("it is a link, which is followed only where --out names it", key=f"vflbench report {out}")
     if not tree.runs and (recordings := tree.of_kind("recording")):
         problem = f"no run is in or under it, but recorded messages: vflbench audit {path_text(recordings[0].path)}"
-        raise UserError(problem, key="report", value=", ".join(map(str, options.folders)))
+        raise UserError(problem, key=f"vflbench report {' '.join(map(str, options.folders))}")
     by = resolved(tree.runs, tuple(filter(None, options.by.split(",")))) if tree.runs else ()
     formats = () if options.figures == "none" else tuple(dict.fromkeys(options.figures.split(",")))
     if not set(formats) <= {"svg", "png", "pdf"}:
@@ -114,7 +114,7 @@ def _page(tree: "Tree", options: argparse.Namespace) -> None:
         print(f"each table as CSV, Markdown and LaTeX: {path_text(page.parent / 'tables')}")
     print(page)
     if not tree.runs:
-        raise UserError("no run in it has finished; the page says why", key="report", value=page)
+        raise UserError("no run in it has finished; the page says why", key=f"vflbench report {page}")
     if options.open:
         import webbrowser
 

@@ -139,7 +139,7 @@ def chosen_experiments(names: Sequence[str] | None, others: Sequence[str] = ()) 
     for name in names or ():
         if name not in experiments:
             hint = nearest(name, [*experiments, *others]) or f"; there are {', '.join(experiments)}"
-            raise UserError(f"there is no such experiment{hint}", key="reproduce", value=name, see=_LIST)
+            raise UserError(f"there is no such experiment{hint}", key=f"vflbench reproduce {name}", see=_LIST)
     return [experiments[name] for name in dict.fromkeys(names if names is not None else experiments)]
 
 
@@ -300,7 +300,7 @@ def reproduce(arguments: Sequence[str]) -> None:
     names = [word for word in options.words if "=" not in word]
     if options.everything == bool(names):
         problem = "name experiments, or all of them with --all" if not names else "it is all of them or some, not both"
-        raise UserError(problem, key="reproduce", value=" ".join(names), see="vflbench list experiments")
+        raise UserError(problem, key=" ".join(["vflbench reproduce", *names]), see="vflbench list experiments")
     if options.data is not None and not options.data.is_dir():
         raise UserError("there is no such folder", key="--data", value=options.data)
     if options.jobs < 1:

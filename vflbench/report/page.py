@@ -65,10 +65,10 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
     wishes = wishes or Wishes()
     for folder in folders:
         if not folder.is_dir():
-            raise UserError("there is no such folder", key="report", value=folder)
+            raise UserError("there is no such folder", key=f"vflbench report {folder}")
     tree = tree or read_tree(folders)
     if not tree.runs and not tree.odd:
-        raise UserError("there is no run in or under it", key="report", value=", ".join(map(str, folders)))
+        raise UserError("there is no run in or under it", key=f"vflbench report {' '.join(map(str, folders))}")
     experiments = read_experiments(names={run.experiment for run in tree.runs})
 
     def parts_of(runs: Sequence[Run]) -> list[dict[str, Any]]:

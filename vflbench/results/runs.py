@@ -411,7 +411,7 @@ def export(runs: Sequence[Run], folders: Sequence[Path], file: Path) -> tuple[in
     table, odd = long_table(runs, folders)
     if not len(table):
         problem = "there is no finished run in or under it whose measurements can be read"
-        raise UserError(problem, key="report", value=", ".join(map(str, folders)))
+        raise UserError(problem, key=f"vflbench report {' '.join(map(str, folders))}")
     try:
         with written_whole(file) as stream:
             if file.suffix == ".parquet":

@@ -398,7 +398,7 @@ def read_head(folder: Path) -> ScoresHead:
             if name not in head.threats or head.threats[name].level not in schema.LEVELS:
                 raise ValueError(f"threats: attack {name!r} must be there, at one of the levels {', '.join(schema.LEVELS)}")
     except ValueError as error:
-        raise UserError(f"{SCORES_HEAD} can't be read: {error}", key="grade", value=folder) from error
+        raise UserError(f"{SCORES_HEAD} can't be read: {error}", key=f"vflbench grade {folder}") from error
     return head
 
 
@@ -482,7 +482,7 @@ def grade(folder: Path, labels: Path) -> AuditResult:
         elif rows.scores.ndim == 2 and rows.scores.shape[1] != head.classes:
             problem = f"{SCORES} has {rows.scores.shape[1]} scores a row, for {head.classes} classes"
         if problem:
-            raise UserError(problem, key="grade", value=folder)
+            raise UserError(problem, key=f"vflbench grade {folder}")
         canary, known = np.isin(rows.ids, truth.canary_ids.numpy()), rows.known.nonzero()[0]
         label = truth.labels(torch.from_numpy(rows.ids)).numpy()
         tables[rows.epoch].add(rows.key, rows.scores, label, known, canary, rows.candidates, rows.difference)
