@@ -1,8 +1,9 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from vflbench.numerics.optim import backward
+from vflbench.numerics.optim import backward, embedding
 
 
 def learned(through):
@@ -38,3 +39,18 @@ def test_gradients_of_another_shape_or_type_are_refused():
     for g in (torch.ones(4), torch.ones(2, 3), torch.ones(3).double()):
         with pytest.raises(RuntimeError, match="for a tensor"):
             backward([y], [g])
+
+
+@pytest.mark.parametrize("shape", [(64, 3), (0, 3), (5, 0)])
+@pytest.mark.parametrize("dim", [1, 4, 17])
+def test_an_embedding_has_the_bits_of_torch_and_its_gradient_too(shape, dim):
+    """Rows come often, as ids do, and gradients lie where another tensor's columns do."""
+    torch.manual_seed(0)
+    values, places = torch.randn(9, dim), torch.randint(9, shape, dtype=torch.int32)
+    g = torch.randn(*shape[:1], 2 + shape[1] * dim)[:, 2:].reshape(*shape, dim)
+    tables = [values.clone().requires_grad_() for _ in range(2)]
+    read = [embedding(places, tables[0]), F.embedding(places, tables[1])]
+    assert torch.equal(*read)
+    for rows in read:
+        rows.backward(g)
+    assert torch.equal(tables[0].grad, tables[1].grad)

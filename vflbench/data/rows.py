@@ -90,7 +90,8 @@ class _Held(Generic[T]):
         self._is_whole = torch.equal(self._ids, torch.arange(len(ids), device=ids.device))
 
     def __call__(self, ids: Tensor) -> T:
-        if self._is_whole and ids.device.type != "cpu":  # a comparison would wait for the card, which fails by itself
+        # a comparison would wait for a card, which fails by itself
+        if self._is_whole and (ids.device.type != "cpu" or (len(ids) and ids.min() >= 0 and ids.max() < len(self._ids))):
             return _of(self._values, ids)
         at = torch.searchsorted(self._ids, ids).clamp_(max=max(0, len(self._ids) - 1))
         if len(ids) and not (len(self._ids) and torch.equal(self._ids[at], ids)):

@@ -60,10 +60,9 @@ class Figures:
 def _folded(seat: type[Defense], hook: str) -> Any:
     """A hook of several defenses, as a method of `Chain`: each gets what the one before it left, and the same context."""
 
-    @in_full_precision()
     def hooks(chain: "Chain", value: Any, *context: Any) -> Any:
         for defense in chain.at(seat).values():
-            value = getattr(defense, hook)(value, *context)
+            value = in_full_precision()(getattr(defense, hook))(value, *context)
         return value
 
     return hooks
@@ -83,10 +82,9 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         """Those that stand at a seat, by name."""
         return {name: one for name, one in self.named.items() if isinstance(one, seat) and SEATS[seat] in one.seats}
 
-    @in_full_precision()
     def _each(self, seat: type[Defense], hook: str, *arguments: Any) -> list[Any]:
         """What the hook of each defense at a seat answers."""
-        return [getattr(defense, hook)(*arguments) for defense in self.at(seat).values()]
+        return [in_full_precision()(getattr(defense, hook))(*arguments) for defense in self.at(seat).values()]
 
     embedding = _folded(NonLabelDefense, "embedding")
     received = _folded(NonLabelDefense, "received")
@@ -125,11 +123,10 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         networks = [network for network in self._each(LabelDefense, "entrance", widths, rng) if network is not None]
         return nn.Sequential(*networks) if networks else None
 
-    @in_full_precision()
     def prediction(self, logits: Tensor) -> Tensor:
         """Back from the last to the first."""
         for defense in reversed(self.at(LabelDefense).values()):
-            logits = defense.prediction(logits)
+            logits = in_full_precision()(defense.prediction)(logits)
         return logits
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:

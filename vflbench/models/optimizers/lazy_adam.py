@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.numerics.idle_adam import IdleAdam
-from vflbench.numerics.optim import AdamSteps
+from vflbench.numerics.optim import AdamSteps, embedding
 from vflbench.numerics.system import on_large_pages
 from vflbench.options import Decay, Rate, RootTerm, options
 from vflbench.places import pip_install
@@ -52,7 +51,7 @@ class TorchRows:
         values = rows[:, : self.dim].contiguous()
         if torch.is_grad_enabled():
             self._read = (unique, rows, values.requires_grad_())
-        return F.embedding(inverse, values)
+        return embedding(inverse, values)
 
     def update(self) -> None:
         """The next Adam step, with the gradients of the rows read last; all other gradients are 0."""
