@@ -180,7 +180,7 @@ CAPS = {
     "vflbench/protocols": 1_697,
     "vflbench/report": 2_397,
     "vflbench/results": 1_182,
-    "vflbench/run": 3_335,
+    "vflbench/run": 3_344,
 }
 
 

@@ -6,10 +6,12 @@ import sys
 
 import pytest
 import torch
+from builders import run_in
 
 from vflbench.cli.main import prepare_environment
-from vflbench.run import settings
-from vflbench.run.settings import product_error, set_threads, tune
+from vflbench.data.synthetic import Synthetic
+from vflbench.run import settings, setup
+from vflbench.run.settings import Audit, Settings, product_error, set_threads, tune
 
 
 def test_tuning_never_costs_accuracy():
@@ -103,3 +105,14 @@ def test_openmp_reads_the_policy_although_it_is_set_within_the_process():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr
     assert re.search(r"OMP_WAIT_POLICY\s*=\s*'PASSIVE'", result.stderr), result.stderr
+
+
+def test_how_slow_bfloat16_is_is_measured_and_said_and_decides_nothing(tmp_path, monkeypatch):
+    ticks = iter([0, 6, 10, 13, *[20, 29] * 5, 30, 32, 40, 41, *[50, 59] * 5])  # 3 at best, then 1
+    assert settings.bf16_slowness(torch.device("cpu"), 4, 3, lambda: float(next(ticks))) == 3.0
+    for times, said in ((2.34, True), (1.05, False)):
+        monkeypatch.setattr(setup, "bf16_slowness", lambda *_, times=times: times)
+        asked = Settings(precision="bf16", epochs=1, batch_size=64, audit=Audit())
+        run_in(tmp_path / str(said), dataset=Synthetic(rows=1000, vocabulary=200), attacks={}, settings=asked)
+        line = "precision=bf16: here, products of a layer take 2.3 times as long as in float32"
+        assert (line in (tmp_path / str(said) / "train.log").read_text().splitlines()) is said

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import timeit
 from typing import Any, Literal
 
 import torch
@@ -60,7 +61,7 @@ class Settings:
     epochs: the number of epochs, or `auto`: as many as the protocol suggests.
     batch_size: rows per step; `auto` takes the largest power of two between 32 and 512 with which an epoch has 100 steps.
     precision: of the products of the network's layers, `float32` or `bf16` (autocast; weights, tables, losses, messages and
-    the optimiser's state stay float32).
+    the optimiser's state stay float32). It is used as it is asked for; where bf16 is slower, a run says so.
     log_every: steps between lines of train.log.
     checkpoint: `resume` saves the state at the end of each epoch and when the run is stopped, and deletes it when the run
     has finished; `keep` doesn't delete it; `none` saves nothing.
@@ -78,6 +79,20 @@ class Settings:
     overwrite: bool = False
     record: Literal["none", "messages", "audited"] = "none"
     audit: Audit
+
+
+def bf16_slowness(device: torch.device, rows: int, width: int, timer: Any = timeit.default_timer) -> float:
+    """How many times as long the three products of a layer of `width` units, forth and back, take in bfloat16 as in float32.
+
+    It is said and nothing else: a precision that the clock chose would give a command other numbers from run to run.
+    """
+    x, w = torch.ones(rows, width, device=device), torch.ones(width, width, device=device)
+
+    def seconds(*, bf16: bool) -> float:
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            return min(timeit.repeat(lambda: [y := x @ w, x.T @ y, float((y @ w)[0, 0])], timer=timer, number=1, repeat=7))
+
+    return seconds(bf16=True) / seconds(bf16=False)
 
 
 def choose_device(wanted: str) -> torch.device:

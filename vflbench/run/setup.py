@@ -37,7 +37,7 @@ from vflbench.run.attackers import auxiliary_rows, draw_canaries, offered_with, 
 from vflbench.run.auditor import Auditor
 from vflbench.run.grade_scores import Findings
 from vflbench.run.recording import RoundRecorder
-from vflbench.run.settings import Settings, set_threads
+from vflbench.run.settings import Settings, bf16_slowness, set_threads
 from vflbench.run.summary import EPOCHS, LOSS_EVERY, EpochResult, refusals
 
 TWO_CLASSES: Mapping[str, Attack] = {"norm": Norm(), "spectral": Spectral()}
@@ -230,6 +230,8 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder
     release = releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None  # pure label DP
     rounds = RoundRecorder(settings, folder, session, data, auditor, release)
     notes = [*([FOR_MANY_CLASSES] if chosen is not experiment else []), *data.notes, *protocol.notes(batch_size)]
+    if settings.precision == "bf16" and (times := bf16_slowness(train.device, batch_size, experiment.model.width)) > 1.1:
+        notes.append(f"precision=bf16: here, products of a layer take {times:.1f} times as long as in float32")
     if remote and records:
         problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
         notes.append(f"record={settings.record}: of {remote}, {problem}")
