@@ -254,10 +254,9 @@ def hostile_run(folder, seed, text):
 def test_texts_of_a_run_are_texts_in_every_format(tmp_path):
     texts = [text for text in TEXTS if 0 < len(text) < 20_000 and "\ud800" not in text]  # half a character is no JSON
     for number, text in enumerate(texts):
-        for seed in range(2):
-            hostile_run(tmp_path / f"{number} {seed}", seed, text)
+        hostile_run(tmp_path / str(number), number % 2, text)
     page = reported(tmp_path, tmp_path / "report")
-    assert f"{2 * len(texts)} finished runs" in page
+    assert f"{len(texts)} finished runs" in page
     assert not any(c in page for c in "\x00\x1b\x9b\u202e\u2066")
 
 
