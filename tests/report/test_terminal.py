@@ -167,10 +167,10 @@ def test_an_auc_above_the_ceiling_of_label_privacy_is_said_to_be_no_alarm(tmp_pa
     folder = write_run(
         tmp_path / "a", verdict=verdict(reading(value=0.76)), privacy=PRIVACY, guarantees={"label_gdp": above}
     )
-    (line,) = [line for line in final_table(folder).splitlines() if line.startswith("ceiling")]
+    text = final_table(folder)
     why = f"the ceiling is on {LABELS}, and features predict labels as well; canaries measure what it bounds"
     said = f"This breaks no promise: {why}"
-    assert line.endswith(said)
+    assert said in " ".join(text.split())
     shown = rest(text_of(folder, monkeypatch, colour=True))
     assert any(
         line.startswith("ceiling  norm, without labels, reads AUC 0.760 of gradients at a f2, at least") for line in shown
@@ -215,7 +215,7 @@ def test_the_honest_run_stands_beside_one_with_an_adversary(tmp_path, monkeypatc
     table = final_table(folder)
     assert "model    test AUC 0.500, without the adversary 0.750" in table
     rows = [line.split() for line in table.splitlines() if line.startswith("norm ")]
-    assert ["0.612" in row for row in rows] == [False, True, False]
+    assert ["0.612" in row for row in rows] == [True, False, False]
 
 
 def test_what_was_rebuilt_follows_where_labels_were_read_too(tmp_path, monkeypatch):
@@ -250,9 +250,6 @@ def test_the_long_table_is_in_a_file_that_names_no_folder(tmp_path):
     write_table(folder)
     text = (folder / "table.txt").read_text()
     assert text == final_table(folder)
-    widest = max(map(len, text.splitlines()[:-1]))
-    assert widest > 80  # a table in full is as wide as its columns
-    assert text.endswith(f"\n\nLines have up to {widest} characters: less -S table.txt scrolls sideways.\n")
     assert str(tmp_path) not in text
 
 
@@ -287,17 +284,18 @@ def test_the_table_begins_with_what_breaks_a_ceiling_and_the_worst_attack_of_eac
     text = final_table(write_run(tmp_path / "run", **of_marvell(0.9999, falls=falls)))
     sentence, lines, levels = (part.splitlines() for part in text.split("\n\n")[:3])
     assert sentence[0].startswith("With marvell: gradients")
-    assert (
-        "ALARM    remainder, without labels, reads AUC 0.9999 of gradients at a f2, at least 0.999, above the "
-        "ceiling "
-        "of marvell, 0.680; its assumption does not hold here: the classes are isotropic Gaussians"
-    ) in lines
+    assert max(map(len, text.splitlines())) <= 120
+    alarm = (
+        "ALARM remainder, without labels, reads AUC 0.9999 of gradients at a f2, at least 0.999, above the "
+        "ceiling of marvell, 0.680; its assumption does not hold here: the classes are isotropic Gaussians"
+    )
+    assert alarm in " ".join(" ".join(lines).split())
     assert "defense  marvell falls to remainder (AUC 0.9999): above the ceiling of 0.680" in lines
     changed = ["gradient", "a", "f2", "AUC", "0.700", "0.680", "0.720", "-"]
-    assert [re.split("  +", line) for line in levels[-4:]] == [
+    assert [re.split("  +", line) for line in levels[-5:] if line != "changes"] == [
         ["messages only", "remainder", "gradient", "a", "f2", "AUC", "0.9999", "0.990", "0.9999", "-"],
         ["known labels", "completion", "embedding", "a", "f2", "AUC", "0.800", "0.780", "0.820", "0.650"],
-        ["known labels, of what the defense changes", "completion", *changed],
+        ["known labels, of what the defense", "completion", *changed],
         ["reference: probe", "probe", *["gradient", "a", "f2", "AUC", "0.990", "0.985", "0.995", "-"]],
     ]
     facts = [re.split("  +", line) for line in text.splitlines()]
@@ -311,17 +309,18 @@ def test_a_ceiling_of_label_privacy_is_explained_and_has_digits_that_show_a_leak
     text = final_table(write_run(tmp_path / "run", **given))
     assert (
         "at least 1, above the ceiling of marvell, 1 - 8e-13. This breaks no promise: the ceiling is on what the messages"
-        in text
+        in " ".join(text.split())
     )
 
 
-def test_the_table_has_every_leak_once_and_the_reason_for_each_attack_without_a_result(tmp_path):
+def test_the_table_has_every_leak_once_the_worst_first_and_the_reason_for_each_attack_without_a_result(tmp_path):
     leaks = [leak(name, f"f{layer}", 0.5 + 0.04 * layer) for name in ("norm", "mine") for layer in range(1, 30)]
     hidden = leak("norm", "h1", 1.0, visible=False)
     reasons = {"skipped": {"hints": "no labels", "direct": "no labels"}, "unscored": {"averaging": "no positives"}}
     text = final_table(write_run(tmp_path / "run", leaks=[*leaks, hidden], test_auc=None, **reasons))
     rows = [line.split() for line in text.splitlines() if line.split()[:1] in (["norm"], ["mine"])]
-    assert [(row[0], row[3]) for row in rows] == [(one["attack"], one["layer"]) for one in [*leaks, hidden]]
+    worst_first = [*sorted(leaks, key=lambda one: -one["raw"]["mean"]), hidden]
+    assert [(row[0], row[3]) for row in rows] == [(one["attack"], one["layer"]) for one in worst_first]
     assert [row[-1] for row in rows].count("hidden") == 1
     assert "\nNot run: hints, direct: no labels.\nNot scored: averaging: no positives.\n" in text
     assert "test AUC undefined" in text
@@ -332,4 +331,4 @@ def test_leaks_about_more_than_two_classes_have_figures_of_their_own(tmp_path):
     of_classes = leak("kmeans", "f2", None) | {"classes": {name: {"mean": value} for name, value in values.items()}}
     text = final_table(write_run(tmp_path / "run", leaks=[of_classes]))
     rows = [line.split() for line in text.splitlines() if line.startswith(("attack", "kmeans"))]
-    assert [row[5:9] for row in rows] == [["accuracy", "ami", "macro", "auc"], ["0.400", "0.200", "0.600", "messages"]]
+    assert [row[4:8] for row in rows] == [["accuracy", "ami", "macro", "auc"], ["0.400", "0.200", "0.600", "5"]]

@@ -1,6 +1,8 @@
 """What a command prints of a result: a sentence, and at most six lines of 80 columns. table.txt has the rest."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from vflbench.results.folder import TABLE, read_config, read_manifest, read_summ
 from vflbench.results.gate import WORTH_FINDING
 from vflbench.results.runs import AS_RECORDED, Run
 from vflbench.results.schema import PROBE, Leak, Reading, level_of
-from vflbench.results.terminal import WIDTH, path_text, wrapped
+from vflbench.results.terminal import path_text, wrapped
 
 MOST = 6
 """Lines after the sentence."""
@@ -22,16 +24,19 @@ BOLD, RED, GREEN, PLAIN = "\033[1m", "\033[1;31m", "\033[1;32m", "\033[0m"
 _OURS = "vflbench."
 _USUAL = {"norm", "spectral"}
 """The attacks of train.yaml."""
+_WIDEST = 118
+"""Characters of a line of table.txt, and two."""
 _NAME = 9
 """Columns of a line's name."""
 _LEGEND = f"{words.WORST}. No leak is said to be absent where this interval reaches AUC {WORTH_FINDING:.2f}."
 _LEAKS_NOTE = (
-    "Raw: the mean AUC over audited batches with the 95 % interval of this reading alone; 0.5 is a coin. "
-    f"{words.LEAKS} Ami: adjusted mutual information of answer and classes, 0 is a coin, 1 the classes under any names. "
-    "Macro AUC: mean of one class against the rest. Surest tenth: two-sided, among the rows of a batch with the highest and "
-    "the lowest scores, a twentieth each. Hidden: a layer of the label party, which no attacker sees."
+    "Leak: the larger of max(a, 1 - a), where a is the mean AUC over batches (raw), and what an attack reaches if it knows "
+    "in each batch which end is positive, less what a coin reaches; with the 95 % interval of this reading alone. "
+    "Ami: adjusted mutual information of answer and classes, 0 is a coin, 1 the classes under any names. "
+    "Macro AUC: mean of one class against the rest. Surest tenth: max(a, 1 - a) among the rows of a batch with the highest "
+    "and the lowest scores, a twentieth each. Hidden: a layer of the label party, which no attacker sees. "
+    "metrics.csv has the parts."
 )
-_OF_LEAKS = ("raw", "two_sided", "oriented", "net", "coin")
 _OF_ANSWERS = ("beats_every_guess", "batches")
 _FIGURES_NOTE = "docs/reference/results.md says what each figure is."
 
@@ -142,11 +147,13 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     """
     summary = run.summary
     lines = [*wrapped(words.verdict([run], named=True)), *gates, ""]
-    lines += [f"{name:<{_NAME}}{text}" for name, text, _ in _rows(run) if name not in ("try", "not run")]
+    said = [f"{name:<{_NAME}}{text}" for name, text, _ in _rows(run) if name not in ("try", "not run")]
+    lines += [line for one in said for line in wrapped(one, " " * _NAME, _WIDEST)]
     lines += [f"adversary {name} at party {c.party}: {c.text}".strip(": ") for name, c in run.manifest.adversary.items()]
     named = words.verdict_lines(summary.verdict)
     lines += _table([{"level": level} | one.model_dump(exclude={"level", "readings"}) for level, one in named], _LEGEND)
-    lines += _table([_leak(one, run) for one in summary.leaks], _LEAKS_NOTE)
+    leaks = sorted(summary.leaks, key=partial(_place, run=run))
+    lines += _table([_leak(one, run) for one in leaks], _LEAKS_NOTE)
     for name in dict.fromkeys(one.attack for one in summary.reconstructions):
         answers = [one for one in summary.reconstructions if one.attack == name]
         kept = {"attack", "message", "party", "layer", *_OF_ANSWERS}
@@ -165,19 +172,26 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
         lines += _table([noise], "Differential privacy of embeddings, given the network.", down=True)
     if summary.privacy:
         lines += _table([summary.privacy.written()], "Label privacy of the whole run.", down=True)
-        lines += ["", words.checked([summary.privacy])]
+        lines += ["", *wrapped(words.checked([summary.privacy]))]
     lines += _table([one for one in summary.figures if one.get("value")], "What the defenses counted and measured.")
     spent, train = summary.cpu_seconds, summary.cpu_seconds.get("train")
     rows = [{"CPU seconds of": name, "seconds": cpu, "of training": train and cpu / train} for name, cpu in spent.items()]
     lines += _table(rows, "Of this process, over all epochs. Audit: all attacks, the lines audit/..., and their grades.")
-    widest = max(map(len, lines))
-    scroll = ["", f"Lines have up to {widest} characters: less -S {TABLE} scrolls sideways."] if widest > WIDTH else []
-    return "\n".join([*lines, *scroll, ""])
+    return "\n".join([*lines, ""])
+
+
+def _place(leak: Leak, run: Run) -> tuple[bool, bool, float]:
+    """What comes first: what counts in the verdict, what an attacker sees, and what reads most."""
+    worst = run.summary.verdict.worst
+    value = words.leak_value(leak, worst.figure if worst else "AUC")
+    return not words.counts(leak, run), not leak.visible, math.inf if math.isnan(value) else -value
 
 
 def _leak(leak: Leak, run: Run) -> dict[str, Any]:
     """Its line; beside a run with an adversary, with the two-sided leak AUC of its honest run."""
-    row = leak.model_dump(include={"attack", "message", "party", "layer", "batches", *_OF_LEAKS}) | leak.classes
+    row: dict[str, Any] = leak.model_dump(include={"attack", "message", "party", "layer"})
+    row["leak"] = max(leak.two_sided, leak.net, key=lambda one: -1 if one.mean is None else one.mean)
+    row |= {"raw": leak.raw.mean, **leak.classes, "batches": leak.batches}
     honest = run.summary.honest.leak_auc_two_sided if run.summary.honest else {}
     row["surest tenth"] = leak.surest.mean
     row["honest two-sided"] = honest.get(leak.attack, {}).get(leak.message, {}).get(leak.layer)
@@ -189,5 +203,8 @@ def _table(rows: Sequence[Mapping[str, Any]], note: str = "", *, down: bool = Fa
     texts = [{key.replace("_", " "): words.text_of(value) for key, value in row.items()} for row in rows]
     names = [n for n in dict.fromkeys(chain.from_iterable(texts)) if any(row.get(n, "-") not in ("-", "") for row in texts)]
     cells = [names, *([row.get(name) or "-" for name in names] for row in texts)]
-    table = tabulate(zip(*cells, strict=True) if down else cells, tablefmt="plain", disable_numparse=True)
+    wide = (_WIDEST - max(map(len, names))) // len(rows) - 2 if down and rows else 34
+    widths = [None, *[wide] * len(rows)] if down else wide
+    content = zip(*cells, strict=True) if down else cells
+    table = tabulate(content, tablefmt="plain", disable_numparse=True, maxcolwidths=widths)
     return ["", *table.splitlines(), *([""] if note else []), *wrapped(note)] if rows else []
