@@ -394,7 +394,7 @@ def audit(recording=None, attacks=None, *, embeddings=None, gradients=None, labe
         source, folder = Path(temporary, "in_memory", "arrays"), Path(temporary, "audit")
         _write_arrays(source, {"embeddings": embeddings, "gradients": gradients, "labels": labels, "ids": ids})
         audit_one(source, words, (), argparse.Namespace(**flags, out=str(folder), say=str))
-        text = final_table(folder).partition("\n\nLines have up to")[0]
+        text = final_table(folder)
         files = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.suffix}
         return AuditReport(verdict([finished(folder)], named=True), text, load(folder), files)
 
