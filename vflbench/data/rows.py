@@ -20,7 +20,7 @@ from vflbench.errors import UserError, shown
 BUFFER_ROWS = 1 << 18
 """Rows in memory at a time. Fewer than so many are all kept there, and shuffled without any restriction."""
 
-_MAPPED_ROWS = 1 << 13
+_MAPPED_ROWS = 1 << 11
 _STEPS_WANTED = 100
 _AUTO_SIZES = (512, 256, 128, 64, 32)
 
@@ -146,9 +146,11 @@ class StoredColumns:
         return self._shape[0]
 
     def __getitem__(self, positions: np.ndarray) -> np.ndarray:
-        """The rows at these positions. Each few are mapped anew, as a row brings all pages around it into memory."""
+        """The rows at these positions. Each few neighbours are mapped anew: a row brings all pages around it into memory."""
+        order = np.argsort(positions)
         few = range(_MAPPED_ROWS, len(positions), _MAPPED_ROWS)
-        return np.concatenate([self._mapped(some) for some in np.split(positions, few)])
+        values = np.concatenate([self._mapped(positions[some]) for some in np.split(order, few)])
+        return values[np.argsort(order)]
 
     def _mapped(self, positions: np.ndarray) -> np.ndarray:
         try:
