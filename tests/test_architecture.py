@@ -168,7 +168,7 @@ CAPS = {
     "scripts": 1_979,
     "vflbench": 328,
     "vflbench/attacks": 4_948,
-    "vflbench/cli": 2_443,
+    "vflbench/cli": 2_456,
     "vflbench/data": 3_338,
     "vflbench/defenses": 1_735,
     "vflbench/engines": 278,
@@ -178,9 +178,9 @@ CAPS = {
     "vflbench/models": 1_085,
     "vflbench/numerics": 841,
     "vflbench/protocols": 1_697,
-    "vflbench/report": 2_410,
+    "vflbench/report": 2_418,
     "vflbench/results": 1_182,
-    "vflbench/run": 3_344,
+    "vflbench/run": 3_357,
 }
 
 

@@ -7,9 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from warm_command import command
 
 import vflbench
+from vflbench.errors import UserError
+from vflbench.numerics.system import flushes_denormals
+from vflbench.places import config_folder
 from vflbench.results.runs import load
 
 ROWS, BATCHES, WIDTH = 64, 12, 4
@@ -73,6 +77,26 @@ def test_a_planted_leak_is_found_in_torch_tensors_and_shown(tmp_path):
     assert load(tmp_path / "audited")["value"].to_pylist() == report.table["value"].to_pylist()
     assert "100 % of label pairs" in (tmp_path / "audited" / "report" / "report.html").read_text()
     assert command("report", "audited", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.slow
+def test_the_process_that_asks_stays_as_it_was(tmp_path):
+    """In an application of Hydra's, without gradients; no path of a folder that is gone is left in what is saved."""
+    before = torch.get_float32_matmul_precision(), flushes_denormals(), torch.get_num_threads()
+    with initialize_config_dir(str(config_folder()), version_base="1.3"), torch.inference_mode():
+        report = vflbench.audit(**made(leak=True), attack="norm")
+        assert compose("audit", ["recording=x"]).recording == "x"
+    assert (torch.get_float32_matmul_precision(), flushes_denormals(), torch.get_num_threads()) == before
+    report.save(tmp_path / "audited")
+    assert not any(b"/tmp" in file.read_bytes() for file in (tmp_path / "audited").rglob("*.*") if file.is_file())
+    with pytest.raises(UserError, match="folder=.*: it can't be written"):
+        report.save(tmp_path / "audited" / "manifest.json")
+
+
+@pytest.mark.parametrize("attack", [3, [None], torch.nn.ReLU()])
+def test_an_attack_is_named(attack):
+    with pytest.raises(UserError, match="attack=.*: it must be the name of an attack, or a list of names"):
+        vflbench.audit(**made(), attack=attack)
 
 
 @pytest.mark.slow

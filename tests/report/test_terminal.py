@@ -253,6 +253,19 @@ def test_the_long_table_is_in_a_file_that_names_no_folder(tmp_path):
     assert str(tmp_path) not in text
 
 
+def test_a_table_keeps_to_120_characters_whatever_its_cells_hold(tmp_path):
+    figures = [{"party": "a", "layer": "f2", "message": "embedding", "figure": "kept", "value": 1613}]
+    long = [leak("x" * 60, "l" * 60, 0.9, party="p" * 60), leak("norm", "f2", 0.8, message="embedding")]
+    entry = {"attack": "mine", "message": "embedding", "party": "a", "visible": True, "batches": 1, "notes": {}}
+    answers = [entry | {"layer": f"f{k}", "figures": {"psnr": {"mean": 12.5 + k}}} for k in range(34)]
+    adversary = {"y" * 60: {"party": "label", "text": "it cheats " * 30}}
+    given = {"figures": figures, "leaks": long, "reconstructions": answers, "facts": {"adversary": adversary}}
+    text = final_table(write_run(tmp_path / "run", **given, skipped={f"attack_{k}": "no labels" for k in range(40)}))
+    assert max(map(len, text.splitlines())) <= 120
+    assert "1,613" in text
+    assert all(f"{12.5 + k:.1f}" in text for k in range(34))
+
+
 THREATS = {
     "remainder": {"knows": ["gradients"], "level": "messages only"},
     "completion": {"knows": ["gradients", "known labels"], "known_rows": 100, "level": "known labels"},

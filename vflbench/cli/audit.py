@@ -60,6 +60,7 @@ from vflbench.run.offline import (
 )
 from vflbench.run.provenance import origin_of, provenance
 from vflbench.run.recording import NEEDS_SHARES
+from vflbench.run.settings import as_a_guest
 from vflbench.run.summary import finding_rows
 
 HELP = "vflbench audit --help"
@@ -84,7 +85,7 @@ class Plan:
     choices: Mapping[str, Any] = field(default_factory=dict)
 
 
-def absolute(path: str) -> Path:
+def absolute(path: Path | str) -> Path:
     """Without following links: the path as the user knows it."""
     return Path(os.path.abspath(os.path.expanduser(path)))
 
@@ -355,9 +356,12 @@ class AuditReport:
         """Write the folder that the command would write, with its page, report/report.html, for `vflbench report` and
         `vflbench.load`. Files of these names in it are replaced.
         """
-        for file, content in ((Path(folder, name), content) for name, content in self.files.items()):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
+        for file, content in ((absolute(folder) / name, content) for name, content in self.files.items()):
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+            except OSError as error:
+                raise UserError(f"it can't be written: {error.strerror}", key="folder", value=file) from error
 
 
 @no_type_check  # __init__.pyi has its types
@@ -386,16 +390,20 @@ def audit(recording=None, attacks=None, *, embeddings=None, gradients=None, labe
     """
     if recording is not None or attacks is not None:
         return offline.audit(*(given for given in (recording, attacks) if given is not None), labels=labels, **options)
-    words = [f"attack=[{attack if isinstance(attack, str) else ','.join(attack)}]"] if attack is not None else []
+    several = [attack] if isinstance(attack, str) else attack or []
+    if not isinstance(several, list | tuple) or not all(isinstance(name, str) for name in several):
+        raise UserError("it must be the name of an attack, or a list of names", key="attack", value=repr(attack))
+    words = [f"attack=[{','.join(several)}]"] if attack is not None else []
     asked = asdict(construct(AuditOptions, options, "")).items()
     words += [f"{'' if name == 'seed' else 'audit.'}{name}={value}" for name, value in asked if value is not None]
     flags = dict.fromkeys(("gates", "labels", "describe", "scores_only", "class_shares", "require_all"), ())
-    with TemporaryDirectory() as temporary:
+    with TemporaryDirectory() as temporary, as_a_guest():
         source, folder = Path(temporary, "in_memory", "arrays"), Path(temporary, "audit")
         _write_arrays(source, {"embeddings": embeddings, "gradients": gradients, "labels": labels, "ids": ids})
         audit_one(source, words, (), argparse.Namespace(**flags, out=str(folder), say=str))
         text = final_table(folder)
-        files = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.suffix}
+        files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.suffix}
+        files = {name: file.read_bytes().replace(f"{temporary}/".encode(), b"") for name, file in files.items()}
         return AuditReport(verdict([finished(folder)], named=True), text, load(folder), files)
 
 
@@ -406,7 +414,7 @@ def _write_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
         raise UserError(
             "missing: an array, or a list with one a batch", key="labels" if kinds else "embeddings or gradients"
         )
-    several = {name: of if isinstance(of, list) and of and np.ndim(of[0]) else [of] for name, of in arrays.items()}
+    several = {name: of if isinstance(of, list | tuple) and of and np.ndim(of[0]) else [of] for name, of in arrays.items()}
     given = {name: [tensor_of(name, of) for of in batches] for name, batches in several.items() if arrays[name] is not None}
     shapes = {name: [tuple(of.shape) for of in batches] for name, batches in given.items()}
     for name, those in shapes.items():

@@ -1,6 +1,7 @@
 """What a command prints of a result: a sentence, and at most six lines of 80 columns. table.txt has the rest."""
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -24,8 +25,10 @@ BOLD, RED, GREEN, PLAIN = "\033[1m", "\033[1;31m", "\033[1;32m", "\033[0m"
 _OURS = "vflbench."
 _USUAL = {"norm", "spectral"}
 """The attacks of train.yaml."""
-_WIDEST = 118
-"""Characters of a line of table.txt, and two."""
+_WIDEST = 120
+"""Characters of a line of table.txt."""
+_NARROWEST = 20
+"""Of a column of answers."""
 _NAME = 9
 """Columns of a line's name."""
 _LEGEND = f"{words.WORST}. No leak is said to be absent where this interval reaches AUC {WORTH_FINDING:.2f}."
@@ -147,8 +150,7 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     """
     summary = run.summary
     lines = [*wrapped(words.verdict([run], named=True)), *gates, ""]
-    said = [f"{name:<{_NAME}}{text}" for name, text, _ in _rows(run) if name not in ("try", "not run")]
-    lines += [line for one in said for line in wrapped(one, " " * _NAME, _WIDEST)]
+    lines += [f"{name:<{_NAME}}{text}" for name, text, _ in _rows(run) if name not in ("try", "not run")]
     lines += [f"adversary {name} at party {c.party}: {c.text}".strip(": ") for name, c in run.manifest.adversary.items()]
     named = words.verdict_lines(summary.verdict)
     lines += _table([{"level": level} | one.model_dump(exclude={"level", "readings"}) for level, one in named], _LEGEND)
@@ -172,12 +174,12 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
         lines += _table([noise], "Differential privacy of embeddings, given the network.", down=True)
     if summary.privacy:
         lines += _table([summary.privacy.written()], "Label privacy of the whole run.", down=True)
-        lines += ["", *wrapped(words.checked([summary.privacy]))]
+        lines += ["", words.checked([summary.privacy])]
     lines += _table([one for one in summary.figures if one.get("value")], "What the defenses counted and measured.")
     spent, train = summary.cpu_seconds, summary.cpu_seconds.get("train")
     rows = [{"CPU seconds of": name, "seconds": cpu, "of training": train and cpu / train} for name, cpu in spent.items()]
     lines += _table(rows, "Of this process, over all epochs. Audit: all attacks, the lines audit/..., and their grades.")
-    return "\n".join([*lines, ""])
+    return "\n".join([*chain.from_iterable(wrapped(line, " " * _NAME, _WIDEST) or [""] for line in lines), ""])
 
 
 def _place(leak: Leak, run: Run) -> tuple[bool, bool, float]:
@@ -202,9 +204,19 @@ def _table(rows: Sequence[Mapping[str, Any]], note: str = "", *, down: bool = Fa
     """A line a row, or with `down` a column; what no row has a value of is left out. Then the note."""
     texts = [{key.replace("_", " "): words.text_of(value) for key, value in row.items()} for row in rows]
     names = [n for n in dict.fromkeys(chain.from_iterable(texts)) if any(row.get(n, "-") not in ("-", "") for row in texts)]
-    cells = [names, *([row.get(name) or "-" for name in names] for row in texts)]
-    wide = (_WIDEST - max(map(len, names))) // len(rows) - 2 if down and rows else 34
-    widths = [None, *[wide] * len(rows)] if down else wide
-    content = zip(*cells, strict=True) if down else cells
-    table = tabulate(content, tablefmt="plain", disable_numparse=True, maxcolwidths=widths)
-    return ["", *table.splitlines(), *([""] if note else []), *wrapped(note)] if rows else []
+    cells = [[row.get(name) or "-" for name in names] for row in texts]
+    if not cells:
+        return []
+    most = max(1, (_WIDEST - max(map(len, names), default=0)) // (_NARROWEST + 2)) if down else len(cells)
+    parts = [[names, *cells[start : start + most]] for start in range(0, len(cells), most)]
+    made = [_columns([*zip(*part, strict=True)] if down else part) for part in parts]
+    return ["", *chain.from_iterable(made), *([""] if note else []), *wrapped(note)]
+
+
+def _columns(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of cells. What is too wide is wrapped, the widest column first."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    while sum(widths) + 2 * len(widths) - 2 > _WIDEST and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    wide = [["\n".join(textwrap.wrap(cell, width)) for cell, width in zip(row, widths, strict=True)] for row in cells]
+    return tabulate(wide, tablefmt="plain", disable_numparse=True).splitlines()

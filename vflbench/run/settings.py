@@ -4,11 +4,14 @@ import ctypes
 import os
 import platform
 import timeit
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 
 from vflbench.errors import UserError
+from vflbench.numerics.system import flushes_denormals
 from vflbench.options import NonNegativeInt, Number, Rows, Seed, Steps, options
 
 _MALLOC = ((-3, 32 << 20), (-1, 2**31 - 1), (-2, 64 << 20))  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD of malloc.h
@@ -102,6 +105,19 @@ def choose_device(wanted: str) -> torch.device:
             "this machine, or its build of torch, has no CUDA device; use cpu or auto", key="device", value="cuda"
         )
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def as_a_guest() -> Iterator[None]:
+    """While entered, a run in another's process may set what it likes, and computes gradients; then all is as it was."""
+    matmul, denormals, threads = torch.get_float32_matmul_precision(), flushes_denormals(), torch.get_num_threads()
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.set_flush_denormal(denormals)
+        torch.set_num_threads(threads)
 
 
 def tune() -> dict[str, Any]:
