@@ -68,15 +68,15 @@ def plain(config: Container, *, throw_on_missing: bool = False) -> Any:
 
 def composed(name: str, words: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
     """A config of this name with the words of a command line, as it would run, with Hydra's part."""
-    whole, of_caller = GlobalHydra.instance(), GlobalHydra.instance().hydra
-    whole.clear()  # `vflbench.audit` may be called in an application of Hydra's
+    of_caller = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()  # `vflbench.audit` may be called in an application of Hydra's
     try:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
-            load = whole.config_loader().load_configuration
+            load = GlobalHydra.instance().config_loader().load_configuration
             is_one = mode is RunMode.RUN
             return load(name, list(words), mode, from_shell=False, validate_sweep_overrides=is_one)
     finally:
-        whole.hydra = of_caller
+        GlobalHydra.instance().hydra = of_caller  # another instance by now
 
 
 # What others wrote
