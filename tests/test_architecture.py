@@ -178,7 +178,7 @@ CAPS = {
     "vflbench/models": 1_085,
     "vflbench/numerics": 841,
     "vflbench/protocols": 1_697,
-    "vflbench/report": 2_418,
+    "vflbench/report": 2_419,
     "vflbench/results": 1_182,
     "vflbench/run": 3_357,
 }

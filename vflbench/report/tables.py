@@ -469,7 +469,8 @@ def cost(section: Section) -> Table:
         means = means.rename(columns=lambda kind: kind.removeprefix(f"{name}."))
         return means.apply(lambda of: ", ".join(f"{kind} {size:.3g}" for kind, size in of.dropna().items()), axis=1)
 
-    frame["of the CPU"] = parts("cpu_seconds", 1.0)
+    if any(str(kind).startswith("cpu_seconds.") for kind in section.runs):
+        frame["of the CPU"] = parts("cpu_seconds", 1.0)
     frame["MB sent in training"] = section.runs.groupby("setting", sort=False)["bytes_sent"].mean().astype(float) / 1e6
     frame["of which"] = parts("bytes_sent", 1e6)
     note = (
