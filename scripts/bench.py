@@ -5,7 +5,7 @@
     python scripts/bench.py startup dcor             # these topics
     python scripts/bench.py step --help              # the options of one topic
     python scripts/bench.py step --ids 1000000       # a topic with options of its own
-    python scripts/bench.py --page docs/performance/index.md      # writes the page
+    python scripts/bench.py --page tables.md                     # writes the tables as Markdown
 
 A table a topic: CPU seconds (of all processes and threads), the clock and memory; the same for the alternative, and how many
 times faster vflbench is than it; the same for the limit, which nothing that does the work can beat, and how many times the
@@ -142,12 +142,8 @@ def write(results: list[dict[str, Any]], page: Path | None) -> None:
 def markdown(results: list[dict[str, Any]]) -> str:
     """The page: a section a topic, with what its docstring says."""
     parts = [
-        "# Performance",
-        "This page says what vflbench costs, compared with named alternatives and the limits of the machine. It is the "
-        "output of `python scripts/bench.py --page`. The other pages of this folder explain the figures: "
-        "[a step](step.md), [several parties](parties.md), "
-        "[dCor](dcor.md), [prepare and the full Criteo data](scale.md), [GPU](gpu.md). They also have the topics without "
-        "a table here, which were last measured on a busy machine.",
+        "# What vflbench costs",
+        "The output of `python scripts/bench.py --page`.",
         "*CPU* is the CPU seconds of all processes and threads of what was measured. Ratios are of CPU seconds, unless a "
         "line says otherwise. *Times faster* is the cost of the alternative divided by ours. *Of limit* is our cost "
         "divided by the limit.",

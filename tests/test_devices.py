@@ -43,7 +43,7 @@ READS = {
     "tpsl": 2,
     "vector_quantize": 2,
 }
-"""Of a defended step, besides; docs/performance/gpu.md says which."""
+"""Of a defended step, besides; docs/performance.md says which."""
 
 
 @pytest.fixture(autouse=True)

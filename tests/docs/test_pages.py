@@ -10,7 +10,7 @@ COMPUTED = ("attacks", "defenses", "options", "api", "added")
 """Folders of docs that are written when the site is built."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 PAGES += [page for page in (ROOT / "docs").glob("*/**/*.md") if page.relative_to(ROOT / "docs").parts[0] not in COMPUTED]
-PAGES += [ROOT / "docs" / "tutorial.md", ROOT / "docs" / "faq.md"]
+PAGES += [ROOT / "docs" / f"{name}.md" for name in ("tutorial", "faq", "performance")]
 CHOICES = ("attack", "defense", "dataset")
 
 
