@@ -1,4 +1,4 @@
-"""docs/experiments/published.md and the experiments: every value that the documents print is there."""
+"""docs/experiments/published.md and the experiments: every value of the documents that has a counterpart is there."""
 
 import json
 import math
@@ -14,6 +14,10 @@ import pytest
 from vflbench.report.published import read_experiments
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "experiments" / "published.md"
+
+
+WITHOUT_COUNTERPART = {("000", "timing"), ("004", "log")}
+"""A trace of TensorFlow's operations, and losses of a run whose eps, batch size and kind of loss are not printed."""
 
 
 def numbers_in(content: Any) -> Iterator[float]:
@@ -33,6 +37,7 @@ def test_every_line_of_a_table_has_as_many_cells():
     width = None
     for line in PAGE.read_text().splitlines():
         cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
+        assert cells is None or cells <= 9, line  # 8 columns
         assert width is None or cells is None or cells == width, line
         width = cells
 
@@ -48,12 +53,13 @@ def published():
 
 
 def test_the_page_shows_every_published_value(published):
-    """Of each table, figure and claim, in the chapter of its document."""
+    """Of each table, figure and claim that has a counterpart, in the chapter of its document."""
     chapters = {chapter[:3]: chapter for chapter in PAGE.read_text().split("\n## ")[1:]}
     assert sorted(chapters) == sorted(published)
     for name, document in published.items():
         there = Counter(numbers_in(chapters[name].translate(str.maketrans(dict.fromkeys("|;:()[]`=<>%", " ")))))
-        for part in (*document["tables"], *document["figures"], *document["claims"]):
+        parts = (*document["tables"], *document["figures"], *document["claims"])
+        for part in (one for one in parts if (name, one.get("id")) not in WITHOUT_COUNTERPART):
             missing = {number for key in ("rows", "values") for number in numbers_in(part.get(key)) if not there[number]}
             assert not missing, (name, part.get("id", part.get("claim")))
 

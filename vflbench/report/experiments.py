@@ -9,7 +9,6 @@ import re
 import shlex
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -55,15 +54,12 @@ def published_table(section: Section, experiment: PublishedExperiment) -> Table:
     for value in experiment.values:
         here, number = measured(value, section), value.number
         printed = f"{value.mark} ({value.reason})" if value.mark else value.reason or "no number is printed"
-        row: dict[str, Any] = {"what": value.what, "published": printed, "here": here if here.runs else "not measured here"}
-        row |= {"runs": here.runs, "here - published": None, "published for": value.data or experiment.data}
-        if number is not None:
-            moved = replace(here, mean=here.mean - number, low=here.low - number, high=here.high - number)
-            row |= {"published": float(number), "here - published": moved}
-        rows.append(row)
+        what = f"{value.what} [{value.data}]" if value.data else value.what
+        row: dict[str, Any] = {"what": what, "published": printed if number is None else float(number)}
+        row |= {"here": here if here.runs else "not measured here", "runs": here.runs}
+        rows.append(row | {"here - published": here.mean - number if here.runs and number is not None else None})
     of = f"Published on {experiment.data}, {experiment.scale}. " if experiment.data else ""
-    how = "mean (95 % t-interval over seeds). The difference has the same interval, moved."
-    note = f"{of}Here on {scale_of(section)}: {how} {experiment.note}".strip()
+    note = f"{of}Here on {scale_of(section)}: mean (95 % t-interval over seeds). {experiment.note}".strip()
     return _table(section, "published", "Beside the published values", rows, note)
 
 

@@ -36,7 +36,6 @@ class Value:
     number: float | None
     quantity: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    unit: str = ""
     data: str = ""
     mark: str = ""
     reason: str = ""
