@@ -10,20 +10,12 @@ Y = torch.tensor([1.0, 1, -1, -1]).double()
 GUESS = torch.tensor([1.0, 1, 0, 0])
 
 
-def figures(rows, labels=None, candidates=(), binary=None, steps=None, x=X, when=None, **guesses):
-    return batch_figures(
-        x,
-        Y,
-        torch.zeros(4) if when is None else when,
-        rows=rows,
-        labels=labels,
-        candidates=candidates,
-        guess=GUESS,
-        guess_label=-1.0,
-        steps=steps,
-        binary=binary,
-        **guesses,
-    )
+DEFAULTS = {**dict.fromkeys(("labels", "steps", "binary")), "candidates": (), "guess": GUESS, "guess_label": -1.0}
+
+
+def figures(rows, labels=None, x=X, y=Y, when=None, **others):
+    when = torch.zeros(len(x)) if when is None else when
+    return batch_figures(x, y, when, **{**DEFAULTS, "rows": rows, "labels": labels, **others})
 
 
 def test_rows_have_no_order():
@@ -81,16 +73,8 @@ def test_guessed_columns_are_matched_with_the_known_ones():
 def test_the_line_of_comparison_is_matched_as_an_answer_is():
     x, guesses = (torch.rand(32, 12, generator=torch.Generator().manual_seed(k)).round().double() for k in (0, 1))
     unmatched = (guesses == x).double().mean()
-    result = batch_figures(
-        x,
-        torch.ones(32),
-        torch.zeros(32),
-        **dict.fromkeys(("rows", "labels", "steps", "binary")),
-        candidates=(),
-        guess=torch.ones(12),
-        guess_label=1.0,
-        column_guesses=torch.stack([guesses, guesses.flip(0)]),
-    )
+    lines = torch.stack([guesses, guesses.flip(0)])
+    result = figures(None, x=x, y=torch.ones(32), guess=torch.ones(12), column_guesses=lines)
     assert result["matched_guess_right"] == pytest.approx((guesses[matched(guesses, x)] == x).double().mean().item())
     assert result["matched_guess_right"] > unmatched + 0.1
     assert figures(X)["matched_guess_right"] == figures(X)["guess_entries_right"]

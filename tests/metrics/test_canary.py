@@ -29,15 +29,21 @@ def test_the_bound_is_wrong_in_a_share_alpha_of_trials_at_most_and_is_not_trivia
         assert sum(bounds) / 1000 > 0.6 * eps, eps
 
 
-def test_each_of_the_four_shares_can_prove_eps():
-    for counts in ((0, 0, 200, 0), (200, 0, 0, 0), (200, 200, 0, 0), (200, 100, 200, 200)):
-        assert Guesses(*counts).epsilon_low(0.01) > 3, counts
-
-
-def test_no_guesses_and_poor_ones_prove_nothing():
-    assert Guesses().epsilon_low(0.01) == 0
-    assert Guesses(50, 25, 50, 25).epsilon_low(0.01) == 0
-    assert Guesses(1, 1, 1, 1).epsilon_low(0.01) == 0
+@pytest.mark.parametrize(
+    ("counts", "proves"),
+    [
+        ((0, 0, 200, 0), True),
+        ((200, 0, 0, 0), True),
+        ((200, 200, 0, 0), True),
+        ((200, 100, 200, 200), True),
+        ((0, 0, 0, 0), False),
+        ((50, 25, 50, 25), False),
+        ((1, 1, 1, 1), False),
+    ],
+)
+def test_each_of_the_four_shares_can_prove_eps_and_no_guesses_and_poor_ones_cannot(counts, proves):
+    low = Guesses(*counts).epsilon_low(0.01)
+    assert low > 3 if proves else low == 0
 
 
 def test_the_threshold_comes_from_the_other_rows():

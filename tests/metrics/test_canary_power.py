@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from defenses.contexts import drawing
+from scipy import stats
 
 from vflbench.defenses.alibi import Alibi
 from vflbench.defenses.label_dp import LabelDp
@@ -16,49 +17,28 @@ from vflbench.metrics.privacy import Exposure
 from vflbench.run.attackers import Canaries
 from vflbench.run.summary import account
 
-TRIES = 2000
+TRIES = 500
 
 
 def within(found: int, probability: float, tries: int = TRIES) -> bool:
     return abs(found / tries - probability) <= 4 * math.sqrt(max(probability * (1 - probability), 1 / tries) / tries)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("eps", "times", "canaries", "readers"),
-    [
-        (1.0, 1.5, 200, 10),
-        (1.0, 2.0, 200, 10),
-        (0.753, 1.5, 200, 3),
-        (2.0, 1.5, 300, 1),
-        (0.5, 2.0, 700, 5),
-        (1.0, 1.0, 400, 1),
-    ],
-)
-def test_so_many_simulated_audits_catch_a_promise_that_is_too_weak(eps, times, canaries, readers):
-    """Labels through randomized response, the reader of a run, and its bound."""
-    alpha, rng = 0.001 / readers, torch.Generator().manual_seed(5)
-    right, caught = 1 / (1 + math.exp(-times * eps)), 0
-    ids = torch.arange(canaries)
-    for _ in range(TRIES):
-        coins = torch.randint(2, (canaries,), generator=rng)
-        released = torch.where(torch.rand(canaries, generator=rng) < right, coins, 1 - coins)
-        planted = Canaries(ids, coins)
-        planted.read(ids, released)
-        caught += planted.guesses().epsilon_low(alpha) > eps
-    assert within(caught, power(eps, times, canaries, alpha))
-
-
-@pytest.mark.parametrize(("mu", "times", "canaries"), [(1.0, 1.5, 200), (1.0, 2.0, 100), (0.3, 2.0, 1000)])
-def test_so_does_the_check_of_gaussian_noise(mu, times, canaries):
+@pytest.mark.parametrize(("claim", "times", "canaries"), [(1.0, 1.5, 200), (2.0, 1.5, 300), (0.3, 2.0, 1000)])
+@pytest.mark.parametrize("gaussian", [True, False])
+def test_so_many_simulated_audits_catch_a_promise_that_is_too_weak(claim, times, canaries, gaussian):
+    """Labels through Gaussian noise, or through randomized response, read with the share of right guesses that it leaves."""
     alpha, rng, caught = 0.001, np.random.default_rng(6), 0
+    right = stats.norm.cdf(times * claim / 2) if gaussian else 1 / (1 + math.exp(-times * claim))
     for _ in range(TRIES):
         coins = rng.integers(2, size=canaries)
-        seen = times * mu * coins + rng.standard_normal(canaries) > times * mu / 2
-        high, low = int(seen.sum()), int((~seen).sum())
-        guesses = Guesses(high, int((seen & (coins == 1)).sum()), low, int((~seen & (coins == 0)).sum()))
-        caught += guesses.mu_low(alpha, canaries) > mu
-    assert within(caught, power(mu, times, canaries, alpha, gaussian=True))
+        said = np.where(rng.random(canaries) < right, coins, 1 - coins)
+        counts = [
+            rows.sum().item() for rows in (said == 1, (said == 1) & (coins == 1), said == 0, (said == 0) & (coins == 0))
+        ]
+        guesses = Guesses(*counts)
+        caught += (guesses.mu_low(alpha, canaries) if gaussian else guesses.epsilon_low(alpha)) > claim
+    assert within(caught, power(claim, times, canaries, alpha, gaussian=gaussian))
 
 
 def test_two_hundred_canaries_catch_one_and_a_half_times_the_promise_twice_in_a_hundred():
@@ -77,7 +57,7 @@ def test_a_kept_promise_is_suspected_less_often_than_alpha_and_power_grows():
 
 
 def test_so_many_canaries_are_needed():
-    for claim, times, gaussian in ((1.0, 1.5, False), (0.3, 2.0, False), (1.0, 1.5, True)):
+    for claim, times, gaussian in ((1.0, 1.5, False), (1.0, 1.5, True)):
         needed = canaries_needed(claim, times, 0.0001, gaussian=gaussian)
         assert power(claim, times, needed, 0.0001, gaussian=gaussian) >= 0.8
         assert power(claim, times, int(0.8 * needed), 0.0001, gaussian=gaussian) < 0.8
@@ -114,14 +94,13 @@ def caught_as_printed(made, epochs, times, *, canaries, tries, classes=2):
     return printed
 
 
-@pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_gaussian_noise_twice_too_weak_is_caught_as_often_as_printed(epochs):
-    printed = caught_as_printed(lambda times: LabelGdp(mu=times), epochs, 2.0, canaries=150, tries=80)
+def test_gaussian_noise_twice_too_weak_is_caught_as_often_as_printed():
+    printed = caught_as_printed(lambda times: LabelGdp(mu=times), 2, 2.0, canaries=150, tries=80)
     assert printed[2.0] > 0.7
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epochs", [1, 2, 3, 4, 10])
+@pytest.mark.parametrize("epochs", [2, 3])
 @pytest.mark.parametrize(
     ("made", "canaries"),
     [
@@ -137,13 +116,12 @@ def test_gaussian_noise_twice_too_weak_is_caught_as_often_as_printed(epochs):
     ids=["gdp", "gdp_once", "dp", "zero_sum", "fresh", "alibi", "tpsl", "bernoulli"],
 )
 def test_every_mechanism_that_leaks_more_than_it_promises_is_caught_as_often_as_printed(made, canaries, epochs):
-    """At even and odd numbers of epochs; one that keeps its promise isn't suspected."""
-    for times in (1.0, 1.5, 2.0):
-        caught_as_printed(made, epochs, times, canaries=canaries, tries=50)
+    """At an even and an odd number of epochs; one that keeps its promise isn't suspected."""
+    for times in (1.0, 2.0):
+        caught_as_printed(made, epochs, times, canaries=canaries, tries=30)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epochs", [2, 3])
 @pytest.mark.parametrize(
     "made",
     [
@@ -155,9 +133,9 @@ def test_every_mechanism_that_leaks_more_than_it_promises_is_caught_as_often_as_
     ],
     ids=["gdp", "alibi", "tpsl", "dp", "fresh"],
 )
-def test_so_it_is_with_three_classes(made, epochs):
-    for times in (1.0, 1.5, 2.0):
-        caught_as_printed(made, epochs, times, canaries=300, tries=60, classes=3)
+def test_so_it_is_with_three_classes(made):
+    for times in (1.0, 2.0):
+        caught_as_printed(made, 3, times, canaries=300, tries=30, classes=3)
 
 
 def test_labels_without_evidence_are_guessed_at_a_tie_too():

@@ -9,12 +9,12 @@ from scipy.stats import entropy, norm
 from vflbench.metrics.leak import LeakTable, class_figures, leak_of, worst
 
 KEY = ("attack", "gradient", "a", "cut", True)
-RUNS = 200
+RUNS = 100
 CASES = [
     (auc, rows, share, batches)
-    for auc in (0.5, 0.76, 0.95, 0.995, 0.999)
-    for rows, share in ((32, 0.25), (128, 0.25), (512, 0.02))
-    for batches in (2, 5, 20)
+    for auc in (0.5, 0.95, 0.995)
+    for rows, share in ((32, 0.25), (512, 0.02))
+    for batches in (2, 10)
 ]
 
 
@@ -78,19 +78,19 @@ def test_the_interval_of_a_macro_auc_does_as_well():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", [0.05, 0.005, 0.0005])
+@pytest.mark.parametrize("wrong", [0.05, 0.005])
 def test_the_interval_of_an_ami_does_as_well(wrong):
     """Of equal classes, where few or no rows of an epoch are named wrongly. Student's alone misses up to 0.94."""
     rng, most = np.random.default_rng(7), 0.05 + 3 * math.sqrt(0.05 * 0.95 / RUNS)
-    for k, rows in ((3, 64), (10, 64), (10, 512)):
+    for k, rows in ((3, 64), (10, 64)):
         known = []
-        for _ in range(500):
+        for _ in range(200):
             classes = rng.integers(0, k, rows)
             named = np.where(rng.random(rows) < wrong, (classes + rng.integers(1, k, rows)) % k, classes)
             figures = class_figures(np.eye(k)[named], classes)
             known.append(figures | {"macro_rows": (1, 1), "entropy": (entropy(np.bincount(classes)), rows)})
         truth = np.mean([figures["ami"] for figures in known])
-        for batches in (2, 5, 20):
+        for batches in (2, 10):
             missed = 0
             for _ in range(RUNS):
                 leak = leak_of(KEY, [known[at] for at in rng.integers(0, len(known), batches)])

@@ -51,25 +51,12 @@ def test_exact_accounting_agrees_with_all_outcomes_and_is_never_below():
             assert truth * (1 - 1e-9) <= eps <= 1.02 * truth + 1e-3, case
 
 
-def test_much_binomial_noise_is_gaussian():
-    eps = exact_binomial_epsilon(40_000, 0.5, 3, 64, 1e-6)
-    assert eps == pytest.approx(gaussian_epsilon(math.sqrt(64) * 3 / 100, 1e-6), rel=5e-3)
-
-
-def test_noise_with_outcomes_of_one_distribution_only_has_no_eps():
-    assert exact_binomial_epsilon(100, 0.5, 255, 4, 1e-6) == math.inf
-    assert binomial_release(Sensitivity.of_grid(4, 256, 1.0), "", 100, 0.5, 1e-6).epsilon is None
-
-
 @pytest.mark.slow
 def test_a_claim_is_never_below_the_exact_eps():
     cases = [
         (1, 2, 2000, 0.5),
-        (4, 4, 20_000, 0.3),
         (16, 16, 40_000, 0.9),
-        (16, 2, 3000, 0.5),
         (64, 16, 2500, 0.5),
-        (256, 17, 40_000, 0.5),
     ]
     for width, levels, n, p in cases:
         for delta in (1e-6, 1e-3):
@@ -87,13 +74,10 @@ def test_the_exact_eps_is_claimed_where_the_theorem_is_below_it():
     assert "the theorem's eps = 25.44" in release.reason
 
 
-def test_nothing_is_claimed_if_exact_accounting_gives_no_eps():
-    release = binomial_release(Sensitivity.of_grid(1, 10_001, 1.0), "", 80_000, 0.5, 1e-6)
-    assert release.epsilon is None
-    assert "exact accounting gives no finite eps" in release.reason
-
-
 def test_a_missing_claim_has_a_reason():
+    coarse = binomial_release(Sensitivity.of_grid(1, 10_001, 1.0), "", 80_000, 0.5, 1e-6)
+    assert coarse.epsilon is None
+    assert "exact accounting gives no finite eps" in coarse.reason
     release = binomial_release(Sensitivity.of_grid(16, 16, 0.1), "", 512, 0.5, 1e-6)
     assert release.epsilon is None
     assert "n p (1 - p) = 128 is below max(23 log(10 d / delta), 2 Delta_inf) = 434.5" in release.reason

@@ -66,10 +66,6 @@ def test_figures_of_a_table():
         "id_accuracy:C2": 1.0,
     }
     assert compared.error.tolist() == [0, pytest.approx(1 / 3)]
-    wide = torch.rand(2, 101)
-    many = TableColumns(tuple(map(str, range(101))), (), torch.ones(101))
-    figures = compare_tables((wide, ids[:, :0]), (wide, ids[:, :0]), many).figures
-    assert list(figures) == ["mse", "r2", "error_over_spread", "within_tolerance", "rows_right"]
 
 
 def test_the_mean_of_a_normal_column_errs_by_its_spread_and_is_within_tolerance_for_a_quarter(rng):

@@ -5,7 +5,7 @@ import torch
 from sklearn import metrics
 
 from vflbench.errors import UserError
-from vflbench.metrics.leak import LeakTable, checked_scores, class_figures, net_of_square, two_sided
+from vflbench.metrics.leak import LeakTable, class_figures, net_of_square, two_sided
 from vflbench.numerics.interval import Interval
 
 KEY = ("norm", "gradient", "a", "f5", True)
@@ -21,15 +21,6 @@ def test_two_sided_folds_at_one_half():
     for raw, folded in cases.items():
         ours = two_sided(Interval(*raw))
         assert (ours.mean, ours.low, ours.high) == pytest.approx(folded), raw
-
-
-def test_a_leak_far_below_one_half_counts_in_full():
-    """Leak AUCs of exactly 0.0 must not be dropped from the mean."""
-    table, truth = LeakTable(), torch.arange(100) < 25
-    for _ in range(4):
-        table.add(KEY, -truth.double(), truth.long())
-    (leak,) = table.leaks()
-    assert (leak.raw.mean, leak.two_sided.mean, leak.batches) == (0.0, 1.0, 4)
 
 
 def test_the_tenth_that_an_attack_is_surest_of_shows_what_a_mean_over_rows_hides(rng):
@@ -48,12 +39,13 @@ def test_the_tenth_that_an_attack_is_surest_of_shows_what_a_mean_over_rows_hides
     assert coin.surest.mean < 0.65
 
 
-def test_batches_of_one_class_are_left_out_and_counted():
+def test_batches_of_one_class_and_those_in_which_an_attack_could_not_be_asked_are_left_out_and_counted():
     table = LeakTable()
     table.add(KEY, torch.arange(4.0), torch.tensor([0, 0, 1, 1]))
     table.add(KEY, torch.arange(4.0), torch.zeros(4, dtype=torch.long))
+    table.leave_out(KEY)
     (leak,) = table.leaks()
-    assert (leak.raw.mean, leak.batches, leak.left_out) == (1.0, 1, 1)
+    assert (leak.raw.mean, leak.batches, leak.left_out) == (1.0, 1, 2)
 
 
 def test_rows_whose_label_the_attacker_knows_do_not_count():
@@ -64,14 +56,6 @@ def test_rows_whose_label_the_attacker_knows_do_not_count():
     whole.add(KEY, scores, truth)
     assert partly.leaks()[0].raw.mean == 0.5
     assert whole.leaks()[0].raw.mean == pytest.approx(5 / 6)
-
-
-def test_batches_in_which_an_attack_could_not_be_asked_are_counted():
-    table = LeakTable()
-    table.add(KEY, torch.arange(4.0), torch.tensor([0, 0, 1, 1]))
-    table.leave_out(KEY)
-    (leak,) = table.leaks()
-    assert (leak.raw.mean, leak.batches, leak.left_out) == (1.0, 1, 1)
 
 
 def test_oriented_sees_a_leak_whose_direction_flips_and_two_sided_does_not():
@@ -94,43 +78,19 @@ def test_a_coin_oriented_per_batch_lies_where_the_docstring_says(rng):
     assert leak.two_sided.mean == pytest.approx(0.5, abs=0.003)
 
 
-def test_a_broken_answer_does_not_pass_for_a_harmless_one():
-    truth = torch.tensor([0, 1, 1])
-    broken = {
-        r"finite numbers, and 1 of 3 are not": torch.tensor([1.0, math.nan, 0.0]),
-        r"finite numbers, and 2 of 6 are not": torch.tensor([[1.0, math.inf]] * 2 + [[0.0, 1.0]]),
-        r"\(3,\), or \(3, K\) with a column for each class, got \(2,\)": torch.zeros(2),
-        r"got \(3, 0\)": torch.zeros(3, 0),
-        r"got \(2, 3\)": torch.zeros(2, 3),
-        r"got \(3, 2, 2\)": torch.zeros(3, 2, 2),
-        r"got \(\)": torch.tensor(1.0),
-        r"be a tensor of shape .* got list": [0.0, 1.0, 2.0],
-    }
-    for problem, scores in broken.items():
-        with pytest.raises(UserError, match=f"^attack=norm: its scores on f5 must .*{problem}"):
-            LeakTable().add(KEY, scores, truth)
-    with pytest.raises(UserError, match=r"must have the shape \(3,\), or \(3, 10\) with .*, got \(3, 2\)"):
-        checked_scores(torch.zeros(3, 2), 3, 10, attack="norm", layer="f5")
-
-
-def test_one_column_is_one_score_a_row_and_whole_numbers_are_scores():
-    truth, scores = torch.tensor([0, 1, 0, 1]), torch.tensor([1, 3, 2, 4])
-    for same in (scores, scores[:, None], scores.double()[:, None], scores > 2):
-        table = LeakTable()
-        table.add(KEY, same, truth)
-        (leak,) = table.leaks()
-        assert (leak.raw.mean, dict(leak.classes)) == (1.0, {})
-    for k in (2, 5):
-        scores = torch.rand(4, k)
-        assert torch.equal(checked_scores(scores, 4, k, attack="norm", layer="f5"), scores)
-
-
-def test_an_answer_about_no_row_says_nothing():
-    for scores in (torch.empty(0), torch.empty(0, 3)):
-        table = LeakTable()
-        table.add(KEY, scores, torch.empty(0, dtype=torch.int64))
-        table.add(("all known", *KEY[1:]), torch.rand(2, *scores.shape[1:]), torch.tensor([0, 1]), torch.tensor([0, 1]))
-        assert [(leak.batches, leak.left_out) for leak in table.leaks()] == [(0, 1)] * 2
+@pytest.mark.parametrize(
+    ("problem", "scores"),
+    [
+        ("finite numbers, and 1 of 3 are not", torch.tensor([1.0, math.nan, 0.0])),
+        ("finite numbers, and 2 of 6 are not", torch.tensor([[1.0, math.inf]] * 2 + [[0.0, 1.0]])),
+        (r"\(3,\), or \(3, K\) with a column for each class, got \(2,\)", torch.zeros(2)),
+        (r"got \(3, 2, 2\)", torch.zeros(3, 2, 2)),
+        ("be a tensor of shape .* got list", [0.0, 1.0, 2.0]),
+    ],
+)
+def test_a_broken_answer_does_not_pass_for_a_harmless_one(problem, scores):
+    with pytest.raises(UserError, match=f"^attack=norm: its scores on f5 must .*{problem}"):
+        LeakTable().add(KEY, scores, torch.tensor([0, 1, 1]))
 
 
 def test_figures_of_classes_agree_with_scikit_learn(rng):
@@ -176,16 +136,15 @@ def test_net_is_a_half_for_a_coin_and_leaves_a_leak_as_it_is(rng):
         return table.leaks()[0]
 
     for target, shift in ((0.79, 1.1404), (0.9999, 5.2595)):  # AUC Phi(shift / sqrt 2)
-        leak = leak_of(shift, 800)
-        assert leak.net.mean == pytest.approx(target, abs=0.002)
+        leak = leak_of(shift, 300)
+        assert leak.net.mean == pytest.approx(target, abs=0.003)
         assert leak.net.low - 0.001 <= target <= leak.net.high + 0.001
-    coins = [leak_of(0.0, 20) for _ in range(60)]
-    assert sum(leak.net.low > 0.5 for leak in coins) <= 4
-    assert sum(leak.net.mean for leak in coins) / 60 == pytest.approx(0.505, abs=0.005)
-    assert sum(leak.oriented.mean for leak in coins) / 60 == pytest.approx(coins[0].coin, abs=0.002)
+    coins = [leak_of(0.0, 20) for _ in range(30)]
+    assert sum(leak.net.low > 0.5 for leak in coins) <= 3
+    assert sum(leak.net.mean for leak in coins) / 30 == pytest.approx(0.505, abs=0.005)
 
 
-@pytest.mark.parametrize(("positives", "negatives"), [(1, 1), (1, 7), (2, 6)])
+@pytest.mark.parametrize(("positives", "negatives"), [(1, 1), (1, 7)])
 def test_a_coin_on_many_small_batches_is_no_leak(rng, positives, negatives):
     """(a - 1/2)^2 - 4 a (1 - a) s^2 would have the mean 4 s^4: 0.72 in place of 1/2 for batches of 8 with one positive."""
     table, perfect = LeakTable(), LeakTable()
@@ -205,7 +164,7 @@ def test_a_coin_on_many_small_batches_is_no_leak(rng, positives, negatives):
 def test_the_best_of_several_directions_is_chosen_once_and_stands_beside_what_a_coin_reaches(rng):
     positives, n, m, batches = 64, 256, 8, 12
     truth, coins = torch.arange(n) < positives, []
-    for _ in range(60):
+    for _ in range(30):
         table = LeakTable()
         for _ in range(batches):
             columns = torch.randn(n, m, generator=rng)
@@ -217,7 +176,7 @@ def test_the_best_of_several_directions_is_chosen_once_and_stands_beside_what_a_
     assert coins[0].coin == pytest.approx(
         0.5 + 1.85 * math.sqrt((n + 1) / (12 * positives * (n - positives) * batches)), abs=1e-3
     )
-    assert sum(leak.net.low > 0.5 for leak in coins) <= 6
+    assert sum(leak.net.low > 0.5 for leak in coins) <= 4
     table = LeakTable()
     for batch in range(batches):
         columns = torch.randn(n, m, generator=rng)
@@ -231,13 +190,6 @@ def test_the_best_of_several_directions_is_chosen_once_and_stands_beside_what_a_
     assert leak.two_sided.mean < 0.6
 
 
-def test_candidates_of_another_shape_or_that_are_no_numbers_are_refused():
-    truth = torch.tensor([0, 1, 1])
-    for wrong in (torch.zeros(2, 4), torch.zeros(3), torch.full((3, 2), math.nan), [1.0]):
-        with pytest.raises(UserError, match=r"candidates on f5 must have|must be finite"):
-            LeakTable().add(KEY, torch.rand(3), truth, candidates=wrong)
-
-
 def test_net_is_never_above_what_an_attacker_reaches():
     """Batches that leak more and less: the root of the mean square is above the mean."""
     table = LeakTable()
@@ -249,3 +201,17 @@ def test_net_is_never_above_what_an_attacker_reaches():
     assert 0.7 < leak.oriented.mean < 0.9
     assert leak.net.mean == leak.oriented.mean
     assert leak.net.low <= leak.oriented.low
+
+
+def test_candidates_of_another_shape_or_that_are_no_numbers_are_refused():
+    truth = torch.tensor([0, 1, 1])
+    for wrong in (torch.zeros(2, 4), torch.full((3, 2), math.nan)):
+        with pytest.raises(UserError, match=r"candidates on f5 must have|must be finite"):
+            LeakTable().add(KEY, torch.rand(3), truth, candidates=wrong)
+
+
+def test_one_column_is_one_score_a_row():
+    table, truth = LeakTable(), torch.tensor([0, 1, 0, 1])
+    table.add(KEY, torch.tensor([[1], [3], [2], [4]]), truth)
+    (leak,) = table.leaks()
+    assert (leak.raw.mean, dict(leak.classes)) == (1.0, {})

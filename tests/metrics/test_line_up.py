@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -44,13 +42,3 @@ def test_equal_rows_share_the_place(rng):
     ids, labels = torch.arange(40), torch.zeros(40).long()
     line_up = LineUp((ids[:10], labels[:10]), (ids, labels), rng)
     assert line_up.identified(lambda _: torch.zeros(CANDIDATES)).eq(1 / CANDIDATES).all()
-
-
-def test_a_row_alone_in_its_class_counts_for_nothing(rng):
-    ids, labels = torch.arange(3), torch.tensor([0, 1, 1])
-    line_up = LineUp((ids, labels), (ids, labels), rng, most=2)
-    found = line_up.identified(lambda _: torch.tensor([0.0, 1.0]))
-    assert math.isnan(found[0])
-    assert found[1] == 1
-    assert math.isnan(found[2])  # beyond the most that are lined up
-    assert line_up.chance.tolist()[1] == 0.5

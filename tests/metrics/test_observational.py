@@ -71,12 +71,3 @@ def test_a_proxy_depends_on_no_label_of_the_rows_it_is_asked_about(rng):
     assert all(torch.equal(scores[name], again[name]) for name in scores)
     assert torch.corrcoef(torch.stack([scores["logistic"], x[ask, 0].double()]))[0, 1] > 0.9
     assert better({**scores, "wrong": -scores["logistic"]}, positive[ask]) != "wrong"
-
-
-def test_a_proxy_of_few_rows_or_no_features_knows_nothing(rng):
-    x, positive = torch.randn(600, 3, generator=rng), torch.rand(600, generator=rng) < 0.5
-    for features, learn in ((x, torch.arange(50)), (x[:, :0], torch.arange(300))):
-        assert all(
-            not scores.any() for scores in proxy_scores(features, positive, learn, torch.arange(300, 600), 0).values()
-        )
-    assert all(len(scores) == 0 for scores in proxy_scores(x, positive, torch.arange(300), torch.arange(0), 0).values())

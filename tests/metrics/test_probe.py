@@ -63,10 +63,3 @@ def test_several_classes_and_messages_that_are_missing_or_constant(rng):
     assert scores.shape == (900, 3)
     assert (scores.argmax(1) == y)[50:].double().mean() > 0.9
     assert bool(scores.isfinite().all())
-
-
-def test_too_few_rows_or_classes_have_no_probe(rng):
-    for n, y in ((39, torch.arange(39) % 2), (100, torch.zeros(100).long())):
-        scores, half = probe([torch.randn(n, 2, generator=rng)], [], y, torch.zeros(n).long(), 2, rng)
-        assert scores is None
-        assert len(half) == n

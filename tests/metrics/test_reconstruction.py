@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflbench.metrics.reconstruction import ReconstructionTable, share
+from vflbench.metrics.reconstruction import ReconstructionTable
 
 KEY = ("inversion", "embedding", "a", "f2", True)
 
@@ -29,23 +29,6 @@ def test_the_first_example_is_kept_and_all_of_it_is_put_back():
     assert np.array_equal(arrays["inversion/a/f2/truth"], np.zeros((2, 3)))
     with pytest.raises(ValueError, match="rebuilt as"):
         ReconstructionTable().add(KEY, {}, (torch.zeros(2, 3), torch.zeros(3)))
-
-
-def test_the_share_of_nothing_is_not_defined():
-    assert share(torch.tensor([True, False])) == 0.5
-    assert math.isnan(share(torch.empty(0, dtype=torch.bool)))
-
-
-def test_intervals_over_batches_stay_in_the_range_of_their_figure():
-    table = ReconstructionTable()
-    for value in (1.0, 1.0, 0.0):
-        table.add(("a", "update", "p", "theta", True), {"exact": value, "ssim": 2 * value - 1, "mse": value, "r2": value})
-    figures = table.found()[0].figures
-    assert (figures["exact"].low, figures["exact"].high) == (0, 1)
-    assert (figures["ssim"].low, figures["ssim"].high) == (-1, 1)
-    assert (figures["mse"].low, figures["mse"].high) == (0, 1)
-    assert figures["r2"].low < 0
-    assert figures["r2"].high == 1
 
 
 def test_figures_with_values_of_rows_have_intervals_over_rows():

@@ -42,10 +42,13 @@ def test_many_classes_agree_with_scikit_learn(rng):
     assert ours["auc"] == pytest.approx(sum(one_against_rest) / 4)
 
 
-def test_a_missing_class_leaves_auc_undefined_and_the_rest_defined(rng):
+def test_what_a_missing_class_leaves_undefined_and_nothing_else_fails(rng):
     ours = utility(torch.randn(20, 3, generator=rng), torch.tensor([0, 1] * 10))
     assert math.isnan(ours["auc"])
     assert math.isfinite(ours["log_loss"])
+    without_positives = utility(torch.tensor([[40.0], [-40.0]]), torch.tensor([0, 0]))
+    assert math.isnan(without_positives["calibration"])
+    assert without_positives["ece"] == pytest.approx(0.5)
 
 
 def test_a_constant_at_the_base_rate_is_calibrated_and_one_at_twice_the_rate_is_not():
@@ -53,9 +56,3 @@ def test_a_constant_at_the_base_rate_is_calibrated_and_one_at_twice_the_rate_is_
     right, twice = (utility(torch.full((100, 1), rate).logit(), y) for rate in (0.25, 0.5))
     assert (right["calibration"], right["ece"]) == pytest.approx((1, 0), abs=1e-7)
     assert (twice["calibration"], twice["ece"]) == pytest.approx((2, 0.25))
-
-
-def test_without_a_positive_row_the_ratio_is_undefined_and_nothing_else_fails():
-    ours = utility(torch.tensor([[40.0], [-40.0]]), torch.tensor([0, 0]))
-    assert math.isnan(ours["calibration"])
-    assert ours["ece"] == pytest.approx(0.5)

@@ -48,23 +48,23 @@ def test_the_interval_covers_the_worst_of_many_coins_and_of_mixed_leaks(rng):
         drawn = truths is None
         worst_truth = 0.5 + (0.15 * math.sqrt(2 / math.pi) if drawn else (truths - 0.5).abs().mean(dim=1).max().item())
         covered = 0
-        for _ in range(200):
+        for _ in range(100):
             truths = drawn_anew() if drawn else truths
             verdict = worst(table_of(areas(truths, 50, 150, rng)).leaks())
             covered += verdict.low <= worst_truth + 1e-9 and verdict.high >= worst_truth - 1e-9
-        assert covered >= 0.95 * 200 - 3 * math.sqrt(200 * 0.95 * 0.05), name
+        assert covered >= 0.95 * 100 - 3 * math.sqrt(100 * 0.95 * 0.05), name
 
 
 @pytest.mark.slow
 def test_a_picked_leak_is_not_taken_at_its_own_interval(rng):
     """The largest of 40 coins seems to leak at 95 %, one at a time, and does not at the interval of the verdict."""
     alone = together = 0
-    for _ in range(100):
+    for _ in range(40):
         leaks = table_of(areas(torch.full((40, 9), 0.5, dtype=torch.float64), 50, 150, rng)).leaks()
         alone += max(reading(leak).low for leak in leaks) > 0.5
         together += worst(leaks).low > 0.5
-    assert alone > 50
-    assert together <= 10
+    assert alone > 20
+    assert together <= 5
 
 
 def test_the_direction_that_flips_outweighs_a_mean_that_hides_it(rng):
@@ -78,7 +78,7 @@ def test_the_direction_that_flips_outweighs_a_mean_that_hides_it(rng):
 
 def test_candidates_count_as_readings_and_coins_among_them_stay_coins(rng):
     covered = strong = 0
-    for _ in range(150):
+    for _ in range(60):
         columns = areas(torch.full((1, 9, 10), 0.5, dtype=torch.float64), 50, 150, rng)
         (leak,) = table_of(columns[:, :, 0], candidates=columns).leaks()
         covered += worst([leak]).low <= 0.5
@@ -88,8 +88,8 @@ def test_candidates_count_as_readings_and_coins_among_them_stay_coins(rng):
         strong += verdict.low <= 0.7 <= verdict.high
         assert verdict.value == pytest.approx(0.7, abs=0.07)
         assert verdict.readings == 11
-    assert covered >= 138
-    assert strong >= 138
+    assert covered >= 53  # 57, less 2.4 standard deviations
+    assert strong >= 53
 
 
 def test_levels_are_kept_apart_and_references_and_hidden_layers_do_not_count():

@@ -3,14 +3,11 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import (
     ANY,
-    LEAST_RUNS,
     UNIT,
     Estimate,
     Interval,
@@ -34,30 +31,10 @@ def test_interval_covers_the_truth_95_times_in_100():
     assert covered == pytest.approx(0.95, abs=0.015)
 
 
-def test_cutting_costs_no_coverage():
-    """Of values near the end of the range the cut interval covers exactly as often as the whole one."""
-    truth, draws = 0.96, np.random.default_rng(0).beta(9.6, 0.4, (2000, 4))
-    whole, cut = ([mean_interval(row, limits) for row in draws.tolist()] for limits in (ANY, UNIT))
-    covered = [[i.low <= truth <= i.high for i in found] for found in (whole, cut)]
-    assert covered[0] == covered[1]
-    assert sum(i.high > 1 for i in whole) > 1000 > sum(i.high > 1 for i in cut) == 0
-
-
 def test_one_value_has_no_interval_and_none_has_no_mean():
     assert mean_interval([0.7]).mean == 0.7
     assert math.isnan(mean_interval([0.7]).low)
     assert math.isnan(mean_interval([]).mean)
-
-
-@given(st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0, math.nan])), max_size=6))
-def test_an_interval_over_runs_stays_in_its_range_and_holds_its_mean(values):
-    interval = over_runs(values, UNIT)
-    known = [value for value in values if not math.isnan(value)]
-    assert interval.runs == len(known)
-    assert math.isnan(interval.low) == math.isnan(interval.high) == (len(known) < LEAST_RUNS)
-    if len(known) >= LEAST_RUNS:
-        assert 0 <= interval.low <= interval.mean + 1e-12
-        assert interval.mean - 1e-12 <= interval.high <= 1
 
 
 @pytest.mark.parametrize(
@@ -76,10 +53,6 @@ def test_too_few_runs_say_so(values, text):
     assert interval_text(over_runs(values, UNIT)) == text
 
 
-def test_a_mean_outside_of_its_range_shows_that_the_range_is_wrong():
-    assert over_runs([3.0, 4.0, 5.0], UNIT).high > 5
-
-
 def test_an_interval_within_a_run_has_no_count():
     assert interval_text(Interval(0.5, math.nan, math.nan)) == "0.500"
     assert re.fullmatch(r"0\.60 \(0\.50 - 0\.70\)", interval_text(Interval(0.6, 0.5, 0.7), ".2f"))
@@ -89,20 +62,13 @@ def test_an_interval_within_a_run_has_no_count():
     ("name", "limits"),
     [
         ("test_auc", UNIT),
-        ("leak_auc:norm", (0.5, 1.0)),
         ("leak_two_sided:spectral on embeddings", (0.5, 1.0)),
-        ("leak_raw", UNIT),
         ("leak_distance:norm", (0.0, 0.5)),
-        ("leak_accuracy", UNIT),
         ("leak_ami", (-math.inf, 1.0)),
         ("rebuilt.entries_right:batch_reconstruction", UNIT),
-        ("exact", UNIT),
-        ("rebuilt.recognised", UNIT),
         ("rebuilt.ssim", (-1.0, 1.0)),
         ("r2:column", (-math.inf, 1.0)),
-        ("rebuilt.solver_seconds", (0.0, math.inf)),
         ("bytes_sent.gradient", (0.0, math.inf)),
-        ("mse", (0.0, math.inf)),
         ("rebuilt.psnr", ANY),
         ("test_log_loss", (0.0, math.inf)),
     ],

@@ -10,13 +10,3 @@ def test_the_tensor_is_the_same_one_and_holds_what_is_written(monkeypatch):
         assert system.on_large_pages(values) is values
         values.copy_(torch.arange(size))
         assert torch.equal(values, torch.arange(size).float())
-
-
-def test_without_such_a_call_nothing_happens(monkeypatch):
-    monkeypatch.setattr(system, "_LEAST", 0)
-
-    def missing(_name):
-        raise OSError("no C library")
-
-    monkeypatch.setattr(system.ctypes, "CDLL", missing)
-    assert system.on_large_pages(torch.ones(5)).sum() == 5

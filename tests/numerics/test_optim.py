@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 from optimizer_steps import parameters, same_bits, train
@@ -27,29 +24,6 @@ def test_steps_are_those_of_torch_also_after_a_resumption(own, theirs, options, 
     train(reference, others, 5)
     train(resumed, ours, 5)
     assert same_bits(ours, others)
-
-
-@pytest.mark.slow
-def test_none_of_them_loads_the_compiler_of_torch():
-    """Which takes a second and a half; state_dict and load_state_dict among what would."""
-    code = """
-import sys, torch
-from vflbench.numerics.optim import AdamSteps, Lbfgs, SgdSteps
-for kind in (AdamSteps, SgdSteps, Lbfgs):
-    x = torch.ones(3, requires_grad=True)
-    optimizer = kind([x], lr=0.1)
-    optimizer.zero_grad()
-    def closure():
-        loss = x.square().sum()
-        loss.backward()
-        return loss
-    if kind is not Lbfgs:
-        closure()
-    optimizer.step(closure) if kind is Lbfgs else optimizer.step()
-    optimizer.load_state_dict(optimizer.state_dict())
-assert "torch._dynamo" not in sys.modules and "sympy" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_lbfgs_has_the_bits_of_torch():

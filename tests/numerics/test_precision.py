@@ -14,10 +14,3 @@ def test_products_are_rounded_outside_and_not_inside():
         assert F.linear(x, w).dtype is torch.bfloat16
     with in_full_precision():
         assert F.linear(x, w).dtype is torch.float32
-
-
-def test_as_a_decorator_at_each_call():
-    product = in_full_precision()(F.linear)
-    x, w = torch.rand(4, 8), torch.rand(3, 8)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert product(x, w).dtype is product(x, w).dtype is torch.float32
