@@ -23,11 +23,6 @@ def members(sent):
     return sent.unique(dim=0, return_inverse=True)[1]
 
 
-def test_a_whole_batch_gets_its_mean(rng):
-    g = torch.randn(50, 7, generator=rng)
-    assert torch.allclose(averaged(g, rng), g.double().mean(dim=0).float().expand(50, 7), rtol=1e-6, atol=1e-8)
-
-
 def test_each_row_gets_the_mean_of_its_group(rng):
     for rows, group, groups in ((48, 8, 6), (50, 8, 6), (7, 8, 1), (9, 1, 9)):
         g = torch.randn(rows, 5, generator=rng)
@@ -71,18 +66,6 @@ def test_the_wire_counts_a_mean_a_group_and_its_number_a_row(rng):
         model = WideDeep(bottom_layers=1, width=16, wide=False)
         session(rows, model=model, defenses=[BatchAverage(group=group)], wire=wire).round(rows.ids)
         assert wire.take_traffic()["label", "a", Kind.GRADIENT].bytes == groups * 16 * 4 + 40 * bits // 8, group
-
-
-def test_the_sum_over_the_batch_is_unchanged(rng):
-    """What the last bias of the bottom learns from."""
-    rows = table(rng, rows=40)
-    model = WideDeep(bottom_layers=1, width=16, wide=False)
-    sums = []
-    for defenses in ([], [BatchAverage(group=8)]):
-        party = (split := session(rows, model=model, defenses=defenses)).parties[0]
-        answer = split.label_party.respond([party.embed(rows.ids)]).messages[0]
-        sums.append(answer.tensors["f1"].sum(dim=0))
-    assert torch.allclose(*sums, atol=1e-7)
 
 
 def test_one_message_tells_of_a_row_what_a_count_tells(rng):

@@ -1,4 +1,3 @@
-import json
 import math
 
 import numpy as np
@@ -14,8 +13,6 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.message import Kind
-from vflbench.messages.wire import Wire
 from vflbench.models.wide_deep import WideDeep
 from vflbench.report.terminal import final_table
 from vflbench.report.words import number
@@ -33,14 +30,6 @@ def test_draws_are_binomial(rng):
         expected = np.diff(np.concatenate([[0], stats.binom.cdf(edges[:-1], n, p), [1]])) * len(drawn)
         counts = np.histogram(drawn, np.concatenate([[-0.5], edges[:-1] + 0.5, [n + 0.5]]))[0]
         assert stats.chisquare(counts[expected > 0], expected[expected > 0]).pvalue > 1e-3, (n, p)
-
-
-def test_the_packed_width_grows_to_the_numbers_there_can_be(rng):
-    for levels, n, bits in ((2, 2, 2), (4, 12, 4), (4, 13, 5), (16, 512, 10)):
-        rows, wire = table(rng, rows=40), Wire()
-        model, defense = WideDeep(bottom_layers=1, width=16), chain(levels, n=n)
-        session(rows, model=model, new_defense=lambda defense=defense: defense, wire=wire).round(rows.ids)
-        assert wire.take_traffic()["a", "label", Kind.EMBEDDING].bytes == 40 * 16 * bits // 8, (levels, n)
 
 
 def test_what_training_gets_is_unbiased_and_what_crosses_can_be_biased(rng):
@@ -80,7 +69,7 @@ def test_nobody_who_must_tell_two_embeddings_apart_beats_the_promise():
 
     The same attacker proves that the promise of ten times as much noise is not kept by it.
     """
-    width, draws, delta = 4, 100_000, 0.01
+    width, draws, delta = 4, 40_000, 0.01
     stronger = chain(4, n=900 * 100, p=0.4, delta=delta).claims(width).releases[0][1]
     for biased in (False, True):
         defense = chain(4, n=900, p=0.4, delta=delta, biased=biased)
@@ -93,22 +82,14 @@ def test_nobody_who_must_tell_two_embeddings_apart_beats_the_promise():
 
 
 def test_no_promise_without_a_declared_range_or_with_places():
-    learned = Chain({"quantize": Quantize(levels=2), "binomial": Binomial(n=100_000)})
-    assert "isn't declared" in learned.claims(8).releases[0][1].reason
-    places = Chain({"top_k": TopK(fraction=0.5), "quantize": Quantize(range=[0.0, 1.0]), "binomial": Binomial(n=100_000)})
-    assert "the places that top_k keeps" in places.claims(8).releases[0][1].reason
-    everything = Chain(
-        {"top_k": TopK(fraction=1.0), "quantize": Quantize(range=[0.0, 1.0]), "binomial": Binomial(n=100_000)}
-    )
+    declared, noise = Quantize(range=[0.0, 1.0]), Binomial(n=100_000)
+    for named, why in (
+        ({"quantize": Quantize(levels=2)}, "isn't declared"),
+        ({"top_k": TopK(fraction=0.5), "quantize": declared}, "the places that top_k keeps"),
+    ):
+        assert why in Chain({**named, "binomial": noise}).claims(8).releases[0][1].reason
+    everything = Chain({"top_k": TopK(fraction=1.0), "quantize": declared, "binomial": noise})
     assert everything.claims(8).releases[0][1].epsilon is not None
-
-
-def test_shorter_rows_need_less_noise():
-    def epsilon(norm):
-        quantize = Quantize(levels=64, range=[0.0, 8.0], norm=norm)
-        return Chain({"quantize": quantize, "binomial": Binomial(n=10**5)}).claims(16).releases[0][1].epsilon
-
-    assert epsilon(2.0) < epsilon(8.0) < epsilon(None)
 
 
 def test_the_run_says_what_is_promised_and_what_is_not(tmp_path):
@@ -124,18 +105,13 @@ def test_the_run_says_what_is_promised_and_what_is_not(tmp_path):
     assert kept["privacy"] is None  # it is no label DP, and plants no canaries
     assert (promise["party"], promise["layer"], promise["width"], promise["messages"]) == ("a", "f1", 4, 4)
     assert promise["epsilon_exact"] < promise["epsilon"] < promise["epsilon_all"] < 4 * promise["epsilon"] < 2
-    assert promise["epsilon_exact_all"] < promise["epsilon_all"]
     table = [line.split() for line in final_table(enough).splitlines()]
     assert ["epsilon", "all", number(promise["epsilon_all"], 3)] in table
-    assert ["messages", "4"] in table
-    assert "binomial promises nothing" not in final_table(enough)
     refused = run_in(few, defenses={"quantize": quantize, "binomial": Binomial(n=512)}, **parts)
     assert refused["embedding_privacy"][0]["epsilon"] is refused["embedding_privacy"][0]["epsilon_all"] is None
-    assert refused["embedding_privacy"][0]["epsilon_exact"] > 0
     line = "n p (1 - p) = 128 is below max(23 log(10 d / delta), 2 Delta_inf)"
     assert line in final_table(few)
-    assert line in (few / "train.log").read_text()
-    assert json.loads((few / "summary.json").read_text())["embedding_privacy"][0]["reason"].startswith(line)
+    assert refused["embedding_privacy"][0]["reason"].startswith(line)
 
 
 def test_noise_needs_whole_numbers():

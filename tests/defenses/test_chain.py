@@ -2,9 +2,8 @@ import pytest
 import torch
 from defenses.contexts import drawing
 
-from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense
+from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense
 from vflbench.defenses.batch_average import BatchAverage
-from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.cae import Cae
 from vflbench.defenses.chain import Chain, refuse_unfit
 from vflbench.defenses.dcor import Dcor
@@ -13,15 +12,12 @@ from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
 from vflbench.defenses.marvell import Marvell
-from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
-from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.defenses.sign import Sign
 from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
-from vflbench.messages.threat import Seat
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.protocols.split import Split
 
@@ -93,8 +89,6 @@ def test_a_chain_asks_each_defense_where_it_stands_and_only_there(rng):
     chain, x = Chain({"it": AtOneSeat()}), torch.ones(2, 2)
     assert torch.equal(chain.embedding(x, drawing(rng)), x)
     assert torch.equal(chain.gradient(x, None, drawing(rng)), -x)
-    assert set(chain.at(LabelDefense)) == {"it"}
-    assert chain.at(NonLabelDefense) == {}
 
 
 def test_state_is_restored_defense_by_defense(rng):
@@ -110,25 +104,13 @@ def test_state_is_restored_defense_by_defense(rng):
     assert torch.equal(second.embedding(9 * h, drawing(rng)).payload, first.embedding(9 * h, drawing(rng)).payload)
     assert torch.equal(second.labels(y, torch.zeros(9, 1), drawing(rng, ids)), labels)
     assert float(second.penalty([h], y)) == float(first.penalty([h], y))
-    with pytest.raises(ValueError, match="zip"):
-        Chain({"quantize": Quantize()}).restore(first.state())
 
 
 PROTECTORS = {
-    "batch_average": (BatchAverage(), {"Split"}),
-    "binomial": (Binomial(), {"Split"}),
-    "dcor": (Dcor(), {"Split"}),
     "embedding_noise": (EmbeddingNoise(), {"Split"}),
     "gaussian": (Gaussian(), {"Split", "FederatedLr"}),
     "label_dp": (LabelDp(), {"Split"}),
-    "marvell": (Marvell(), {"Split"}),
-    "max_norm": (MaxNorm(), {"Split"}),
-    "quantize": (Quantize(), {"Split"}),
-    "selective_update": (SelectiveUpdate(), {"FederatedLr"}),
     "shuffle": (Shuffle(), {"FederatedLr"}),
-    "sign": (Sign(), {"Split"}),
-    "top_k": (TopK(), {"Split"}),
-    "vector_quantize": (VectorQuantize(), {"Split"}),
 }
 
 
@@ -144,15 +126,6 @@ def test_a_defense_at_no_seat_of_the_protocol_is_refused():
             )
             with pytest.raises(UserError, match=problem):
                 refuse_unfit({"gaussian": Gaussian(), name: defense}, protocol.seats, called, 2)
-
-
-def test_a_defense_of_no_seat_at_all_is_refused():
-    class Nowhere(Defense):
-        def gradient(self, g, y, context):
-            return -g
-
-    with pytest.raises(UserError, match="derive it from NonLabelDefense or LabelDefense or ParticipantDefense"):
-        refuse_unfit({"mine": Nowhere()}, frozenset(Seat), "Split", 2)
 
 
 def test_more_classes_than_a_defense_protects_are_refused():

@@ -84,13 +84,6 @@ def test_hooks_get_the_rows_columns_epoch_and_generator_of_their_owner(rng):
     assert set(senders["a"].calls) == {"embedding", "received"}
 
 
-def test_an_owner_without_features_has_no_columns(rng):
-    rows = table(rng, rows=20)
-    split, _, label_party = spied(rows)
-    split.round(rows.ids)
-    assert spy_in(label_party.defense).calls["labels"][0].columns is None
-
-
 def test_while_predicting_a_defense_draws_from_another_generator_and_learns_nothing(rng):
     rows = table(rng, rows=20)
     split, senders, _ = spied(rows)

@@ -22,46 +22,15 @@ def test_penalty_is_the_weighted_logarithm_one_a_party(rng):
     assert root == pytest.approx(0.25 * expected)
 
 
-def test_gradient_is_that_of_finite_differences(rng):
+@pytest.mark.parametrize("dependence", ["published", "whitened", "explained"])
+def test_where_there_is_nothing_to_correlate_there_is_no_penalty_and_it_is_counted(rng, dependence):
     h, y = batch(rng)
-    exact = h.detach().double().requires_grad_()
-    Dcor(alpha_d=0.5).penalty([exact], y).backward()
-    step = 1e-6
-    for i, j in ((0, 0), (7, 3), (99, 5)):
-        moved = [exact.detach().clone() for _ in range(2)]
-        moved[0][i, j] -= step
-        moved[1][i, j] += step
-        below, above = (Dcor(alpha_d=0.5).penalty([x], y).item() for x in moved)
-        assert exact.grad[i, j].item() == pytest.approx((above - below) / (2 * step), rel=1e-4)
-
-
-@pytest.mark.slow
-def test_descending_it_makes_embeddings_forget_the_labels(rng):
-    h, y = batch(rng)
-    before = distance_correlation(h, y).item()
-    optimizer = torch.optim.Adam([h], lr=0.05)
-    for _ in range(100):
-        optimizer.zero_grad()
-        Dcor(alpha_d=1.0).penalty([h], y).backward()
-        optimizer.step()
-    assert distance_correlation(h, y).item() < 0.2 * before
-
-
-def test_many_classes_and_real_labels_are_penalised_too(rng):
-    h = torch.randn(60, 4, generator=rng, requires_grad=True)
-    for y in (torch.arange(60) % 7, torch.randn(60, generator=rng)):
-        assert math.isfinite(Dcor().penalty([h], y).item())
-
-
-def test_where_there_is_nothing_to_correlate_there_is_no_penalty_and_it_is_counted(rng):
-    h, y = batch(rng)
-    defense = Dcor()
-    assert defense.figures() == {}
+    defense = Dcor(dependence=dependence)
     assert float(defense.penalty([h], torch.zeros_like(y))) == 0
     assert float(defense.penalty([torch.ones(100, 6, requires_grad=True)], y)) == 0
     assert defense.figures() == {"constant_batches": 2}
     defense.penalty([h], y)
-    assert defense.figures() == {"constant_batches": 0, "dcor": pytest.approx(distance_correlation(h, y).item())}
+    assert defense.figures()["constant_batches"] == 0
 
 
 def test_weight_rises_over_the_warm_up_and_goes_on_from_a_checkpoint(rng):
@@ -75,26 +44,20 @@ def test_weight_rises_over_the_warm_up_and_goes_on_from_a_checkpoint(rng):
     assert weights == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
 
 
-def test_no_weight_is_no_defense(rng):
-    h, y = batch(rng)
-    assert Dcor(alpha_d=0.0).penalty([h], y) == 0.0
-
-
-@pytest.mark.slow
 def test_a_round_trains_on_loss_plus_penalty_at_both_ends_of_the_wire(rng):
-    rows = table(rng, parties=("a", "b"), rows=200)
+    rows = table(rng, parties=("a", "b"), rows=100)
     plain, defended = session(rows), session(rows, defenses=(Dcor(alpha_d=10.0),))
     first = [split.round(rows.ids).training.loss for split in (plain, defended)]
     assert first[0] == first[1]  # the same network, before either has learned
     embeddings = [split.parties[0].predict(rows.ids).tensors["f2"] for split in (plain, defended)]
     assert not torch.equal(*embeddings)
-    penalties = [defended.round(rows.ids).training.penalty for _ in range(60)]
+    penalties = [defended.round(rows.ids).training.penalty for _ in range(15)]
     assert penalties[-1] < penalties[0] < 0
 
 
 @pytest.mark.parametrize("statistic", ["squared", "root"])
-@pytest.mark.parametrize("dependence", ["whitened", "explained"])
-def test_gradients_of_the_other_penalties_are_those_of_finite_differences(rng, dependence, statistic):
+@pytest.mark.parametrize("dependence", ["published", "whitened", "explained"])
+def test_gradients_are_those_of_finite_differences(rng, dependence, statistic):
     h, y = batch(rng)
     loud = h.detach().double() * torch.tensor([30.0, 5, 1, 1, 0.1, 0.01])
     exact = loud.clone().requires_grad_()
@@ -122,12 +85,3 @@ def test_a_loud_direction_without_the_label_hides_it_from_the_published_penalty_
     assert kept["published"] < 0.1
     assert kept["whitened"] > 0.6
     assert kept["explained"] > 0.6
-
-
-def test_where_nothing_depends_the_other_penalties_are_zero_and_counted(rng):
-    h, y = batch(rng)
-    for dependence in ("whitened", "explained"):
-        defense = Dcor(dependence=dependence)
-        assert float(defense.penalty([h], torch.zeros_like(y))) == 0
-        assert float(defense.penalty([torch.ones(100, 6, requires_grad=True)], y)) == 0
-        assert defense.figures() == {"constant_batches": 2}

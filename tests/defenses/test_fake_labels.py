@@ -16,14 +16,12 @@ def started(classes=2, **options):
     return defense
 
 
-@pytest.mark.parametrize(("classes", "width"), [(2, 8), (2, 3), (3, 8), (10, 25)])
+@pytest.mark.parametrize(("classes", "width"), [(2, 3), (10, 25)])
 def test_each_class_has_fake_classes_of_its_own_and_each_is_as_likely(rng, classes, width):
     defense, n = started(classes, width=width), 40_000
     y = torch.randint(classes, (n,), generator=rng)
     fake = defense.labels(y, torch.zeros(n, width), drawing(rng))
-    table = torch.zeros(classes, width, dtype=torch.int64).index_put_(
-        (y, fake), torch.ones(n, dtype=torch.int64), accumulate=True
-    )
+    table = (y * width + fake).bincount(minlength=classes * width).view(classes, width)
     assert ((table > 0).sum(0) == 1).all()
     sizes = (table > 0).sum(1)
     assert sizes.max() - sizes.min() <= 1

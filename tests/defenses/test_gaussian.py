@@ -29,8 +29,3 @@ def test_sigma_takes_the_place_of_ratio(rng):
     noise = Gaussian(sigma=0.3).gradient(g, None, drawing(rng))
     assert noise.std().item() == pytest.approx(0.3, rel=0.02)
     assert Gaussian(sigma=0.3).guarantee() is None
-
-
-def test_no_ratio_is_no_noise(rng):
-    g = torch.randn(5, 3, generator=rng)
-    assert torch.equal(Gaussian(ratio=0.0).gradient(g, None, drawing(rng)), g)

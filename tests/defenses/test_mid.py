@@ -8,7 +8,6 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 from vflbench.attacks.direct import Direct
-from vflbench.defenses.chain import Chain
 from vflbench.defenses.mid import Mid, divergence
 from vflbench.messages.facts import Gradients
 from vflbench.models.base import evaluating
@@ -79,13 +78,6 @@ def test_where_rows_are_predicted_there_is_no_noise_and_none_is_drawn(rng):
     assert not torch.equal(network([h])[0], network([h])[0])
 
 
-def test_weights_and_noise_come_from_the_generator_that_was_given(rng):
-    h = torch.randn(5, 6, generator=rng)
-    one, same, other = (built(seed=seed)[1]([h])[0] for seed in (3, 3, 4))
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-
-
 def test_a_state_puts_the_noise_and_the_figures_back(rng):
     h = torch.randn(5, 6, generator=rng)
     defense, network = built()
@@ -126,41 +118,16 @@ def test_a_closed_bottleneck_leaves_the_linear_part_and_the_own_columns(rng, cla
 
 
 def test_parties_have_bottlenecks_of_their_own_and_learn_through_them(rng):
-    rows = table(rng, parties=("a", "b", "label"), rows=200)
+    rows = table(rng, parties=("a", "b", "label"), rows=100)
     plain, defended = session(rows), session(rows, defenses=(Mid(beta=0.01),))
     first = [split.round(rows.ids).training for split in (plain, defended)]
     assert first[0].penalty == 0 < first[1].penalty
     logits = whole_network(plain, rows)[1]
     embedded = [[party.predict(rows.ids) for party in split.parties] for split in (plain, defended)]
     assert not torch.equal(defended.label_party.predict(embedded[1]), logits)
-    later = [defended.round(rows.ids).training for _ in range(80)]
+    later = [defended.round(rows.ids).training for _ in range(30)]
     assert later[-1].loss < first[1].loss
     assert later[-1].penalty < first[1].penalty
-
-
-def test_a_heavy_weight_leaves_the_top_nothing_to_read(rng):
-    """Of two rows that are far apart, z has nearly the same distribution: the prior."""
-    defense, network = built(beta=1.0)
-    h = torch.randn(64, 6, generator=rng)
-    for _ in range(300):
-        network([h])
-        slopes = torch.autograd.grad(defense.penalty([], torch.zeros(64)), list(network.encoders.parameters()))
-        with torch.no_grad():
-            for weights, slope in zip(network.encoders.parameters(), slopes, strict=True):
-                weights -= 0.1 * slope
-    assert defense.figures()["kl"] > 0.1
-    m, s = moments(network, 0, h)
-    assert divergence(m, s).mean() < 0.1
-
-
-def test_two_of_them_stand_one_after_the_other(rng):
-    chain = Chain({"first": Mid(beta=1.0), "second": Mid(beta=2.0)})
-    network = chain.entrance([4], torch.Generator().manual_seed(0))
-    out = network([torch.randn(7, 4, generator=rng)])
-    assert out[0].shape == (7, 4)
-    total = chain.penalty([], torch.zeros(7)).item()
-    figures = chain.figures()
-    assert total == pytest.approx(figures["first.kl"] + 2 * figures["second.kl"], rel=1e-5)
 
 
 def test_why_it_falls(rng):

@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 from attacks.views import scores_of, shares
-from builders import session, table
 from torch.nn import functional as F
 
 from vflbench.attacks.direct import Direct
@@ -125,22 +124,6 @@ def test_the_figure_is_the_mean_over_pairs_and_a_state_brings_it_back(rng):
     other.restore(defense.state())
     expected = energy(h, y, "angular") / (2 * 4)  # two classes, each (n_k - 1) times its mean
     assert other.figures() == {"coinciding_pairs": 0, "energy": pytest.approx(expected)}
-
-
-def test_no_weight_is_no_defense(rng):
-    assert PeLoss(alpha=0.0).penalty([batch(rng)[0]], torch.zeros(40, dtype=torch.long)) == 0.0
-
-
-@pytest.mark.slow
-def test_a_round_trains_on_loss_plus_penalty_at_both_ends_of_the_wire(rng):
-    rows = table(rng, parties=("a", "b"), rows=200)
-    plain, defended = session(rows), session(rows, defenses=(PeLoss(alpha=0.01),))
-    first = [split.round(rows.ids).training.loss for split in (plain, defended)]
-    assert first[0] == first[1]  # the same network, before either has learned
-    embeddings = [split.parties[0].predict(rows.ids).tensors["f2"] for split in (plain, defended)]
-    assert not torch.equal(*embeddings)
-    penalties = [defended.round(rows.ids).training.penalty for _ in range(60)]
-    assert penalties[-1] < penalties[0]
 
 
 def test_why_it_falls(rng):

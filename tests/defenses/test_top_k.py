@@ -56,21 +56,6 @@ def test_gradients_pass_straight_through(rng):
     assert torch.equal(party.layer_gradients["f1"], answer.tensors["f1"])
 
 
-def test_of_gradients_the_label_party_sends_the_largest_coordinates(rng):
-    """The wire counts the gradients' bytes, embeddings cross whole, and the party learns from what it decodes."""
-    wire, rows, top_k = Wire(), table(rng, rows=40), TopK(fraction=0.125, message="gradients")
-    split = session(rows, model=WideDeep(bottom_layers=1, width=16, wide=False), defenses=[top_k], wire=wire)
-    plain = session(rows, model=WideDeep(bottom_layers=1, width=16, wide=False))
-    sent, whole = (s.label_party.respond([s.parties[0].embed(rows.ids)]).messages[0] for s in (split, plain))
-    g = whole.tensors["f1"]
-    assert torch.equal(sent.tensors["f1"], top_k.gradient(g, None, drawing(rng)).values)
-    assert (sent.tensors["f1"] != 0).sum(dim=1).tolist() == [2] * 40
-    split.round(rows.ids)
-    traffic = wire.take_traffic()
-    assert traffic["label", "a", Kind.GRADIENT].bytes == 40 * 2 * (32 + 4) // 8
-    assert traffic["a", "label", Kind.EMBEDDING].bytes == 40 * 16 * 4
-
-
 def test_what_is_kept_of_a_gradient_is_of_the_same_class(rng):
     """The largest coordinates of (p - y) J have the signs of the class: compression by 1/16 hides nothing."""
     y = (torch.rand(512, generator=rng) < 0.25).long()

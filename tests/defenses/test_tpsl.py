@@ -3,24 +3,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from builders import run_in
 from defenses.contexts import drawing
 from scipy import stats
 from torch.nn import functional as F
 
-from vflbench.attacks.averaging import Averaging
-from vflbench.attacks.direct import Direct
-from vflbench.data.synthetic import BreastCancer
 from vflbench.defenses.chain import Chain, refuse_unfit
 from vflbench.defenses.label_dp import LabelDp, class_losses
 from vflbench.defenses.tpsl import Tpsl
 from vflbench.errors import UserError
 from vflbench.messages.threat import Seat
 from vflbench.metrics.privacy import Exposure, leak_auc_ceiling
-from vflbench.models.mlp import Mlp
-from vflbench.models.optimizers.adam import Adam
 from vflbench.numerics.auc import auc
-from vflbench.run.settings import Audit, Settings
 
 
 def network(rng, classes, n=30, d=6):
@@ -102,46 +95,10 @@ def test_the_best_reader_joins_epochs_and_stays_below_the_composed_ceiling(rng, 
         assert all(reading < ceiling for reading, ceiling in zip(after, ceilings, strict=True))
 
 
-def test_flip_rates(rng):
-    n, eps = 200_000, 1.0
-    y = torch.randint(2, (n,), generator=rng)
-    for noise, rate in (("laplace", math.exp(-eps / 2) / 2), ("bernoulli", 1 / (1 + math.exp(eps)))):
-        defense = Tpsl(eps=eps, noise=noise)
-        defense.labels(y, torch.zeros(n, 1), drawing(rng))
-        assert defense.figures()["flip_rate"] == pytest.approx(rate, abs=0.005), noise
-        assert defense.figures() == {}, noise
-
-
-def test_epsilon_adds_up_over_epochs_not_over_messages():
-    guarantee = Tpsl(eps=0.3).guarantee()
-    assert guarantee.release.epsilon * guarantee.release.count(Exposure(epochs=1, messages=8)) == pytest.approx(0.3)
-    assert guarantee.release.epsilon * guarantee.release.count(Exposure(epochs=10, messages=80)) == pytest.approx(3.0)
-    assert guarantee.release.mechanism == "laplace"
-    assert Tpsl(noise="bernoulli").guarantee().release.mechanism == "randomized_response"
-
-
 def test_what_it_cannot_do_is_refused(rng):
     y, logits = torch.arange(200) % 2, torch.zeros(200, 1)
     wrong = Chain({"tpsl": Tpsl(), "label_dp": LabelDp()})
     with pytest.raises(UserError, match="another defense changes labels after it"):
         wrong.loss(logits, wrong.labels(y, logits, drawing(rng, torch.arange(200))))
-    refuse_unfit({"tpsl": Tpsl()}, frozenset({Seat.LABEL}), "split", 10)
     with pytest.raises(UserError, match="it protects 2 classes, and the labels have 10"):
         refuse_unfit({"tpsl": Tpsl(noise="bernoulli")}, frozenset({Seat.LABEL}), "split", 10)
-    assert "_batch" not in Tpsl().state()
-
-
-@pytest.mark.slow
-def test_its_promise_is_not_suspected_and_averages_over_epochs_read_more(tmp_path):
-    summary = run_in(
-        tmp_path / "run",
-        dataset=BreastCancer(),
-        model=Mlp(bottom_layers=2, width=32),
-        optimizer=Adam(lr=1e-2),
-        defenses={"tpsl": Tpsl()},
-        attacks={"direct": Direct(), "averaging": Averaging(rows=400, base="cosine")},
-        settings=Settings(epochs=4, batch_size=32, audit=Audit(batches="all", canaries=100)),
-    )
-    assert summary["privacy"]["epsilon"] == 4.0
-    assert not summary["privacy"]["violated"]
-    assert summary["failed"] is None

@@ -1,11 +1,7 @@
-import pytest
 import torch
 from defenses.contexts import drawing
 
-from vflbench.defenses.chain import Chain
-from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize, k_means, spread
-from vflbench.errors import UserError
 from vflbench.options import restore_state, state_of
 
 
@@ -46,12 +42,6 @@ def test_words_are_the_centres_of_what_they_stand_for(rng):
     assert torch.allclose(means, centres, atol=1e-5)
 
 
-def test_fewer_different_points_than_words(rng):
-    points = torch.tensor([[1.0], [2.0]]).repeat(3, 1)
-    centres = k_means(points, spread(points, 5, rng), 4)
-    assert set(centres.flatten().tolist()) == {1.0, 2.0}
-
-
 def test_more_words_are_never_worse(rng):
     h = torch.randn(300, 16, generator=rng)
     errors = [
@@ -68,8 +58,3 @@ def test_a_codebook_is_saved_and_put_back(rng):
     restore_state(other, state_of(defense))
     h = torch.randn(50, 8, generator=rng)
     assert torch.equal(other.embedding(h, drawing(rng)).payload, defense.embedding(h, drawing(rng)).payload)
-
-
-def test_orders_that_make_no_sense_are_refused():
-    with pytest.raises(UserError, match="orders that make sense"):
-        Chain({"top_k": TopK(), "vector_quantize": VectorQuantize()})

@@ -22,11 +22,6 @@ def test_whitened_rows_have_unit_covariance_and_the_distances_of_zca(rng):
     assert torch.allclose(torch.cdist(whitened(x, ridge), whitened(x, ridge)), torch.cdist(zca, zca), atol=1e-6)
 
 
-def test_whitening_forgets_units_and_offsets(rng):
-    x = rows(rng)
-    assert torch.allclose(whitened(1e6 * x + 7, 0.1), whitened(x, 0.1), atol=1e-6)
-
-
 def test_the_explained_share_is_the_r_squared_of_least_squares(rng):
     x = rows(rng)
     y = x @ torch.randn(5, generator=rng, dtype=torch.float64) + torch.randn(200, generator=rng, dtype=torch.float64)
@@ -36,12 +31,6 @@ def test_the_explained_share_is_the_r_squared_of_least_squares(rng):
     assert explained_share(x, y, 1e-12).item() == pytest.approx(r_squared, rel=1e-8)
     shares = [explained_share(x, y, ridge).item() for ridge in (0.01, 0.1, 1.0)]
     assert r_squared > shares[0] > shares[1] > shares[2] > 0
-
-
-def test_two_classes_explain_as_their_number_does(rng):
-    x = rows(rng)
-    y = (x[:, 0] > 3).long()
-    assert explained_share(x, y, 0.1).item() == pytest.approx(explained_share(x, y.double(), 0.1).item())
 
 
 def test_rows_that_are_equal_are_zeros_and_explain_nothing():
