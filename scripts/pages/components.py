@@ -12,7 +12,7 @@ from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDef
 _MEASURED = (
     "What it reads of each defense, and what is left of each attack, is on the pages "
     "[Every attack against every defense](../experiments/matrix.md) and "
-    "[Every attack on features against every defense](../experiments/rebuilding.md)."
+    "[Every attack on features against every defense](../experiments/features.md#every-attack-against-every-defense)."
 )
 
 
