@@ -99,7 +99,7 @@ def prepare(page: str, shelf: Path, folder: Path) -> None:
         shutil.copytree(shelf / "run", folder / name, ignore=shutil.ignore_patterns("recording"))
     if "mypkg" in (ROOT / page).read_text("utf-8"):
         doc_files.example("own_modules", folder / "mine" / "mypkg")
-    if page == "docs/howto/share.md":
+    if page == "docs/howto/reports.md":
         shutil.copytree(folder / "theirs" / "run", folder / "mine" / "run")
 
 

@@ -1,4 +1,4 @@
-"""The pages of docs/howto/record: their code runs as it stands, or the page says that it was not run."""
+"""Sections of docs/howto/record.md: their code runs as it stands, or the section says that it was not run."""
 
 import importlib.util
 import json
@@ -18,35 +18,36 @@ from vflbench import RecordedMessages, audit
 from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import Gradients
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "howto" / "record"
-RUN = {"torch.md", "numpy.md", "nvflare.md"}
-NOT_RUN = {"fate.md", "fedlearner.md", "flower.md", "secretflow.md"}
+HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
+SCRIPTS = HOWTO / "record"
+SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", (HOWTO / "record.md").read_text(), re.MULTILINE | re.DOTALL))
+RUN = {"PyTorch", "NumPy and other arrays", "NVIDIA FLARE", "Try a defense in the same loop"}
+NOT_RUN = {"Flower", "Fedlearner and TensorFlow 1.15", "FATE", "SecretFlow"}
 
 
-def blocks(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+def blocks(section: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", SECTIONS[section], re.MULTILINE | re.DOTALL)
 
 
-def run_page(page: str, folder: Path, monkeypatch) -> dict:
-    """Its blocks one after the other, as a reader would type them."""
+def run_sections(*sections: str, folder: Path, monkeypatch) -> dict:
+    """Their blocks one after the other, as a reader would type them."""
     monkeypatch.chdir(folder)
     names: dict = {}
-    for block in blocks(page):
-        exec(compile(block, page, "exec"), names)
+    for section in sections:
+        for block in blocks(section):
+            exec(compile(block, section, "exec"), names)
     return names
 
 
 @pytest.mark.slow
 def test_torch(tmp_path, monkeypatch):
     torch.manual_seed(0)
-    run_page("torch.md", tmp_path, monkeypatch)
+    run_sections("PyTorch", "Try a defense in the same loop", folder=tmp_path, monkeypatch=monkeypatch)
     recorded = RecordedMessages(tmp_path / "recorded")
     assert {epoch: len(steps) for epoch, steps in recorded.epochs.items()} == {0: 8, 1: 8}
     assert audit(recorded, {"norm": Norm()}, probe=False).rows()
-    sample = RecordedMessages(tmp_path / "both_sides")
-    assert sample.epochs == {0: list(range(0, 64, 4))}
-    assert sample.manifest.model == {"test_auc": 0.71, "train_auc": 0.75}
-    assert pq.read_metadata(tmp_path / "both_sides" / "labels.parquet").num_rows == 512
+    assert recorded.manifest.model == {"test_auc": 0.71, "train_auc": 0.75}
+    assert pq.read_metadata(tmp_path / "recorded" / "labels.parquet").num_rows == 512
     found = {
         name: audit(RecordedMessages(tmp_path / name), {"norm": Norm()}, probe=False) for name in ("recorded", "defended")
     }
@@ -58,7 +59,7 @@ def test_torch(tmp_path, monkeypatch):
 
 
 def test_numpy(tmp_path, monkeypatch):
-    names = run_page("numpy.md", tmp_path, monkeypatch)
+    names = run_sections("NumPy and other arrays", folder=tmp_path, monkeypatch=monkeypatch)
     recorded = RecordedMessages(tmp_path / "recorded")
     assert recorded.epochs == {0: list(range(20))}
     *_, last = recorded.rounds(0)
@@ -70,7 +71,7 @@ def test_numpy(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_script_that_knows_torch_and_the_recorder_alone(tmp_path):
     """Its audit finds what gradients tell: the loss is a mean, so their norms name the rare class."""
-    script = PAGES / "record_lstm.py"
+    script = SCRIPTS / "record_lstm.py"
     imports = re.findall(r"^(?:import|from) (\w+)", script.read_text(), re.MULTILINE)
     assert set(imports) == {"torch", "vflbench"}
     assert len(script.read_text().splitlines()) <= 30
@@ -85,7 +86,7 @@ def test_a_script_that_knows_torch_and_the_recorder_alone(tmp_path):
 
 
 def by_hand():
-    spec = importlib.util.spec_from_file_location("write_by_hand", PAGES / "write_by_hand.py")
+    spec = importlib.util.spec_from_file_location("write_by_hand", SCRIPTS / "write_by_hand.py")
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -112,18 +113,18 @@ def test_by_hand(tmp_path):
     assert json.loads((tmp_path / "manifest.json").read_text())["parties"] == {"media": {"layers": {"cut": 4}}}
 
 
-def test_each_page_says_whether_its_code_was_run():
-    pages = {path.name for path in PAGES.glob("*.md")} & (RUN | NOT_RUN)
-    assert pages == RUN | NOT_RUN
-    for page in NOT_RUN:
-        assert "**Our tests do not run this page" in (PAGES / page).read_text(), page
-        for block in blocks(page):
-            compile(block, page, "exec")
+def test_each_section_says_whether_its_code_was_run():
+    assert SECTIONS.keys() == RUN | NOT_RUN
+    for name, text in SECTIONS.items():
+        assert ("**Our tests do not run this section.**" in text) == (name in NOT_RUN), name
+        assert blocks(name)
+        for block in blocks(name):
+            compile(block, name, "exec")
 
 
-def test_the_page_on_nvflare_shows_lines_of_its_script():
-    script = (PAGES / "nvflare_split.py").read_text()
-    for block in blocks("nvflare.md"):
+def test_the_section_on_nvflare_shows_lines_of_its_script():
+    script = (SCRIPTS / "nvflare_split.py").read_text()
+    for block in blocks("NVIDIA FLARE"):
         for line in block.splitlines():
             assert line in script, line
 
@@ -133,7 +134,7 @@ def test_nvflare(tmp_path):
     """A simulated federation: the label owner is its server, the feature owner its client."""
     if importlib.util.find_spec("nvflare") is None:
         pytest.skip("no nvflare here")
-    script = [sys.executable, str(PAGES / "nvflare_split.py"), str(tmp_path)]
+    script = [sys.executable, str(SCRIPTS / "nvflare_split.py"), str(tmp_path)]
     result = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path)})
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
     recorded = RecordedMessages(tmp_path / "recorded")
@@ -146,7 +147,7 @@ def test_nvflare(tmp_path):
 @pytest.mark.slow
 def test_arrays_in_one_call(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"^```python\n(.*?)^```$", (PAGES.parent / "audit.md").read_text(), re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```python\n(.*?)^```$", (HOWTO / "audit.md").read_text(), re.MULTILINE | re.DOTALL)
     names: dict = {}
     exec(compile(block, "audit.md", "exec"), names)
     assert re.match(r"Gradients at the cut give 9\d(\.\d)? % of label pairs away", names["report"].verdict)

@@ -67,7 +67,7 @@ def test_what_an_option_takes_is_said_in_words():
 
 
 def test_links_to_other_files_lead_to_pages_of_the_site():
-    outside = rewritten("[a](../../SECURITY.md#x) [b](../../README.md#y)", "howto/share")
+    outside = rewritten("[a](../../SECURITY.md#x) [b](../../README.md#y)", "howto/reports")
     assert outside == "[a](../added/security.md#x) [b](../index.md)"
     assert rewritten("[a](../examples/attack/loudest.py)", "howto/extend") == "[a](../added/example_attack.md)"
     assert rewritten("[a](matrix.md#x) [b](https://x.org/a)", "experiments/x") == "[a](matrix.md#x) [b](https://x.org/a)"
