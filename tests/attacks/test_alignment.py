@@ -4,7 +4,7 @@ from attacks.epochs import along, read
 from defenses.contexts import drawing
 from scipy import stats
 
-from vflbench.attacks.alignment import Alignment, sum_of_signed_cubes
+from vflbench.attacks.alignment import Alignment
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.numerics.auc import auc
 
@@ -24,26 +24,8 @@ def protected(rng, positive, n=20_000):
     return sent, y, torch.from_numpy(odds)
 
 
-@pytest.mark.parametrize("positive", [0.1, 0.25, 0.75])
+@pytest.mark.parametrize("positive", [0.1, 0.75])
 def test_the_bayes_optimal_detector_of_max_norm_gradients_is_reached(rng, positive):
     g, y, odds = protected(rng, positive)
     for units in (1.0, -1e-9):
         assert auc(read(Alignment(), (units * g).split(1000), positive), y) == pytest.approx(auc(odds, y), abs=0.01)
-
-
-def test_the_third_moment_estimates_signed_cubes(rng):
-    """Of N(a, 1 - a^2): 3 E z - E z^3 = 2 a^3."""
-    n = 400_000
-    a = torch.where(torch.rand(n, generator=rng) < 0.3, 0.9, -0.3).double()
-    z = a + (1 - a**2).sqrt() * torch.randn(n, generator=rng, dtype=torch.float64)
-    assert sum_of_signed_cubes(5 * z) / n == pytest.approx(float(a.pow(3).mean()), abs=0.01)
-    assert sum_of_signed_cubes(torch.zeros(9, dtype=torch.float64)) == 0
-
-
-def test_classes_that_are_alike_leave_a_coin(rng):
-    """Of one length and one direction, up to the sign of each row, which no class has."""
-    n = 20_000
-    y = torch.rand(n, generator=rng) < 0.25
-    sign = torch.where(torch.rand(n, generator=rng) < 0.5, -1.0, 1.0)
-    g = MaxNorm().gradient(along(rng, sign * torch.rand(n, generator=rng), other=0.0), y.long(), drawing(rng))
-    assert auc(read(Alignment(), g.split(1000), 0.25), y) == pytest.approx(0.5, abs=0.02)

@@ -37,18 +37,3 @@ def test_an_attack_that_does_not_say_what_it_knows_is_refused_when_it_is_defined
 
         class Silent(Attack):
             follows = 3
-
-
-def test_an_attack_answers_where_it_overrides_a_method():
-    class Late(Attack):
-        threat = Threat()
-
-        def epoch(self, view):
-            return None
-
-    class Idle(Attack):
-        threat = Threat()
-
-    assert [Greedy.overrides(name) for name in ("observe", "batch", "epoch")] == [False, True, False]
-    assert [Late.overrides(name) for name in ("observe", "batch", "epoch")] == [False, False, True]
-    assert (Idle().observe(None), Idle().batch(None), Idle().epoch(None)) == (None, None, None)

@@ -95,20 +95,3 @@ def test_noise_lowers_what_is_read(rng):
     clean, noisy = (oriented(scores(BatchInference(), r), r.y) for r in (Round(rng, 256), Round(rng, 256, noise=20.0)))
     assert clean > 0.97
     assert noisy < 0.8
-
-
-def test_layers_are_matched_by_name_and_shape(rng):
-    round_ = Round(rng, n=20)
-    layers = {layer: h.detach() for layer, h in round_.h.items()}
-    assert [*sums_of_layers({"": round_.x, **layers}, round_.parameters)] == ["f1", "f2", "f3"]
-    assert [*sums_of_layers({"": round_.x[:, :5], **layers}, round_.parameters)] == ["f2", "f3"]
-    without = {name: g for name, g in round_.parameters.items() if "f3" not in name}
-    assert [*sums_of_layers({"": round_.x, **layers}, without)] == ["f1", "f2"]
-    renamed = {"f1.weight": round_.parameters["stack.layers.f1.weight"], "xf2.weight": torch.zeros(WIDTH, WIDTH)}
-    assert [*sums_of_layers({"": round_.x, **layers}, renamed)] == ["f1"]
-
-
-def test_without_a_weight_matrix_nothing_is_scored(rng):
-    round_ = Round(rng, n=20)
-    round_.parameters = {}  # the gradient was withheld, or the layers are convolutions
-    assert BatchInference().batch(view_of(BatchInference.threat, *round_.facts())).layers == {}

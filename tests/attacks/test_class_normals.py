@@ -29,9 +29,3 @@ def test_of_one_distribution_it_tells_nothing(rng):
     y = torch.rand(ROWS, generator=rng) < SHARE
     x = torch.randn(ROWS, 4, generator=rng).double()
     assert abs(auc(log_ratio_of_normals(x, torch.randn(ROWS, generator=rng).double(), SHARE, 4), y) - 0.5) < 0.03
-
-
-def test_constant_columns_and_few_rows_give_numbers():
-    for x in (torch.ones(8, 3), torch.eye(8)[:, :3], torch.zeros(2, 1)):
-        guess = torch.linspace(-1, 1, len(x)).double()
-        assert bool(log_ratio_of_normals(x.double(), guess, SHARE, 4).isfinite().all())

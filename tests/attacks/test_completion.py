@@ -1,4 +1,3 @@
-import pytest
 import torch
 from attacks.views import view_of
 
@@ -101,40 +100,3 @@ def test_gradients_and_features_add_up_where_labels_are_randomized(rng):
     optimum = auc((inputs @ best)[rest, 0], y[rest])
     assert reached["both"] > max(reached["embeddings"], reached["gradients"]) + 0.01
     assert reached["both"] > optimum - 0.02
-
-
-@pytest.mark.slow
-def test_fresh_noise_averages_out_over_the_epochs(rng):
-    y = (torch.rand(1500, generator=rng) < 0.25).long()
-    attack, known, rest = Completion(message="gradients"), torch.arange(100), torch.arange(100, 1500)
-    reached = []
-    for _ in range(12):
-        g = logistic_gradients(torch.Generator().manual_seed(5), y, torch.randn(1500, generator=rng) - 1)
-        show(attack, torch.arange(1500), g + 1.0 * torch.randn(1500, WIDE, generator=rng))
-        reached.append(auc(asked(attack, rest, known, y).layers["f1"], y[rest]))
-    assert reached[0] < 0.85
-    assert reached[-1] > 0.95
-
-
-def test_known_rows_that_were_not_met_are_left_out_of_the_fit_and_others_unscored(rng):
-    y = (torch.rand(600, generator=rng) < 0.5).long()
-    g = logistic_gradients(rng, y, torch.randn(600, generator=rng))
-    attack = Completion(message="gradients")
-    assert asked(attack, torch.arange(600), torch.arange(100), y) is None  # nothing was met
-    met = torch.cat([torch.arange(40, 90), torch.arange(100, 500)])
-    show(attack, met, g[met])
-    answer = asked(attack, torch.arange(600), torch.arange(100), y)
-    assert torch.equal(answer.ids, met)
-    assert auc(answer.layers["f1"], y[met]) == 1.0
-
-
-def test_scores_do_not_depend_on_how_an_epoch_was_cut_into_batches(rng):
-    y, rows = (torch.rand(300, generator=rng) < 0.5).long(), torch.arange(300)
-    joined, whole = Completion(message="gradients"), Completion(message="gradients")
-    for _ in range(2):
-        g = torch.randn(300, WIDE, generator=rng) + y[:, None]
-        for part in torch.randperm(300, generator=rng).split(70):
-            show(joined, part, g[part])
-        show(whole, rows, g)
-        answers = [asked(attack, rows, rows[:50], y).layers["f1"] for attack in (joined, whole)]
-        assert torch.allclose(*answers, atol=1e-3)

@@ -36,7 +36,7 @@ def attacked(attack, h, g, prior, epoch=0):
     return attack.epoch(view_of(attack.threat, shares(prior), ids=torch.arange(len(h) + 9), step=None, epoch=epoch))
 
 
-@pytest.mark.parametrize("positive", [0.1, 0.25, 0.75])
+@pytest.mark.parametrize("positive", [0.1, 0.75])
 def test_what_is_alike_is_told_apart_given_the_embedding_and_the_right_way_round(rng, positive):
     y, h, (g,), best = planted(rng, positive)
     answer = attacked(ConditionalMixture(), h, g, positive)
@@ -60,13 +60,3 @@ def test_epochs_add_up(rng):
     first, both = (auc(attacked(attack, h, g, 0.25, epoch).layers["f1"], y) for epoch, g in enumerate(gradients_of))
     assert auc(best, y) - 0.02 < both
     assert first + 0.02 < both
-
-
-@pytest.mark.parametrize("width", [1, 5])
-def test_degenerate_messages_give_numbers_or_nothing(rng, width):
-    x = torch.randn(300, width, generator=rng)
-    assert attacked(ConditionalMixture(), x, torch.zeros(300, width), 0.25) is None
-    assert attacked(ConditionalMixture(), x[:2], x[:2], 0.25) is None
-    assert attacked(ConditionalMixture(), x, x, 0.0) is None
-    for h, g in ((x, torch.ones(300, width)), (torch.ones(300, width), x), (x, x), (x, 1e-20 * x), (x, 1e20 * x)):
-        assert bool(attacked(ConditionalMixture(), h, g, 0.25).layers["f1"].isfinite().all())

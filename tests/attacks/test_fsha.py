@@ -6,7 +6,6 @@ from torch import nn
 from vflbench.attacks.fsha import Fsha
 from vflbench.messages.facts import Embeddings
 from vflbench.messages.peer_facts import OwnDecoder, PeerDecoder
-from vflbench.messages.threat import Level, Seat
 from vflbench.protocols.adversaries.fsha import Fsha as Cheat
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.protocols.split import Split
@@ -38,11 +37,6 @@ def test_it_has_no_answer_before_the_first_gradient_of_the_adversary():
     attack = Fsha()
     received = Embeddings({}, {"a": {"f1": torch.ones(2, 2)}})
     assert attack.batch(view_of(attack.threat, received, OwnDecoder({}), ids=torch.arange(2))) is None
-
-
-def test_it_is_active_at_the_label_party():
-    threat = Fsha().threat
-    assert (threat.seat, threat.level) == (Seat.LABEL, Level.ACTIVE)
 
 
 @pytest.mark.parametrize("classes", [2, 10])

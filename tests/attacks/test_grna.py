@@ -2,14 +2,12 @@ import pytest
 import torch
 from attacks.test_esa import rows_of, started_with
 from builders import session
-from pydantic import ValidationError
 
 from vflbench.attacks.grna import Grna
 from vflbench.errors import UserError
 from vflbench.messages.facts import OwnColumns
-from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.threat import Level, View
+from vflbench.messages.threat import View
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
 from vflbench.options import restore_state, state_of
@@ -26,11 +24,9 @@ def error(rows, rebuilt, party="a"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["logistic", "mlp"])
-def test_predictions_give_columns_away_also_through_a_network(rng, model):
+def test_predictions_give_columns_away_also_through_a_network(rng):
     rows = rows_of(rng, {"a": 2, "label": 2}, classes=5, n=64)
-    deep = Mlp(bottom_layers=2, top_layers=1, width=16)
-    started = started_with(rows, rng, scale=2.0) if model == "logistic" else session(rows, model=deep)
+    started = session(rows, model=Mlp(bottom_layers=2, top_layers=1, width=16))
     attack = Grna(rows=64, width=64, steps=300, lr=0.01, message="logits", variance=0.0)
     rebuilt = attack.batch(view_of(rows, attack, started))
     assert rebuilt.layer == "logits"
@@ -75,10 +71,10 @@ def test_auxiliary_rows_help(rng):
     known = Auxiliary({p: OwnColumns(f.numeric, f.categorical) for p, f in others.features.items()}, others.labels)
     started = started_with(rows, rng)
     errors = {}
-    for auxiliary, sees_labels in ((0, False), (300, False), (300, True)):
+    for auxiliary, sees_labels in ((0, False), (300, True)):
         attack = Grna(rows=40, width=48, steps=150, lr=0.005, auxiliary=auxiliary, sees_labels=sees_labels)
         errors[auxiliary, sees_labels] = error(rows, attack.batch(view_of(rows, attack, started, known)))
-    assert max(errors[300, False], errors[300, True]) < errors[0, False] / 2
+    assert errors[300, True] < errors[0, False] / 2
 
 
 @pytest.mark.slow
@@ -118,16 +114,7 @@ def test_published_settings_read_neither_predictions_nor_labels_of_a_row(rng):
     assert spread[False] < spread[True] / 5
 
 
-def test_what_it_reads():
-    for options in ({}, {"auxiliary": 10}, {"sees_labels": True}):
-        threat = Grna(**options).threat
-        assert (threat.message, threat.level) == (Kind.PREDICTION, Level.MESSAGES)
-        assert (Auxiliary in threat.knows) == (options == {"auxiliary": 10})
-    with pytest.raises(ValidationError, match="probabilities"):
-        Grna(decimals=2, message="logits")
-
-
-@pytest.mark.parametrize("options", [{}, {"auxiliary": 5}, {"auxiliary": 5, "sees_labels": True}])
+@pytest.mark.parametrize("options", [{}, {"auxiliary": 5, "sees_labels": True}])
 def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
     rows, read, original = rows_of(rng, {"a": 2, "label": 1}), set(), View.__getitem__
 

@@ -26,8 +26,3 @@ def test_as_many_epochs_as_rows_in_a_group_tell_every_row(rng):
         sums = torch.zeros(100 * epochs, dtype=torch.float64).index_add_(0, groups, r[rows])
         error = (rows_of_sums(rows, groups, sums, 1e-9) - r).square().mean().item()
         assert error < 1e-6 if is_exact else error == pytest.approx(1 - epochs / size, abs=0.1)
-
-
-def test_nothing_sent_is_nothing_read(rng):
-    rows, groups = grouped(rng, 12, 3, 1)
-    assert torch.equal(rows_of_sums(rows, groups, torch.zeros(4), 0.1), torch.zeros(12, dtype=torch.float64))

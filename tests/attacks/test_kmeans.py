@@ -47,20 +47,9 @@ def test_shift_and_units_do_not_matter(rng):
         assert (scores((x + 50) * unit, ClassShares((0.3, 0.1, 0.6))).argmax(1) == y).all(), unit
 
 
-def test_a_constant_layer_says_nothing_and_a_small_batch_is_not_scored(rng):
-    known = ClassShares((0.5, 0.3, 0.2))
-    answer = scores(torch.full((64, 8), 0.1), known)
-    assert (answer == answer[0]).all()
-    assert scores(torch.randn(2, 8, generator=rng), known) is None
-
-
 def test_clusters_are_paired_one_to_one():
     sizes = torch.tensor([5, 9, 2])
     labels = torch.arange(3).repeat_interleave(sizes).numpy()
     assert by_ratios(labels, (0.2, 0.3, 0.5)).tolist() == [2, 0, 1]
     both_near_the_first = torch.tensor([[0.0, 10.0], [1.0, 3.0]]).numpy()
     assert by_hints(both_near_the_first).tolist() == [0, 1]
-
-
-def test_any_number_of_classes_is_told_apart():
-    assert Kmeans().unmet(Kmeans().threat.knows, classes=1000) is None

@@ -18,7 +18,7 @@ def undefended(rng, n=4000, positive=0.25, d=32):
     return (p - y.float())[:, None] * cone, y
 
 
-@pytest.mark.parametrize("positive", [0.1, 0.25, 0.75, 0.9])
+@pytest.mark.parametrize("positive", [0.1, 0.75])
 def test_the_bayes_optimal_detector_of_two_gaussians_is_reached(rng, positive):
     """Planted N(1, 0.5^2) and N(-1, 1) along a direction: the optimum scores by the true log odds."""
     n = 20_000

@@ -85,25 +85,14 @@ def test_categories_come_back_with_numbers_where_the_cut_is_wide(rng):
 
 @pytest.mark.slow
 def test_pictures_of_every_party_come_back():
-    rows = Digits(parties=4, rows=300).load(torch.Generator().manual_seed(0)).train.all().rows(slice(0, 40))
-    attack = ModelInversion(rows=10)
+    rows = Digits(parties=2, rows=300).load(torch.Generator().manual_seed(0)).train.all().rows(slice(0, 40))
+    attack = ModelInversion(rows=4)
     view, _ = view_of(rows, attack, model=Cnn())
     rebuilt = attack.batch(view)
-    assert set(rebuilt.features) == set("abcd")
+    assert set(rebuilt.features) == set("ab")
     for party, own in rebuilt.features.items():
-        truth = rows.features[party].numeric[:10]
+        truth = rows.features[party].numeric[:4]
         assert (own.numeric - truth).square().mean() < 0.05 * truth.var()
-
-
-def test_the_model_is_that_which_made_the_message(rng):
-    """Its own embeddings of the true features are what arrived, though the party has learned since."""
-    rows = rows_of(torch.rand(30, 5, generator=rng))
-    attack = ModelInversion()
-    view, started = view_of(rows, attack, model=Mlp(bottom_layers=2, width=8))
-    block = rows.features["a"]
-    embedding = view[PeerModels].models["a"].network(block.numeric, block.categorical)["f2"]
-    torch.testing.assert_close(embedding, view[Embeddings].received["a"]["f2"], rtol=0, atol=0)
-    assert not torch.equal(started.parties[0].bottom(block.numeric, block.categorical)["f2"], embedding)
 
 
 def test_it_sees_neither_labels_nor_features(rng):
@@ -175,8 +164,6 @@ def test_total_variation_by_hand():
 def test_options_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="white_box"):
         ModelInversion(mode="black_box", knows_compression=True)
-    with pytest.raises(ValueError, match="prior"):
-        ModelInversion(prior="none", strength=0.1)
     with pytest.raises(ValueError, match="white_box"):
         ModelInversion(mode="black_box", prior="auxiliary")
 
@@ -193,9 +180,7 @@ def mean_errors(rows, known, options, *, defenses, width=24):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "defense", [TopK(fraction=0.5), Quantize(levels=4, range=[0.0, 1.0]), EmbeddingNoise(norm=10.0, eps=300.0)]
-)
+@pytest.mark.parametrize("defense", [TopK(fraction=0.5), EmbeddingNoise(norm=10.0, eps=300.0)])
 def test_auxiliary_rows_and_the_network_read_more_than_either(rng, defense):
     """Ten columns that three others determine, but for a little noise."""
     everything = torch.rand(640, 3, generator=rng) @ torch.rand(3, 10, generator=rng) / 3
@@ -205,16 +190,6 @@ def test_auxiliary_rows_and_the_network_read_more_than_either(rng, defense):
     white_box, black_box, both = mean_errors(rows_of(everything[:40]), everything[40:], forms, defenses=[defense])
     assert both < 0.5 * white_box
     assert both < black_box
-
-
-@pytest.mark.slow
-def test_auxiliary_rows_alone_say_no_more_than_their_mean(rng):
-    """A message that is noise: what is rebuilt is no better than the mean of the auxiliary rows, and not much worse."""
-    everything = torch.rand(640, 5, generator=rng)
-    noise = EmbeddingNoise(norm=1.0, eps=0.01)
-    (error,) = mean_errors(rows_of(everything[:40]), everything[40:], [{"prior": "auxiliary"}], defenses=[noise])
-    variance = float((everything[:40] - everything[40:].mean(dim=0)).square().mean())
-    assert 0.95 * variance < error < 1.1 * variance
 
 
 def test_the_most_likely_rows_are_those_of_the_closed_form(rng):
@@ -279,34 +254,17 @@ def test_a_learned_prior_wins_behind_noise_and_is_near_exact_without(rng):
     assert exact < 0.01 * mean
 
 
-_WRONG = [
-    lambda x: 1 - x,
-    pytest.param(lambda x: x.roll(3, 1), marks=pytest.mark.slow),
-    pytest.param(lambda x: 0.2 * x, marks=pytest.mark.slow),
-    pytest.param(lambda x: x * 0 + 0.5, marks=pytest.mark.slow),
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", _WRONG)
+@pytest.mark.parametrize("wrong", [lambda x: 1 - x, lambda x: x * 0 + 0.5], ids=["reversed", "constant"])
 def test_clear_messages_refute_auxiliary_rows_of_another_distribution(rng, wrong):
     """Then the answer is that without them, or better."""
     everything = related(rng)
     rows, known = rows_of(everything[:40]), wrong(everything[40:]) + 0.01 * torch.rand(600, 10, generator=rng)
-    for defense in (Quantize(levels=256, range=[0.0, 1.0]), EmbeddingNoise(norm=10.0, eps=1e5)):
-        forms = [{}, {"prior": "pca"}, {"prior": "auxiliary"}]
-        plain, jointly, apart = mean_errors(rows, known, forms, defenses=[defense], width=64)
-        assert jointly < 1.2 * plain
-        assert apart < 1.2 * plain
-
-
-def test_messages_of_noise_refute_nothing(rng):
-    """They are answered with the mean of the auxiliary rows, wrong or not."""
-    everything = related(rng)
-    rows, wrong = rows_of(everything[:40]), 1 - everything[40:]
-    away = float((everything[:40] - wrong[:-64].mean(dim=0)).square().mean())
-    (drowned,) = mean_errors(rows, wrong, [{"prior": "pca"}], defenses=[EmbeddingNoise(norm=1.0, eps=0.01)])
-    assert drowned == pytest.approx(away, rel=0.01)
+    forms = [{}, {"prior": "pca"}, {"prior": "auxiliary"}]
+    noise = EmbeddingNoise(norm=10.0, eps=1e5)
+    plain, jointly, apart = mean_errors(rows, known, forms, defenses=[noise], width=64)
+    assert jointly < 1.2 * plain
+    assert apart < 1.2 * plain
 
 
 def test_misfits_are_larger_beyond_three_standard_errors():

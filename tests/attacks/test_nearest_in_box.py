@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy.optimize import LinearConstraint, minimize
 
-from vflbench.attacks.esa import nearest_in_box, singular_rows
+from vflbench.attacks.esa import nearest_in_box
 
 
 def conditions(rng, n=6, unknowns=5, rows=2):
@@ -41,23 +41,3 @@ def test_a_projection_never_leads_away_from_a_point_that_fulfils_the_conditions(
         assert bool(((found >= 0) & (found <= 1)).all())
         assert bool((found @ c.T >= low - 1e-6).all() & (found @ c.T <= high + 1e-6).all())
         assert bool(((found - truth).norm(dim=1) <= (start - truth).norm(dim=1) + 1e-6).all())
-
-
-def test_without_conditions_it_is_clipped(rng):
-    start = torch.randn(4, 3, generator=rng, dtype=torch.float64)
-    none = torch.empty(4, 0, dtype=torch.float64)
-    assert torch.equal(nearest_in_box(start, torch.empty(0, 3, dtype=torch.float64), none, none), start.clamp(0, 1))
-    zero = torch.zeros(4, 2, dtype=torch.float64)
-    assert torch.equal(nearest_in_box(start, torch.zeros(2, 3, dtype=torch.float64), zero, zero), start.clamp(0, 1))
-
-
-def test_conditions_that_contradict_each_other_leave_a_point_of_the_box():
-    c = torch.ones(1, 3, dtype=torch.float64)
-    found = nearest_in_box(torch.full((1, 3), 0.5, dtype=torch.float64), c, *([torch.tensor([[7.0]]).double()] * 2))
-    torch.testing.assert_close(found, torch.ones(1, 3, dtype=torch.float64))
-
-
-def test_singular_values_below_the_tolerance_count_as_none():
-    c = torch.diag(torch.tensor([1.0, 1e-3, 1e-8, 0.0], dtype=torch.float64))
-    assert [len(singular_rows(c, tolerance)[1]) for tolerance in (1e-2, 1e-6, 1e-9)] == [1, 2, 3]
-    assert len(singular_rows(torch.zeros(2, 3, dtype=torch.float64), 1e-6)[1]) == 0

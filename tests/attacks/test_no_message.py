@@ -41,11 +41,6 @@ def test_a_planted_class_is_recognised_from_five_rows(rng):
         assert auc(answer, y) > 0.9, kind
 
 
-def test_constant_columns_say_nothing_and_raise_nothing():
-    answer = scores(torch.full((50, 2), 0.1), torch.zeros(50, 2, dtype=torch.int32), [0, 3])
-    assert auc(answer, torch.arange(50) < 20) == 0.5
-
-
 def test_it_can_read_no_message():
     columns = OwnColumns(torch.rand(5, 2), torch.empty(5, 0, dtype=torch.int32))
     view = view_of(NoMessage().threat, columns, embeddings(torch.ones(5, 2)), positives([0]))

@@ -71,8 +71,8 @@ def test_under_isotropic_noise_it_is_near_the_bayes_optimal_attacker(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("eps", [1.0, 2.0])
-def test_on_randomized_labels_it_is_near_the_bayes_optimal_attacker(rng, eps):
+def test_on_randomized_labels_it_is_near_the_bayes_optimal_attacker(rng):
+    eps = 1.0
     flipped = 1 / (1 + math.exp(eps))
     x, y, released, odds, p = planted(rng, gap=1.5, flipped=flipped)
     g = (p - released.float())[:, None] * AXIS + 0.01 * torch.randn(ROWS, WIDTH, generator=rng)
@@ -83,24 +83,3 @@ def test_on_randomized_labels_it_is_near_the_bayes_optimal_attacker(rng, eps):
 def test_an_undefended_gradient_is_the_label(rng):
     x, y, released, _, p = planted(rng, gap=1.0)
     assert auc(ordered(run(Posterior(), x, [(p - released.float())[:, None] * AXIS])), y) > 0.999
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [1, 5])
-def test_degenerate_gradients_give_numbers_or_nothing(rng, width):
-    x = torch.randn(64, width, generator=rng)
-    assert run(Posterior(), x, [torch.zeros(64, width)]) is None
-    assert ask(Posterior(), x) is None
-    assert run(Posterior(), x[:2], [x[:2]]) is None
-    assert run(Posterior(), x, [x], prior=0.0) is None
-    for constant in (torch.ones(64, width), torch.eye(64)[:, :width]):
-        scores = run(Posterior(), constant, [constant])
-        assert bool(scores.layers["f1"].isfinite().all())
-
-
-@pytest.mark.slow
-def test_in_any_units(rng):
-    x, _, released, _, p = planted(rng, gap=1.0)
-    g = (p - released.float())[:, None] * AXIS + 0.5 * torch.randn(ROWS, WIDTH, generator=rng)
-    here, there = (ordered(run(Posterior(), unit * x, [unit * g])) for unit in (1.0, 1e-9))
-    assert auc(there, here > here.median()) > 0.9999

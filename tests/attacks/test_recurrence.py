@@ -1,9 +1,8 @@
-import pytest
 import torch
 from attacks.views import gradients, shares, view_of
 from defenses.contexts import drawing
 
-from vflbench.attacks.recurrence import Recurrence, off_the_leading_direction
+from vflbench.attacks.recurrence import Recurrence
 from vflbench.attacks.remainder import Remainder
 from vflbench.defenses.marvell import Marvell, leak_auc_bound
 from vflbench.numerics.auc import auc
@@ -48,29 +47,3 @@ def test_it_names_the_class_that_recurs_where_negatives_do(rng):
 
 def test_it_reads_nothing_where_both_classes_get_the_same_noise(rng):
     assert abs(mean_leak("shared", rng) - 0.5) < 0.08
-
-
-def test_units_and_rotations_of_the_gradient_do_not_matter(rng):
-    g, y = network_gradients(rng)
-    noisy = Marvell(noise="full").gradient(g, y, drawing(rng)).double()
-    turn = torch.linalg.qr(torch.randn(32, 32, generator=rng, dtype=torch.float64)).Q
-    expected = read(Recurrence(rank=8), noisy)
-    assert torch.allclose(read(Recurrence(rank=8), 1e-9 * noisy @ turn), expected, rtol=1e-3)
-
-
-def test_the_leading_direction_is_taken_away(rng):
-    g = torch.randn(60, 5, generator=rng) + 10 * torch.nn.functional.one_hot(torch.tensor(2), 5)
-    v = torch.linalg.svd(g.double(), full_matrices=False)[2][0]
-    rest = off_the_leading_direction(g)
-    assert (rest @ v).abs().max() < 1e-12
-    assert torch.allclose(rest, (g.double() - torch.outer(g.double() @ v, v)) / g.abs().max(), atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "g",
-    [torch.zeros(40, 5), torch.ones(40, 5), torch.ones(40, 2), torch.eye(8)],
-    ids=["zeros", "line", "narrow", "few rows"],
-)
-def test_layers_in_which_nothing_can_recur_are_left_out(g):
-    attack = Recurrence()
-    assert attack.batch(view_of(attack.threat, gradients(g), shares(PRIOR))).layers == {}

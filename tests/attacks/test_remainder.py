@@ -1,10 +1,9 @@
 import pytest
 import torch
-from attacks.views import gradients, scores_of, shares, view_of
+from attacks.views import gradients, scores_of, shares
 from scipy import stats
 
-from vflbench.attacks.remainder import Remainder, log_remainders, ranks_to_try
-from vflbench.messages.facts import Gradients
+from vflbench.attacks.remainder import Remainder, log_remainders
 from vflbench.numerics.auc import auc
 
 
@@ -22,7 +21,7 @@ def scores(g, prior=0.25, **options):
     return scores_of(Remainder(**options), gradients(g), shares(prior))
 
 
-@pytest.mark.parametrize(("d", "rank"), [(8, 2), (16, 4), (64, 12), (128, 30)])
+@pytest.mark.parametrize(("d", "rank"), [(8, 2), (128, 30)])
 def test_noise_on_one_class_tells_it_at_every_width_without_a_rank(rng, d, rank):
     for positive in (0.1, 0.25, 0.75):
         for noisy in (0, 1):
@@ -45,11 +44,6 @@ def test_a_given_rank_reaches_the_bayes_optimal_detector(rng):
     g, y = low_rank(rng, n=20_000, d=d, rank=rank, rest=rest, noise=noise)
     optimum = stats.f.cdf(1 + (noise / rest) ** 2, d - rank, d - rank)
     assert auc(scores(g, rank=rank), y) == pytest.approx(optimum, abs=0.01)
-
-
-def test_balanced_classes_read_as_if_the_negatives_had_the_noise(rng):
-    g, y = low_rank(rng, positive=0.5)
-    assert auc(scores(g, prior=0.5), y) > 0.98
 
 
 def test_earlier_batches_help_to_decide(rng):
@@ -79,16 +73,3 @@ def test_remainders_are_those_of_the_singular_value_decomposition(rng):
     assert torch.allclose(
         log_remainders(g, [5])[0] - log_remainders(g, [5])[0, 0], (rest.norm(dim=1) / rest[0].norm()).log() * 2
     )
-
-
-def test_ranks_leave_room_for_noise():
-    assert ranks_to_try(512, 2) == [1]
-    assert ranks_to_try(512, 4) == [1, 2, 3]
-    assert ranks_to_try(512, 128)[-1] == 96
-    assert ranks_to_try(128, 128)[-1] == 64
-
-
-def test_layers_without_room_for_noise_are_not_scored(rng):
-    g, attack = torch.randn(40, 8, generator=rng), Remainder()
-    unscored = {"zero": torch.zeros(40, 8), "narrow": g[:, :1], "dead": torch.cat([g[:, :1], torch.zeros(40, 3)], dim=1)}
-    assert not attack.batch(view_of(attack.threat, Gradients(unscored), shares(0.25))).layers

@@ -36,7 +36,7 @@ def run(attack, x, g, asked=None, audited=ROWS):
     return attack.epoch(view_of(attack.threat, model, shares(PRIOR), ids=asked, step=None))
 
 
-@pytest.mark.parametrize("eps", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("eps", [1.0, 4.0])
 def test_on_randomized_labels_it_is_near_the_bayes_optimal_attacker(rng, eps):
     x, g, y, odds = randomized(rng, gap=1.5, flipped=1 / (1 + math.exp(eps)))
     reached, features, labels = auc(run(Residual(), x, g).layers["f1"], y), auc(x[:, 0], y), auc(-g[:, 0], y)

@@ -5,7 +5,7 @@ import torch
 from attacks.views import shares, view_of
 from scipy import stats
 
-from vflbench.attacks.residual_sum import ResidualSum, in_usual_units
+from vflbench.attacks.residual_sum import ResidualSum
 from vflbench.defenses.label_noise import gaussian_likelihood, posterior
 from vflbench.messages.facts import Embeddings, Gradients, OwnModel
 from vflbench.messages.threat import View
@@ -63,10 +63,3 @@ def test_without_features_it_reads_the_ceiling(rng):
     scores, _ = attacked(rng, logits, h, along, y, target="posterior", attack=ResidualSum(weight=0))
     folded = max(auc(scores, y), 1 - auc(scores, y))
     assert folded == pytest.approx(stats.norm.cdf(MU / math.sqrt(2)), abs=0.015)
-
-
-def test_units_are_those_of_similar_rows(rng):
-    t = torch.rand(10_000, generator=rng, dtype=torch.float64)
-    noise = torch.randn(10_000, generator=rng, dtype=torch.float64)
-    assert torch.allclose(in_usual_units(noise * (2 * t).exp(), t), noise, atol=0.3)
-    assert torch.allclose(in_usual_units(noise[:3], t[:3]).square().mean(), torch.ones((), dtype=torch.float64))

@@ -65,19 +65,3 @@ def test_shift_and_units_do_not_matter(rng):
     x, y = blobs(rng, [100, 50, 200])
     for unit in (1e-25, 1e25):
         assert (scores((x + 50) * unit, ClassShares((0.3, 0.1, 0.6))).argmax(1) == y).all(), unit
-
-
-def test_layers_and_batches_that_hold_no_clusters_are_not_scored(rng):
-    known = ClassShares((0.5, 0.3, 0.2))
-    assert scores(torch.full((64, 8), 0.1), known) is None
-    assert scores(torch.randn(2, 8, generator=rng), known) is None
-    assert scores(torch.tensor([[0.0], [1.0], [2.0]]), known).shape == (3, 3)
-    doubled = torch.randn(3, 4, generator=rng).repeat_interleave(torch.tensor([20, 10, 5]), dim=0)
-    assert (scores(doubled, ClassShares((0.6, 0.3, 0.1))).argmax(1) == torch.tensor([0] * 20 + [1] * 10 + [2] * 5)).all()
-
-
-def test_two_classes_have_a_leak_auc_and_any_number_is_told_apart(rng):
-    x, y = blobs(rng, [30, 90])
-    assert (scores(x, ClassShares((0.25, 0.75))).argmax(1) == y).all()
-    attack = SpectralClustering()
-    assert attack.unmet(attack.threat.knows, classes=1000) is None

@@ -35,25 +35,11 @@ def test_one_convolution_gives_pictures_away_and_a_dense_layer_does_not():
     rows, found = pictures(), {}
     truth = rows.features["a"].numeric
     for name, model in (("cnn", Cnn(bottom_layers=1)), ("mlp", Mlp(bottom_layers=1, width=128))):
-        values = []
-        for seed in range(2):
-            attack = Unsplit(rows=24, rounds=8)
-            rebuilt = attack.batch(view_of(rows, attack, model=model, seed=seed)).features["a"].numeric
-            values.append(sum(abs(correlation(a, b)) for a, b in zip(rebuilt, truth, strict=True)) / len(truth))
-        found[name] = sum(values) / len(values)
+        attack = Unsplit(rows=24, rounds=8)
+        rebuilt = attack.batch(view_of(rows, attack, model=model)).features["a"].numeric
+        found[name] = sum(abs(correlation(a, b)) for a, b in zip(rebuilt, truth, strict=True)) / len(truth)
     assert found["cnn"] > found["mlp"] + 0.2
     assert found["mlp"] < 0.3
-
-
-def test_it_fits_what_it_received():
-    """Its own features and weights together give nearly the received embeddings, whatever the features are."""
-    rows = pictures(12)
-    attack = Unsplit(rows=12, rounds=10, smoothness=0.0)
-    view = view_of(rows, attack, model=Mlp(bottom_layers=1, width=16))
-    rebuilt = attack.batch(view).features["a"].numeric
-    assert rebuilt.shape == (12, 64)
-    assert 0 <= rebuilt.min() <= rebuilt.max() <= 1
-    assert not torch.allclose(rebuilt, torch.full_like(rebuilt, 0.5))
 
 
 def test_every_party_and_categories_get_an_answer(rng):

@@ -7,7 +7,6 @@ import pytest
 from reconstruction_rounds import batch, batches, compose, rounds
 
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
-from vflbench.attacks.batch_reconstruction import search as batch_search
 from vflbench.attacks.batch_reconstruction.search import search, side_by_side
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
 from vflbench.messages.facts import Rules, Schema
@@ -36,17 +35,6 @@ def test_the_batch_and_its_labels_are_recovered_with_the_figures_of_the_search(d
     assert [labels[tuple(row)] for row in x.tolist()] == y.tolist()
     assert result.figures["unique"] == result.figures["matches"] == 1
     assert result.figures["rounds"] == 14
-
-
-def test_a_result_of_fewer_rounds_is_not_searched_for_again(draw, monkeypatch):
-    x, y = batch(5, 8, draw)
-    thetas, updates = rounds(x, y, 14, draw)
-    solved = {}
-    first = search(thetas[:10], updates[:10], rules(8), OPTIONS, solved=solved)
-    monkeypatch.setattr(batch_search, "enumerate_batches", None)
-    again = search(thetas, updates, rules(8), OPTIONS, solved=solved)
-    assert np.array_equal(again.rows, first.rows)
-    assert again.figures["rounds"] == 14
 
 
 def test_too_few_rounds_and_a_time_limit_are_reported(draw):
@@ -78,27 +66,6 @@ def test_several_matching_batches_give_each_entry_a_share(draw):
     assert any(np.array_equal(sort_rows(c), sort_rows(x)) for c in result.candidates)
 
 
-def test_two_local_batches_are_recovered_in_the_order_of_their_steps(draw):
-    parts = batches(4, 14, 2, draw)
-    gamma, eta = compose([x.T @ x for x, _ in parts], [x.T @ y for x, y in parts], 0.01)
-    thetas = draw.normal(size=(20, 14))
-    its_rules = rules(14, rate=0.01, reduction="sum", batches=2, batch_size=4)
-    result = search(thetas, eta - thetas @ gamma.T, its_rules, OPTIONS)
-    assert result.figures["told_apart"] == result.figures["unique"] == 1
-    assert result.steps.tolist() == [0] * 4 + [1] * 4
-    for step, (x, y) in enumerate(parts):
-        recovered = np.column_stack([result.rows, result.labels])[result.steps == step]
-        assert sorted(recovered.tolist()) == sorted(np.column_stack([x, y]).tolist()), step
-
-
-def test_an_integer_programme_finds_the_batch_too(draw):
-    x, y = batch(5, 12, draw)
-    result = search(*rounds(x, y, 14, draw), rules(12), BatchReconstruction(solver="highs", time_limit=1e6))
-    assert np.array_equal(sort_rows(result.rows), sort_rows(x))
-    figures = result.figures
-    assert (figures["ended"], figures["proved"], figures["unique"]) == (1, 0, 0)  # one batch of possibly many
-
-
 def test_no_figure_claims_what_rests_on_an_assumption(draw):
     """The least batch size that fits is one of many: twice the rows, each of them twice, have the same mean gradients."""
     x, y = batch(5, 12, draw)
@@ -126,15 +93,6 @@ def test_sums_that_are_only_plausible_prove_nothing(draw):
         assert bool(result.assumption) == ("not ruled out" in result.note), rate
         claims.add(result.figures["unique"])
     assert claims == {0, 1}
-
-
-def test_columns_without_an_answer_are_not_certain(draw):
-    x, y = batch(5, 3, draw)
-    whole = np.column_stack([x, draw.random((5, 2))])
-    thetas = draw.random((12, 5)) - 0.5
-    result = search(thetas, -0.1 * (thetas @ (whole.T @ whole) / 4 - whole.T @ y / 2), rules(3), OPTIONS)
-    assert np.isnan(result.rows[:, 3:]).all()  # three columns don't determine five rows
-    assert result.figures["entries_certain"] <= 3 / 5
 
 
 def test_two_local_batches_at_a_large_rate_are_recovered_one_by_one(draw):

@@ -7,19 +7,14 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction import enumeration
 from vflbench.attacks.batch_reconstruction.enumeration import (
     TimeLimit,
-    bounded_counts,
     column_search,
     is_alone,
     order_columns,
-    row_prefixes,
     unique_batch,
 )
 from vflbench.attacks.batch_reconstruction.gram import Gram, rank
@@ -58,33 +53,8 @@ def every_labelling(gram: Gram, x: np.ndarray) -> set:
     return labellings
 
 
-def check_against_exhaustive_search(rows: int, most: int) -> None:
-    """For `most` alphas of four columns: the most ambiguous quarter first, the others at random."""
-    known = by_gram(rows)
-    alphas = sorted(known, key=lambda key: -len(known[key]))
-    rest = np.random.default_rng(rows).permutation(np.array(alphas[most // 4 :], dtype="V128"))
-    for key in [bytes(alpha) for alpha in [*alphas[: most // 4], *rest][:most]]:
-        gram = Gram(np.frombuffer(key, dtype=np.int64).reshape(4, 4), None, rows)
-        solutions = enumerate_batches(gram)
-        assert (solutions.status, solutions.complete) == ("proved", True), (rows, gram.alpha)
-        assert len(solutions.batches) == len(known[key]), (rows, gram.alpha)
-        assert as_set(solutions) == {x.tobytes() for x in known[key]}, (rows, gram.alpha)
-
-
-@pytest.mark.slow
-def test_all_batches_of_four_columns_are_those_of_exhaustive_search():
-    for rows, most in ((1, 16), (2, 30), (3, 24), (4, 24)):
-        check_against_exhaustive_search(rows, most)
-
-
-@pytest.mark.slow
-def test_all_batches_of_four_columns_and_up_to_five_rows_are_those_of_exhaustive_search():
-    for rows, most in ((2, 100), (3, 60), (4, 60), (5, 80)):
-        check_against_exhaustive_search(rows, most)
-
-
-def check_labels(every_rows, seeds) -> None:
-    for rows, seed in itertools.product(every_rows, seeds):
+def test_labels_of_four_columns_are_those_of_exhaustive_search():
+    for rows, seed in itertools.product((1, 3, 4), range(12)):
         x, y = draw(seed, rows, 4, density=0.3 + 0.4 * (seed % 2))
         gram = Gram.of(x, y)
         expected = {other.tobytes(): every_labelling(gram, other) for other in by_gram(rows)[gram.alpha.tobytes()]}
@@ -103,15 +73,6 @@ def check_labels(every_rows, seeds) -> None:
                         total[row] = total.get(row, 0) + part
                 positives.add(tuple(sorted((row, round(n)) for row, n in total.items())))
             assert positives == expected[other.tobytes()], (rows, seed)
-
-
-def test_labels_of_four_columns_are_those_of_exhaustive_search():
-    check_labels((1, 3, 4), range(12))
-
-
-@pytest.mark.slow
-def test_labels_of_four_columns_and_up_to_five_rows_are_those_of_exhaustive_search():
-    check_labels((1, 3, 4, 5), range(25))
 
 
 def by_cp_sat(gram: Gram) -> set:
@@ -145,23 +106,14 @@ def by_cp_sat(gram: Gram) -> set:
     return batches
 
 
-def check_against_cp_sat(seeds) -> None:
-    for seed in seeds:
+def test_batches_are_those_of_cp_sat():
+    for seed in range(15):
         rng = np.random.default_rng(1000 + seed)
         rows, columns = int(rng.integers(3, 9)), int(rng.integers(4, 10))
         x, _ = draw(seed, rows, columns, density=(0.5, 0.3, 0.15)[seed % 3])
         solutions = enumerate_batches(Gram.of(x), max_batches=100_000)
         assert solutions.status == "proved", seed
         assert as_set(solutions) == by_cp_sat(Gram.of(x)), seed
-
-
-def test_batches_are_those_of_cp_sat():
-    check_against_cp_sat(range(15))
-
-
-@pytest.mark.slow
-def test_many_more_batches_are_those_of_cp_sat():
-    check_against_cp_sat(range(15, 100))
 
 
 def by_search(gram: Gram, monkeypatch) -> set:
@@ -174,7 +126,7 @@ def by_search(gram: Gram, monkeypatch) -> set:
 
 
 def test_the_lattice_yields_the_one_batch_that_a_search_proves(monkeypatch):
-    for rows, columns in ((12, 20), (16, 24), (20, 40), (32, 64)):
+    for rows, columns in ((12, 20), (20, 40), (32, 64)):
         x, y = draw(rows, rows, columns)
         gram = Gram.of(x, y)
         solutions = enumerate_batches(gram)
@@ -230,15 +182,6 @@ def test_eighty_rows_need_more_than_one_reduction():
     solutions = enumerate_batches(Gram.of(x))
     assert solutions.unique
     assert np.array_equal(solutions.batches[0], sort_rows(x))
-
-
-def test_four_rows_that_xor_to_zero_can_be_switched():
-    # a, b, c, a^b^c with disjoint supports of the differences: the paper's ambiguous batches.
-    rng = np.random.default_rng(5)
-    base, cells = rng.integers(0, 2, 12), rng.integers(0, 3, 12)
-    flips = [(cells == k).astype(int) for k in range(3)]
-    rows = [base ^ flips[0], base ^ flips[1], base ^ flips[2], base ^ flips[0] ^ flips[1] ^ flips[2]]
-    assert len(enumerate_batches(Gram.of(np.array(rows))).batches) == 2
 
 
 def test_the_smallest_batches_are_known_exactly():
@@ -313,7 +256,7 @@ def triangular(columns: int) -> np.ndarray:
 
 @pytest.mark.slow
 def test_columns_that_floats_call_dependent_lose_no_row():
-    for first, second in ((0, 1), (5, 30), (17, 17), (34, 35)):
+    for first, second in ((0, 1), (17, 17)):
         x = triangular(36)
         x = np.r_[x, x[[first, second]]]
         solutions = enumerate_batches(Gram.of(x))
@@ -368,54 +311,3 @@ def test_the_time_limit_is_reported():
     solutions = enumeration.enumerate_batches(Gram.of(x), time_limit=0)
     assert (solutions.status, len(solutions.batches), solutions.complete) == ("limit", 0, False)
     assert "time limit" in solutions.note
-
-
-def test_sparse_one_hot_rows_are_enumerated_without_repeats():
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        # Six one-hot features of three or four values, skewed as real ones are.
-        blocks = [np.eye(k, dtype=np.uint8)[np.minimum(rng.geometric(0.6, 8) - 1, k - 1)] for k in (3, 4, 3, 4, 3, 3)]
-        x = np.concatenate(blocks, 1)
-        gram = Gram.of(x)
-        solutions = enumerate_batches(gram, max_batches=10**5)
-        assert solutions.complete, seed
-        assert len(as_set(solutions)) == len(solutions.batches), seed
-        assert sort_rows(x).tobytes() in as_set(solutions), seed
-        assert all(gram.matches(other) for other in solutions.batches), seed
-
-
-def test_leverages_of_the_true_rows_sum_to_the_rank():
-    for seed in range(5):
-        x, _ = draw(seed, 9, 6)
-        gram = Gram.of(x)
-        levels = order_columns(gram.with_intercept)
-        whole = np.c_[np.ones(9, dtype=np.int64), x]
-        assert len(levels) == np.linalg.matrix_rank(whole)
-        hat = whole @ np.linalg.pinv(gram.with_intercept.astype(float)) @ whole.T
-        assert np.trace(hat) == pytest.approx(len(levels)), seed
-        # Every true row is among the candidates, by a walk through the tree.
-        tree = row_prefixes(gram.with_intercept, levels, TimeLimit(None))
-        bits = whole[:, [level.column for level in levels]]
-        nodes = np.zeros(9, dtype=int)
-        for t in range(1, len(levels)):
-            nodes = tree[0][t - 1][nodes, bits[:, t]]
-            assert (nodes >= 0).all(), seed
-        assert gram.matches(next(column_search(gram.with_intercept, levels, tree, TimeLimit(None))))
-
-
-def systems(groups: int, equations: int):
-    """member, low, room above it, and a solution."""
-    small = arrays(np.int64, groups, elements=st.integers(0, 3))
-    member = arrays(np.int64, (equations, groups), elements=st.integers(0, 1))
-    return st.tuples(member, arrays(np.int64, groups, elements=st.integers(0, 1)), small, small)
-
-
-@settings(max_examples=60)
-@given(st.tuples(st.integers(1, 6), st.integers(0, 4)).flatmap(lambda shape: systems(*shape)))
-def test_bounded_counts_are_those_of_exhaustive_search(system):
-    member, low, room, planted = system
-    high = low + room
-    target = member @ np.minimum(low + planted, high)
-    grid = [np.array(n) for n in itertools.product(*(range(a, b + 1) for a, b in zip(low, high, strict=True)))]
-    expected = sorted(n.tolist() for n in grid if np.array_equal(member @ n, target))
-    assert sorted(n.tolist() for n in bounded_counts(member, target, low, high, TimeLimit(None))) == expected

@@ -11,7 +11,7 @@ from reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction import integer_programme
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.integer_programme import Programme, prefixes, tight, verified
+from vflbench.attacks.batch_reconstruction.integer_programme import Programme, tight, verified
 from vflbench.attacks.batch_reconstruction.solutions import sort_rows
 from vflbench.errors import UserError
 
@@ -33,7 +33,7 @@ NO_SUCH_BATCH = Gram(
     None,
     7,
 )
-IN_PROCESS = [("tight", "highs"), ("tight", "cbc"), ("published", "highs"), ("published", "cbc")]
+FORMS = pytest.mark.parametrize(("formulation", "solver"), [("tight", "highs"), ("tight", "cbc"), ("published", "highs")])
 
 
 def draw(rows, columns, seed, density=0.5):
@@ -45,39 +45,30 @@ def sorted_with(x, y):
     return x[order], y[order]
 
 
-def check_planted_batch(formulation, solver) -> None:
+@FORMS
+def test_a_planted_batch_and_its_labels_are_recovered(formulation, solver):
     x, y = draw(6, 10, seed=1)
     assert len(np.unique(x, axis=0)) == 6  # otherwise labels are shares
     assert x.any(axis=1).all()
     solutions = solve(Gram.of(x, y), formulation=formulation, solver=solver)
     truth, labels = sorted_with(x, y)
-    case = (formulation, solver, solutions.note)
-    assert (solutions.status, len(solutions.batches), solutions.complete) == ("found", 1, False), case
-    assert np.array_equal(solutions.batches[0], truth), case
-    assert np.array_equal(solutions.labels[0][0], labels == 1), case
+    assert (solutions.status, len(solutions.batches), solutions.complete) == ("found", 1, False), solutions.note
+    assert np.array_equal(solutions.batches[0], truth)
+    assert np.array_equal(solutions.labels[0][0], labels == 1)
     assert not solutions.unique  # a programme does not prove it
 
 
-def check_infeasible(formulation, solver) -> None:
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_a_consistent_alpha_that_no_batch_has_is_proved_infeasible(solver):
     assert NO_SUCH_BATCH.inconsistency() is None
-    solutions = solve(NO_SUCH_BATCH, formulation=formulation, solver=solver)
-    case = (formulation, solver, solutions.note)
-    assert (solutions.status, solutions.batches, solutions.complete) == ("infeasible", (), True), case
+    solutions = solve(NO_SUCH_BATCH, solver=solver)
+    assert (solutions.status, solutions.batches, solutions.complete) == ("infeasible", (), True), solutions.note
     assert "the search ended" in solutions.note
 
 
-def test_a_planted_batch_and_its_labels_are_recovered():
-    for formulation, solver in IN_PROCESS:
-        check_planted_batch(formulation, solver)
-
-
-def test_a_consistent_alpha_that_no_batch_has_is_proved_infeasible():
-    for formulation, solver in IN_PROCESS[:2]:
-        check_infeasible(formulation, solver)
-
-
-def check_paper_size(rows, columns) -> None:
-    x, y = draw(rows, columns, seed=3)
+@pytest.mark.slow
+def test_a_batch_of_the_papers_size_is_recovered():
+    x, y = draw(8, 20, seed=3)
     solutions = solve(Gram.of(x, y))
     truth, labels = sorted_with(x, y)
     assert solutions.status == "found"
@@ -86,20 +77,9 @@ def check_paper_size(rows, columns) -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_of_the_papers_size_is_recovered():
-    check_paper_size(8, 20)
-
-
-@pytest.mark.slow
-def test_larger_batches_of_the_papers_sizes_are_recovered():
-    check_paper_size(11, 15)
-    check_paper_size(11, 20)
-
-
-@pytest.mark.slow
 def test_random_batches_of_any_density_are_answered_with_their_gram_matrix():
     rng = np.random.default_rng(0)
-    for seed in range(40):
+    for seed in range(12):
         rows, columns = (int(k) for k in rng.integers(1, 7, 2))
         x, y = draw(rows, columns, seed, density=rng.uniform(0.05, 0.95))
         gram = Gram.of(x, y)
@@ -111,35 +91,11 @@ def test_random_batches_of_any_density_are_answered_with_their_gram_matrix():
         assert np.allclose(2 * ones.T @ positives - ones.sum(0), gram.beta), seed  # shares have the same sums as labels
 
 
-def test_without_beta_there_are_no_labels():
-    x, _ = draw(5, 8, seed=2)
-    for solver in ("highs", "cbc"):
-        solutions = solve(Gram.of(x), solver=solver)
-        assert (solutions.status, solutions.labels) == ("found", None), solver
-        assert np.array_equal(solutions.batches[0], sort_rows(x)), solver
-
-
 def test_one_row_and_one_column():
     for solver, x in product(("highs", "cbc"), ([[1]], [[0]], [[1, 0, 1]], [[0], [1], [1]])):
         solutions = solve(Gram.of(np.array(x)), solver=solver)
         assert solutions.status == "found", (solver, x)
         assert np.array_equal(solutions.batches[0], sort_rows(np.array(x))), (solver, x)
-
-
-def test_an_empty_batch_is_its_own_solution():
-    for shape in ((0, 3), (4, 0), (0, 0)):
-        solutions = solve(Gram.of(np.zeros(shape, dtype=int), np.ones(shape[0], dtype=int)))
-        assert solutions.status == "found", shape
-        assert solutions.batches[0].shape == shape
-        assert np.isnan(solutions.labels[0][0]).all()
-        assert len(solutions.labels[0][0]) == shape[0]
-
-
-def test_labels_of_equal_rows_are_their_share_and_of_rows_of_zeros_unknown():
-    x = np.array([[0, 0], [1, 0], [1, 0], [1, 1]])
-    solutions = solve(Gram.of(x, np.array([1, 1, -1, -1])))
-    assert np.array_equal(solutions.batches[0], x)
-    assert np.array_equal(solutions.labels[0][0], [np.nan, 0.5, 0.5, 0.0], equal_nan=True)
 
 
 def test_labels_that_no_batch_has_are_infeasible():
@@ -149,28 +105,11 @@ def test_labels_that_no_batch_has_are_infeasible():
         assert solutions.status == "infeasible", solver
 
 
-def test_an_inconsistent_alpha_is_infeasible_with_its_reason():
-    for alpha, rows, reason in (
-        ([[2, 1], [0, 2]], 4, "not symmetric"),
-        ([[2, 3], [3, 2]], 4, "more than"),
-        ([[3, 0], [0, 3]], 5, "less than"),
-    ):
-        solutions = solve(Gram(np.array(alpha), None, rows))
-        assert (solutions.status, solutions.complete) == ("infeasible", True), reason
-        assert reason in solutions.note
-
-
 def test_the_time_may_be_up_before_the_programme_is_written():
     for solver in ("highs", "cbc"):
         solutions = solve(Gram.of(draw(4, 6, seed=0)[0]), solver=solver, time_limit=0.0)
         assert (solutions.status, solutions.batches, solutions.complete) == ("limit", (), False), solver
         assert "before the programme was written" in solutions.note
-
-
-def test_the_first_two_columns_follow_from_alpha():
-    x, _ = draw(9, 2, seed=4)
-    bits = [prefix for prefix, count in prefixes(Gram.of(x).alpha, 9) for _ in range(count)]
-    assert np.array_equal(bits, sort_rows(x)[::-1])
 
 
 def test_the_tight_programme_has_each_batch_once():

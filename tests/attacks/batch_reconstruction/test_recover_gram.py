@@ -23,18 +23,6 @@ def recover(thetas, updates, *, knows=True, **changes):
     return recover_gram(thetas, updates, rules(**changes), knows_batch_size=knows)
 
 
-def test_alpha_and_beta_are_those_of_the_batch():
-    for reduction in ("sum", "mean"):
-        draw = np.random.default_rng(3)
-        x, y = batch(6, 8, draw)
-        recovered = recover(*rounds(x, y, 12, draw, mean=reduction == "mean"), reduction=reduction)
-        truth = Gram.of(x, y)
-        assert np.array_equal(recovered.gram.alpha, truth.alpha), reduction
-        assert np.array_equal(recovered.gram.beta, truth.beta), reduction
-        assert recovered.gram.rows == 6
-        assert recovered.kept.tolist() == list(range(8))
-
-
 def test_means_of_several_participants_are_means_of_each_batch(draw):
     parts = [batch(3, 8, draw) for _ in range(2)]
     thetas, first = rounds(*parts[0], 12, draw, mean=True)
@@ -157,7 +145,7 @@ def test_the_least_batch_size_is_an_assumption(draw):
 def test_noisy_selective_updates_are_refused_rather_than_rounded_by_chance():
     """Once 18 of 81 results at relative noise 0.3 were wrong: few entries were accepted within 0.25 of integers."""
     right = 0
-    for seed in range(120):
+    for seed in range(60):
         draw = np.random.default_rng(seed)
         x, y = batch(4, 5, draw)
         noise = (1e-4, 1e-2, 0.3)[seed % 3]
@@ -171,12 +159,7 @@ def test_noisy_selective_updates_are_refused_rather_than_rounded_by_chance():
         assert np.array_equal(recovered.gram.alpha, part.T @ part), seed
         assert np.array_equal(recovered.gram.beta, part.T @ y), seed
         right += 1
-    assert right >= 40
-
-
-def test_partly_shared_updates_of_several_participants_are_refused(draw):
-    thetas, updates = rounds(*batch(6, 5, draw), 40, draw)
-    assert "do not show who sent" in recover(thetas, updates, whole=False, parties=3, batch_size=3).note
+    assert right >= 20
 
 
 def test_coordinates_that_are_shared_often_enough_are_recovered(draw):
@@ -189,18 +172,6 @@ def test_coordinates_that_are_shared_often_enough_are_recovered(draw):
     assert recovered.kept.tolist() == [0, 1, 2, 3]
     assert np.array_equal(recovered.gram.alpha, (x.T @ x)[:4, :4])
     assert "not determined by these rounds: column 4" in recovered.note
-
-
-def test_a_batch_size_that_sums_do_not_determine_is_reported(draw):
-    x, y = batch(6, 4, draw)
-    recovered = recover(*rounds(x, y, 10, draw), knows=False)
-    assert recovered.gram is None
-    assert "batch size is not known" in recovered.note
-
-
-def test_several_batches_of_several_others_are_no_single_map(draw):
-    x, y = batch(6, 4, draw)
-    assert "no single map" in recover(*rounds(x, y, 10, draw), parties=3, batches=2).note
 
 
 def test_sums_over_several_local_batches_follow_from_their_map_unless_the_rate_hides_them(draw):
@@ -272,3 +243,17 @@ def test_a_column_that_was_never_sent_is_not_one_of_zeros():
         found = recover(thetas, np.array(updates), rate=rate, batch_size=5, whole=False, schema=Schema((0, 1, 2)))
         assert found.kept.tolist() == [0, 1], rate
         assert np.array_equal(found.gram.alpha, (x.T @ x)[:2, :2]), rate
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"whole": False, "parties": 3, "batch_size": 3}, "do not show who sent"),
+        ({"parties": 3, "batches": 2}, "no single map"),
+        ({"knows": False}, "batch size is not known"),
+    ],
+)
+def test_what_the_rounds_do_not_determine_is_refused_with_a_reason(draw, changes, why):
+    recovered = recover(*rounds(*batch(6, 5, draw), 40, draw), **changes)
+    assert recovered.gram is None
+    assert why in recovered.note

@@ -25,7 +25,3 @@ def test_labels_of_two_batches_follow_at_rates_that_hide_their_sums_and_others()
         assert np.array_equal(labels, [np.concatenate([y for _, y in parts])]), (rate, seed)
         (b, a, right), *others = total.labels
         assert len(labels_of_two(parts[0][0], parts[1][0], TotalSums(labels=((b, a, right + 1), *others)))) == 0
-
-
-def test_labels_without_equations_are_not_determined():
-    assert labels_of_two(np.eye(2, dtype=int), np.eye(2, dtype=int), TotalSums()) is None

@@ -76,7 +76,7 @@ def test_over_the_reals_the_batches_are_not_determined():
 def test_the_sums_over_batches_follow_from_updates():
     """For mean gradients the same at m times the rate."""
     m, d = 8, 10
-    for (n, rate), mean, seed in product(((2, 1e-5), (2, 0.01), (2, 0.03), (3, 0.003), (5, 0.001)), (False, True), range(4)):
+    for (n, rate), mean, seed in product(((2, 1e-5), (2, 0.03), (5, 0.001)), (False, True), range(2)):
         case = (n, rate, mean, seed)
         step = rate * m if mean else rate
         rng = np.random.default_rng(seed)
@@ -94,9 +94,9 @@ def test_the_sums_over_batches_follow_from_updates():
 
 @pytest.mark.slow
 def test_rounding_is_right_while_the_second_order_term_is_below_one_half():
-    for m, d, n in ((8, 10, 3), (4, 20, 3), (5, 8, 4)):
+    for m, d, n in ((8, 10, 3), (5, 8, 4)):
         highest = []
-        for seed in range(4):
+        for seed in range(2):
             alphas, betas = sums(batches(m, d, n, np.random.default_rng(seed)))
             second = expansion_terms(alphas, betas, 2)[1][0]
             bound = 2 / np.abs((second + second.T) / 2).max()  # rate/4 |second| = 1/2
@@ -112,7 +112,7 @@ def test_rounding_is_right_while_the_second_order_term_is_below_one_half():
 
 def test_proved_sums_are_right():
     proved = 0
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         n = int(rng.choice([2, 3]))
         alphas, betas = sums(batches(6, 8, n, rng, density=rng.uniform(0.2, 0.8)))
@@ -120,7 +120,7 @@ def test_proved_sums_are_right():
         total = recover_total(*compose(alphas, betas, rate), rate, n, rows=6)
         proved += (says := not total.refusal and not total.assumption)
         assert not says or np.array_equal(total.alpha_sum, sum(alphas)), seed
-    assert proved >= 10
+    assert proved >= 5
 
 
 def test_rates_that_hide_the_sums_are_refused():
@@ -129,7 +129,3 @@ def test_rates_that_hide_the_sums_are_refused():
     assert "the rate 0.5 hides the sum of 3 batches" in large.refusal
     small = recover_total(*compose(alphas, betas, 1e-9), 1e-9, 3, rows=8, error=1e-10)
     assert "too small for the precision" in small.refusal
-
-
-def test_too_few_rounds_give_no_map():
-    assert "too few rounds" in recover_map(np.zeros((3, 3)), np.zeros((3, 3))).refusal

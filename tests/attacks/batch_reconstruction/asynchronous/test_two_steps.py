@@ -20,7 +20,7 @@ def planted(m, d, rate, seed, density=0.5):
 
 @pytest.mark.slow
 def test_rates_do_not_hide_the_sum():
-    for rate, (m, d), seed in product((0.03, 0.9731, 1.7321, 3.1416), ((11, 20), (4, 20), (8, 10)), range(2)):
+    for rate, (m, d), seed in product((0.03, 3.1416), ((11, 20), (8, 10)), range(1)):
         case = rate, m, d, seed
         alphas, betas, scaled, labels, q = planted(m, d, rate, seed)
         steps = two_steps(scaled, labels, q, m, 1e-9)
@@ -31,7 +31,7 @@ def test_rates_do_not_hide_the_sum():
 
 
 def test_at_a_simple_fraction_entries_are_ambiguous_and_the_factors_are_not():
-    for rate, (m, d) in product((0.5, 1.0, 2.0), ((11, 20), (6, 8))):
+    for rate, (m, d) in product((0.5, 2.0), ((11, 20), (6, 8))):
         alphas, _, scaled, labels, q = planted(m, d, rate, seed=3)
         count, _, _ = separate(scaled, q, m, 1e-9)
         assert count.max() > 1
