@@ -74,7 +74,7 @@ def test_fresh_noise_averages_out_over_the_epochs_and_memoised_noise_does_not(rn
     areas = {}
     for memoise in ("none", "noise", "message"):
         attack, noise = Attribute(), EmbeddingNoise(norm=5.0, eps=10.0, memoise=memoise)
-        for _ in range(8):
+        for _ in range(12):
             sent = noise.embedding(h, Context(torch.arange(N), None, 0, rng))
             show(attack, torch.arange(N), sent, y, values)
         areas[memoise] = asked(attack, values)[0]

@@ -3,7 +3,7 @@ import torch
 from attacks.views import scores_of, shares, view_of
 from torch.nn import functional as F
 
-from vflbench.attacks.direct import Direct, evidence_of_side
+from vflbench.attacks.direct import Direct
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.numerics.auc import auc
 
@@ -84,13 +84,3 @@ def test_evidence_adds_up_over_batches(rng):
         joined.append(auc(scores_of(attack, Gradients({"f1": g}), shares(0.4)), y))
     assert 0.0 in alone
     assert set(joined[20:]) == {1.0}
-
-
-def test_evidence_is_the_log_likelihood_ratio_of_the_two_readings():
-    s = torch.tensor([2.0, -1.0, -1.0, -3.0, 0.0])
-    bernoulli = torch.distributions.Bernoulli(0.3)
-    is_positive = (s[:4] > 0).float()
-    ratio = (bernoulli.log_prob(is_positive) - bernoulli.log_prob(1 - is_positive)).sum()
-    assert evidence_of_side(s, 0.3) == pytest.approx(float(ratio))
-    assert evidence_of_side(s, 0.5) == 0
-    assert evidence_of_side(s, 0.0) > 0 > evidence_of_side(s, 1.0)

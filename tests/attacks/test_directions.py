@@ -98,24 +98,16 @@ def test_max_norm_turns_the_sign_round(rng):
     assert auc(run(Directions(), x, noisy).layers["f1"], ~y) > 0.9
 
 
-def test_each_epoch_begins_anew(rng):
-    x, y, axis, _ = planted(rng, gap=2.0)
-    attack, g = Directions(), gradients_of(x, y, 2.0, axis, rng)
-    run(attack, x, torch.randn(x.shape, generator=rng))
-    assert torch.equal(run(attack, x, g).layers["f1"], run(Directions(), x, g).layers["f1"])
-
-
 @pytest.mark.data
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha_d", [0.005, 0.02])
-def test_against_dcor_on_criteo_it_reads_what_the_model_knows(tmp_path, data_folder, alpha_d):
+def test_against_dcor_on_criteo_it_reads_what_the_model_knows(tmp_path, data_folder):
     summary = run_in(
         tmp_path / "run",
-        dataset=Criteo(path=str(data_folder / "criteo" / "train.txt.gz"), min_count=5, numeric_transform="log"),
+        dataset=Criteo(path=str(data_folder / "criteo" / "train.txt.gz"), rows=40_000, min_count=5, numeric_transform="log"),
         model=WideDeep(),
         optimizer=Adam(),
-        settings=Settings(audit=Audit()),
-        defenses={"dcor": Dcor(alpha_d=alpha_d)},
+        settings=Settings(audit=Audit(epochs="last", probe=False)),
+        defenses={"dcor": Dcor(alpha_d=0.02)},
         attacks={"spectral": Spectral(), "directions": Directions()},
     )
     leaks = summary["leak_auc"]

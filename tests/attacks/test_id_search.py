@@ -1,6 +1,6 @@
 import torch
 
-from vflbench.attacks.model_inversion import improve_ids, nearest_ids
+from vflbench.attacks.model_inversion import improve_ids
 
 
 def planted(rng, sizes=(3, 40, 7), rows=6, dim=2):
@@ -34,8 +34,3 @@ def test_planted_ids_are_recovered_and_every_pass_is_downhill(rng):
         assert (value <= before).all()
         torch.testing.assert_close(value, score(everyone, result))
         assert not start.any()  # the input is not changed
-
-
-def test_the_nearest_id_is_the_id_of_the_vector(rng):
-    tables, ids, read, _, _ = planted(rng)
-    assert torch.equal(nearest_ids(read(ids) + 1e-4, tables), ids)

@@ -46,17 +46,6 @@ def test_a_given_rank_reaches_the_bayes_optimal_detector(rng):
     assert auc(scores(g, rank=rank), y) == pytest.approx(optimum, abs=0.01)
 
 
-def test_earlier_batches_help_to_decide(rng):
-    """A batch of 32 rows with 4 coordinates may be misread; beside thirty others, it is read as they are."""
-    alone, together = [], []
-    attack = Remainder()
-    for _ in range(60):
-        g, y = low_rank(rng, n=32, d=4, rank=1, noise=0.1)
-        together.append(auc(scores_of(attack, gradients(g), shares(0.25)), y))
-        alone.append(auc(scores(g), y))
-    assert sum(a < 0.5 for a in together) < sum(a < 0.5 for a in alone)
-
-
 def test_rotation_and_units_do_not_matter(rng):
     g, y = low_rank(rng)
     g = g.double()

@@ -4,11 +4,10 @@ import pytest
 import torch
 from builders import session
 
-from vflbench.attacks.simulator import Simulator, cells
-from vflbench.attacks.unpaired import matched
+from vflbench.attacks.simulator import Simulator
 from vflbench.data.pictures import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.messages.facts import ClassShares, Embeddings, Labels, OwnColumns, OwnTop
+from vflbench.messages.facts import ClassShares, Embeddings, OwnColumns, OwnTop
 from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Undeclared, View
 from vflbench.models.cnn import Cnn
@@ -83,13 +82,6 @@ def test_embeddings_of_other_rows_are_worth_no_more_than_the_class(rng):
         answer, view = run(Simulator(rows=60, **options), rows, auxiliary, started, rng, shuffled=True)
         error, guess = errors(answer, view, rows, auxiliary)
         assert error > 0.95 * guess
-
-
-def test_few_rows_give_the_mean_of_the_class(rng):
-    rows, auxiliary = clusters(rng, 20), clusters(rng, 400)
-    answer, view = run(Simulator(rows=20), rows, auxiliary, session(rows, model=Mlp(bottom_layers=1, width=8)), rng)
-    error, guess = errors(answer, view, rows, auxiliary)
-    assert error == pytest.approx(guess, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -174,29 +166,3 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_bytes(rng):
             attack.observe(view)
         answers.append(attack.batch(shown[-1]))
     assert torch.equal(*(answer.features["a"].numeric for answer in answers))
-
-
-def test_cells_are_those_of_a_last_convolution_only(rng):
-    rows = Digits(rows=200).load(torch.Generator().manual_seed(0)).train.all()
-    for model, expected in ((Cnn(bottom_layers=3), (16, 4, 4)), (Cnn(cut_width=64), None), (Mlp(), None)):
-        started = session(rows, model=model)
-        watch = frozenset({PeerArchitectures, Labels})
-        peer = started.round(rows.ids, watch=watch).facts["label"][PeerArchitectures].peers["a"]
-        network = peer.build(rng)
-        grid = cells(peer, network, network.cut_width)
-        assert (grid and (grid.channels, grid.height, grid.width)) == expected
-        if grid:
-            x = torch.rand(3, 64, generator=rng)
-            assert torch.equal(grid.columns(grid.pixels(x)), x)
-
-
-def test_partners_are_of_the_same_class_and_equally_used(rng):
-    points, others = torch.rand(90, 3, generator=rng), torch.rand(45, 3, generator=rng)
-    classes, classes_of_others = torch.arange(90) % 3, torch.arange(45) % 3
-    partner = matched(points, classes, others, classes_of_others, rng)
-    assert torch.equal(classes_of_others[partner], classes)
-    assert torch.bincount(partner, minlength=45).tolist() == [2] * 45
-    same = matched(others, classes_of_others, others, classes_of_others, rng)
-    assert same.tolist() == list(range(45))
-    unknown = matched(points, classes + 7, others, classes_of_others, rng)
-    assert unknown.max() < 45

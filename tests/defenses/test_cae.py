@@ -91,16 +91,11 @@ def test_training_is_on_soft_fake_labels(rng):
 
 
 @pytest.mark.slow
-def test_the_same_generator_gives_the_same_autoencoder_and_a_state_keeps_it():
+def test_the_same_generator_gives_the_same_autoencoder():
     first = ready()
     again = Cae()
     again.labels(torch.tensor([0, 1]), torch.zeros(2, 1), drawing(torch.Generator().manual_seed(0)))
     assert all(torch.equal(a, b) for a, b in zip(first._weights, again._weights, strict=True))
-    elsewhere = Cae()
-    elsewhere.restore(first.state())
-    logits = torch.linspace(-1, 1, 5)[:, None]
-    assert torch.equal(elsewhere.prediction(logits), first.prediction(logits))
-    assert torch.equal(Cae().prediction(logits), logits)  # before the first batch
 
 
 def test_discrete_gradients_are_the_nearest_of_bins_and_one_values_within_two_deviations(rng):

@@ -91,21 +91,6 @@ def test_a_chain_asks_each_defense_where_it_stands_and_only_there(rng):
     assert torch.equal(chain.gradient(x, None, drawing(rng)), -x)
 
 
-def test_state_is_restored_defense_by_defense(rng):
-    def chain():
-        return Chain({"quantize": Quantize(learn_batches=1), "label_dp": LabelDp(), "dcor": Dcor(warmup=4)})
-
-    first, second = chain(), chain()
-    h, y, ids = torch.randn(9, 4, generator=rng), torch.arange(9) % 2, torch.arange(9)
-    first.embedding(h, drawing(rng))
-    labels = first.labels(y, torch.zeros(9, 1), drawing(rng, ids))
-    first.penalty([h], y)
-    second.restore(first.state())
-    assert torch.equal(second.embedding(9 * h, drawing(rng)).payload, first.embedding(9 * h, drawing(rng)).payload)
-    assert torch.equal(second.labels(y, torch.zeros(9, 1), drawing(rng, ids)), labels)
-    assert float(second.penalty([h], y)) == float(first.penalty([h], y))
-
-
 PROTECTORS = {
     "embedding_noise": (EmbeddingNoise(), {"Split"}),
     "gaussian": (Gaussian(), {"Split", "FederatedLr"}),

@@ -92,11 +92,3 @@ def test_points_get_noise_along_their_difference_only():
     solved = solve_target(0.0, 0.0, 100, 8.0, 0.5, 0.16)
     assert (solved.l10, solved.l11) == pytest.approx((50.0, 50.0), rel=1e-12)
     assert solved.l20 == solved.l21 == 0
-
-
-def test_a_class_that_hardly_occurs_is_defined():
-    for p in (0.0, 1e-300, 1e-12, 1 - 1e-12, 1.0):
-        solved, again = solve_target(1.0, 0.2, 8, 3.0, p, 0.16), solve_power(1.0, 0.2, 8, 3.0, p, 10.0)
-        assert all(math.isfinite(x) and x >= 0 for x in (*solved, *again)), p
-        assert solved.sumkl == pytest.approx(0.16, rel=1e-12), p
-        assert again.power == pytest.approx(10.0, rel=1e-12), p

@@ -78,22 +78,6 @@ def test_where_rows_are_predicted_there_is_no_noise_and_none_is_drawn(rng):
     assert not torch.equal(network([h])[0], network([h])[0])
 
 
-def test_a_state_puts_the_noise_and_the_figures_back(rng):
-    h = torch.randn(5, 6, generator=rng)
-    defense, network = built()
-    network([h])
-    defense.penalty([], torch.zeros(5))
-    state = defense.state()
-    expected = network([h])[0]
-    other, restored = built()
-    other.restore(state)
-    assert torch.equal(restored([h])[0], expected)
-    assert other.figures() == defense.figures() != {}
-    behind_the_slot = Mid()  # where gradients are defended there is no entrance, and no noise
-    behind_the_slot.restore(behind_the_slot.state())
-    assert behind_the_slot.figures() == {}
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_closed_bottleneck_leaves_the_linear_part_and_the_own_columns(rng, classes):
     """No embedding of a non-label party reaches the logits, so nothing but the linear part has a gradient."""

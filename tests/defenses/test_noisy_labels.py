@@ -113,12 +113,6 @@ def test_two_classes_are_the_case_of_k():
     assert torch.allclose(posterior(both, told)[:, 1:], posterior(logits, gaussian_likelihood(one, 0.7)))
 
 
-def test_gaussian_likelihood_is_the_ratio_of_normal_densities():
-    x = torch.linspace(-3, 4, 20, dtype=torch.float64)[:, None]
-    ratio = stats.norm(1, 1 / 0.66).logpdf(x) - stats.norm(0, 1 / 0.66).logpdf(x)
-    assert torch.allclose(gaussian_likelihood(x, 0.66), torch.as_tensor(ratio))
-
-
 def test_the_gradient_of_the_soft_loss_is_the_residual():
     for logits, targets in (
         (torch.randn(5, 1), torch.tensor([[0.2], [1.7], [-3.0], [0.0], [1.0]])),

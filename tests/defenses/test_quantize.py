@@ -7,7 +7,6 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.fact import copied
-from vflbench.options import restore_state, state_of
 
 
 def test_error_is_half_a_step_at_most_and_every_number_takes_so_many_bits(rng):
@@ -52,16 +51,6 @@ def test_the_extremes_of_a_batch_are_announced_only_where_that_is_asked_for(rng)
     assert len(ends) == 1
     declared = Quantize(levels=9, range=[-1.0, 1.0])
     assert all(declared.embedding(h, drawing(rng)).announced is None for h in batches)
-
-
-def test_a_learned_range_is_saved_and_put_back(rng):
-    quantize = Quantize(learn_batches=2)
-    for _ in range(2):
-        quantize.embedding(torch.randn(9, 4, generator=rng), drawing(rng))
-    other = Quantize(learn_batches=2)
-    restore_state(other, state_of(quantize))
-    h = torch.randn(9, 4, generator=rng) * 9
-    assert torch.equal(other.embedding(h, drawing(rng)).payload, quantize.embedding(h, drawing(rng)).payload)
 
 
 def test_what_is_no_number_has_no_level(rng):

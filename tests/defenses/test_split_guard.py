@@ -127,20 +127,6 @@ def test_what_it_keeps_is_saved_and_restored(rng):
     assert "score" in str(whole.parties[0].defenses["f2"].named["split_guard"].state())
 
 
-def test_a_party_alone_decides_for_all_its_layers_and_counts_once(rng):
-    rows = table(rng, parties=("a", "b"))
-    split = guarded(
-        rows, SplitGuard(p_fake=HALF, burn_in=0), model=WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
-    )
-    for _ in range(10):
-        split.round(rows.ids)
-    figures = [(f.party, f.layer) for f in split.figures()]
-    assert figures == [("a", "f2"), ("b", "f2")]
-    counts = [party.defenses["f2"].named["split_guard"]._counts for party in split.parties]
-    assert counts[0] != counts[1] or counts[0][0] > 0
-    assert [sum(count) for count in counts] == [10, 10]
-
-
 def test_an_honest_label_party_that_has_learned_scores_high_and_one_that_ignores_the_order_does_not():
     """Against an answer that is a function of each embedding alone, a fake batch looks like any other."""
     rows = Digits().load(torch.Generator().manual_seed(0)).train.sample(2000)

@@ -1,8 +1,7 @@
 import torch
 from defenses.contexts import drawing
 
-from vflbench.defenses.vector_quantize import VectorQuantize, k_means, spread
-from vflbench.options import restore_state, state_of
+from vflbench.defenses.vector_quantize import VectorQuantize
 
 
 def clusters(rng, rows=200):
@@ -34,14 +33,6 @@ def test_the_codebook_is_fixed_after_the_first_batches_and_crosses_until_then(rn
     assert len(defense._parts) == 0
 
 
-def test_words_are_the_centres_of_what_they_stand_for(rng):
-    points = torch.randn(400, 3, generator=rng)
-    centres = k_means(points, spread(points, 7, rng), 60)
-    nearest = torch.cdist(points, centres).argmin(dim=1)
-    means = torch.stack([points[nearest == word].mean(dim=0) for word in range(7)])
-    assert torch.allclose(means, centres, atol=1e-5)
-
-
 def test_more_words_are_never_worse(rng):
     h = torch.randn(300, 16, generator=rng)
     errors = [
@@ -49,12 +40,3 @@ def test_more_words_are_never_worse(rng):
     ]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.3 * errors[0]
-
-
-def test_a_codebook_is_saved_and_put_back(rng):
-    defense = VectorQuantize(learn_batches=1)
-    defense.embedding(torch.randn(50, 8, generator=rng), drawing(rng))
-    other = VectorQuantize(learn_batches=1)
-    restore_state(other, state_of(defense))
-    h = torch.randn(50, 8, generator=rng)
-    assert torch.equal(other.embedding(h, drawing(rng)).payload, defense.embedding(h, drawing(rng)).payload)

@@ -1,7 +1,7 @@
 """The brute force that claims are held against, on examples that can be checked by hand."""
 
 import numpy as np
-from consistent_batches import all_batches, explaining, explaining_steps, key, matches_somehow, with_sums
+from consistent_batches import all_batches, explaining, key, with_sums
 from reconstruction_rounds import batch, rounds
 
 EVEN = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
@@ -22,21 +22,3 @@ def test_messages_of_few_rounds_leave_more_batches_than_sums_do():
     zero = np.zeros((1, 3))
     more = explaining(zero, 0.1 / 2 * (x.T @ y)[None].astype(float), 0.1, 3, 1e-9)
     assert by_sums < {key(all_batches(3, 3).x[k]) for k in more}
-
-
-def test_two_steps_are_explained_in_their_order():
-    thetas = np.random.default_rng(1).normal(size=(4, 2))
-    first, second, y = np.array([[1, 1], [0, 1]]), np.array([[1, 0], [1, 0]]), np.array([1, -1])
-
-    def step(x, model):
-        return model - 0.5 * (x.T @ (x @ model / 4 - y / 2))
-
-    updates = np.array([step(second, step(first, theta)) - theta for theta in thetas])
-    (found,) = explaining_steps(thetas, updates, 0.5, 2, 2, 1e-9)
-    assert [key(part) for part in found] == [key(first), key(second)]
-
-
-def test_certain_entries_have_to_agree_in_some_order_of_the_rows():
-    rows, certain = np.array([[1, 0], [0, 1]]), np.array([[True, False], [False, True]])
-    assert matches_somehow(rows, certain, np.array([[0, 1], [1, 1]]))
-    assert not matches_somehow(rows, certain, np.array([[0, 1], [0, 1]]))

@@ -141,14 +141,6 @@ def test_the_lattice_yields_the_one_batch_that_a_search_proves(monkeypatch):
             assert by_search(gram, monkeypatch) == as_set(solutions)
 
 
-def test_sixty_four_rows_of_a_hundred_columns_follow_from_the_lattice():
-    x, _ = draw(3, 64, 100)
-    solutions = enumerate_batches(Gram.of(x))
-    assert "lattice" in solutions.note
-    assert solutions.unique
-    assert np.array_equal(solutions.batches[0], sort_rows(x))
-
-
 def test_rows_that_generate_a_part_of_the_lattice_alone_prove_nothing():
     even = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])  # they XOR to zero: columns of even weight
     gram = Gram.of(even).with_intercept
@@ -224,16 +216,6 @@ def test_sums_that_no_batch_has_are_infeasible_with_a_reason():
     wrong.beta[0] += 2 if wrong.beta[0] < wrong.alpha[0, 0] else -2
     count = len(enumerate_batches(wrong).batches)
     assert count == sum(bool(every_labelling(wrong, other)) for other in known[wrong.alpha.tobytes()])
-
-
-def test_sums_that_pass_every_test_of_consistency_can_be_infeasible():
-    # Six rows: pairs meet in one row each, but five columns of two or three ones can't all do so.
-    alpha = np.array([[2, 1, 1, 1, 1], [1, 2, 1, 1, 1], [1, 1, 3, 1, 1], [1, 1, 1, 3, 1], [1, 1, 1, 1, 2]])
-    gram = Gram(alpha, None, 6)
-    assert gram.inconsistency() is None
-    assert by_cp_sat(gram) == set()
-    solutions = enumerate_batches(gram)
-    assert (solutions.status, len(solutions.batches), solutions.complete) == ("infeasible", 0, True)
 
 
 def test_a_nearly_dependent_column_loses_no_row():

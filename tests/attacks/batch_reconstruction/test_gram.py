@@ -40,24 +40,8 @@ def test_each_inconsistency_is_named():
         assert reason in Gram(alpha, beta, rows).inconsistency(), reason
 
 
-def test_another_batch_does_not_match():
-    x, y = batch(6, 5, np.random.default_rng(0))
-    gram = Gram.of(x, y)
-    flipped = x.copy()
-    flipped[0, 0] ^= 1
-    assert not gram.matches(flipped)
-    assert not gram.matches(x, -y)
-    assert not gram.matches(x[:-1])
-    assert not gram.matches(2 * x)
-
-
 def test_the_rank_modulo_a_prime_is_the_rank():
     for seed in range(10):
         x, _ = batch(9, 12, np.random.default_rng(seed))
         x[:, 3] = x[:, 5]
         assert rank(x) == rank(x.T @ x) == np.linalg.matrix_rank(x), seed
-
-
-def test_the_rank_of_a_nearly_dependent_integer_matrix_is_full():
-    big = 10**8
-    assert rank(np.array([[big + 1, big], [big, big - 1]])) == 2
