@@ -91,7 +91,7 @@ def probe_with_few_candidates(request: pytest.FixtureRequest) -> Iterator[None]:
     from warm_command import FEW_CANDIDATES  # late: a collection that imports it has a process for commands
 
     with pytest.MonkeyPatch.context() as patch:
-        if request.module.__name__.split(".")[-1] not in ("test_probe", "test_references", "test_strongest_on_clicks"):
+        if request.module.__name__.split(".")[-1] not in ("test_probe", "test_references", "test_on_clicks"):
             for name, value in FEW_CANDIDATES.items():
                 patch.setattr(f"vflbench.metrics.probe.{name}", value)
         yield

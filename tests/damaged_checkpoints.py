@@ -44,14 +44,6 @@ def link(path):
     path.symlink_to("elsewhere")
 
 
-def places(node, place=()):
-    """Every place in a state of nested dicts and lists."""
-    parts = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list | tuple) else ()
-    for key, value in parts:
-        yield (*place, key)
-        yield from places(value, (*place, key))
-
-
 def changed(node, place, value):
     """A copy of a state with that value at a place."""
     key, *rest = place

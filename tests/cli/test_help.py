@@ -9,7 +9,7 @@ from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE
 from vflbench.cli.components import component, locate
 from vflbench.cli.config import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES, leaves, read_config
-from vflbench.cli.help import comments, explanations, listing, option_lines
+from vflbench.cli.help import comments, explanations, listing
 from vflbench.places import config_folder
 from vflbench.report.published import comments_of
 from vflbench.results.terminal import WIDTH
@@ -94,15 +94,3 @@ def test_the_help_fits_80_columns_and_has_each_option_with_its_value(tmp_path):
         if len(line) < 31 and not after.startswith(" " * 30)
     ]
     assert [line for line in bare if "=" in line] == []
-
-
-def test_a_comment_is_that_of_its_own_line(tmp_path):
-    file = tmp_path / "mine.yaml"
-    file.write_text("a: 1 # of a\nb:\n  c: x#y # of c: with more\n  d: 2\n# of none\n  e: { f: 1 } # of e\n")
-    assert comments(file) == {"a": "of a", "b.c": "of c: with more", "b.e": "of e"}
-
-
-def test_a_long_option_has_its_words_on_the_next_line():
-    assert option_lines("a=1", "one") == ["  a=1" + " " * 25 + "one"]
-    assert option_lines("a" * 40, "one") == ["  " + "a" * 40, " " * 30 + "one"]
-    assert option_lines("a=\033[2J", "") == ["  a=\\x1b[2J"]

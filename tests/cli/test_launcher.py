@@ -58,7 +58,6 @@ class Bad(Attack):
 HOW = {
     "raise": "RuntimeError: on purpose",
     "exit": "(exit code 3)",
-    "leave": "(exit code 5)",
     "kill": "(killed by SIGKILL)",
 }
 

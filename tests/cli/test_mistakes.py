@@ -1,7 +1,6 @@
 """Hints for mistyped options: of the choice that was named, and of no other."""
 
 import pytest
-from warm_command import command
 
 from vflbench.cli.config import choices
 from vflbench.cli.mistakes import lacking_runs, nearest_options
@@ -58,20 +57,3 @@ def test_choices_of_the_users_own_are_known(tmp_path):
 )
 def test_an_option_that_some_runs_of_a_sweep_lack(key, words, hint):
     assert lacking_runs([config_folder()], key, words) == hint
-
-
-TYPED = [
-    ("report", "nothing_here", "there is no such folder"),
-    ("audit", "nothing_here", "there is no such folder"),
-    ("grade", "nothing_here labels.parquet", "there is no such folder"),
-    ("list", "nonsense", "there is no such group"),
-    ("reproduce", "nonsense", "there is no such experiment"),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "words", "problem"), TYPED)
-def test_an_error_names_the_command_as_it_was_typed(name, words, problem, tmp_path):
-    result = command(name, *words.split(), cwd=tmp_path)
-    assert result.returncode == 1
-    assert result.stderr.startswith(f"vflbench {name} {words.split()[0]}: {problem}")

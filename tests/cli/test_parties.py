@@ -9,7 +9,6 @@ import pytest
 from vflbench.errors import UserError
 from vflbench.hosts.commands import parties
 from vflbench.hosts.kit import draw_secret, first_difference, read_kit, shared
-from vflbench.hosts.project import party_names
 
 NAMES = ("label", "submit", "northbank", "southbank", "insurer")
 CONFIG = {"seed": 0, "dataset": {"path": "mine.csv", "rows": 5}, "attack": {"norm": {"top": None}}, "name": "x"}
@@ -79,18 +78,12 @@ def test_a_project_is_never_overwritten(project, tmp_path):
     ("words", "what"),
     [
         (["write"], "one folder"),
-        (["write", "a", "b"], "one folder"),
         (["write", "p", "parties=[a,a]"], "twice"),
         (["write", "p", "parties=[label]"], "not label"),
         (["write", "p", "parties=[../x]"], "small letters"),
-        (["write", "p", "parties=[]"], "small letters"),
-        (["write", "p", "port=0"], "1 to 65535"),
         (["write", "p", "port=٣"], "1 to 65535"),
-        (["write", "p", "host=a b"], "address"),
-        (["write", "p", "days=4000"], "1 to 3650"),
         (["write", "p", "hots=a"], "no such option"),
         (["start", "p"], "no kit"),
-        (["check", "p"], "no kit"),
         (["run", "p"], "no folder label"),
         (["stop"], "write, compose, check, start, run"),
     ],
@@ -107,11 +100,6 @@ def test_help_names_every_command(capsys):
     parties(["--help"])
     text = capsys.readouterr().out
     assert all(f"vflbench parties {name}" in text for name in ("write", "compose", "check", "start", "run"))
-
-
-def test_names_of_parties():
-    assert party_names("[a, b_2]") == ["a", "b_2"]
-    assert party_names("a") == ["a"]
 
 
 def kit_in(folder: Path, text: str, experiment: str = ""):
@@ -146,8 +134,6 @@ def test_paths_of_the_label_party_are_not_sent():
         ({"a": 1}, {"a": 1.0}, None),
         ({"a": 1}, {"a": True}, "a"),
         ({"a": {"b": [1, 2]}}, {"a": {"b": [2, 1]}}, "a.b"),
-        ({"a": {}}, {"a": None}, "a"),
-        ({"a": float("nan")}, {"a": 1}, "a"),
         ({"b": 1, "a": 1}, {"a": 1, "b": 1}, None),
     ],
 )
@@ -160,13 +146,9 @@ def test_the_first_difference_is_named(asked, agreed, key):
     ("text", "what"),
     [
         ("party: a\nexperimnt: any", "no such option"),
-        ("party: [a]", "party in .*valid string"),
         ("party: a\ndata: 3", "data in .*valid dictionary"),
-        ("party: a\nexperiment: [x]", "file"),
         ("party: a\nexperiment: missing.yaml", "no such file"),
         ("party: !!python/object/apply:os.system [ls]", "can't be read"),
-        ("- a", "mapping"),
-        ("a: [", "can't be read"),
     ],
 )
 def test_a_wrong_party_file_is_named(text, what, tmp_path):

@@ -208,14 +208,6 @@ def test_a_sweep_has_the_plug_ins_and_an_edited_one_is_computed_anew(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
-def test_so_has_a_sweep_in_other_processes(tmp_path, launcher):
-    pytest.importorskip(f"hydra_plugins.hydra_{launcher.removesuffix('_local')}_launcher")
-    write_plugins(tmp_path / "mine")
-    sweeps_with_plugins(tmp_path, f"hydra/launcher={launcher}")
-
-
-@pytest.mark.slow
 def test_a_run_whose_promise_is_broken_is_written_and_ends_with_exit_code_1(tmp_path):
     write_plugins(tmp_path / "mine")
     for _ in range(2):  # the second time it is only shown

@@ -82,13 +82,6 @@ def test_the_table_along_a_key_is_printed_and_on_the_page(here, capsys):
     assert "By sumkl" in (here / "outputs/report/report.html").read_text()
 
 
-def test_a_wrong_key_is_refused_before_anything_is_written(here):
-    sweep(here / "outputs", seeds=1)
-    with pytest.raises(UserError, match="did you mean"):
-        report(["outputs", "--by", "sumlk"])
-    assert not (here / "outputs" / "report").exists()
-
-
 def test_an_export_makes_no_page(here, capsys):
     sweep(here / "outputs", seeds=1)
     report(["outputs", "--export", "results.jsonl"])
@@ -96,22 +89,6 @@ def test_an_export_makes_no_page(here, capsys):
     assert counts == f"3 runs taken; {len((here / 'results.jsonl').read_text().splitlines())} measurements"
     assert place == "results.jsonl"
     assert not (here / "outputs" / "report").exists()
-
-
-@pytest.mark.slow
-def test_figures_have_the_formats_that_are_asked_for(here):
-    sweep(here / "outputs", seeds=1)
-    report(["outputs", "--figures", "none"])
-    assert not (here / "outputs/report/figures").exists()
-    with pytest.raises(UserError, match="--figures=gif: some of svg, png, pdf, or none"):
-        report(["outputs", "--figures", "gif"])
-
-
-def test_commands_alone_are_printed_for_a_shell(here, capsys):
-    sweep(here / "outputs", seeds=1)
-    with pytest.raises(UserError, match="price_of_privacy"):
-        report(["outputs", "--commands"])
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow

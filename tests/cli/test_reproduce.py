@@ -36,7 +36,7 @@ def test_times_are_read():
     assert [parse_minutes(text) for text in ("90m", "2h", "1h30m", "0.5h")] == [90, 120, 90, 30]
 
 
-@pytest.mark.parametrize("text", ["soon", "", "3", ".h", "1..5h", "-1h", "1m1h"])
+@pytest.mark.parametrize("text", ["soon", "3", "1..5h", "-1h"])
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(UserError, match="not a time"):
         parse_minutes(text)
@@ -83,11 +83,7 @@ def test_without_a_folder_of_data_synthetic_rows_are_taken_and_files_are_asked_f
         ([], "name experiments, or all of them with --all"),
         (["marvell_sumkl", "--all"], "not both"),
         (["marvel_sumkl"], "did you mean marvell_sumkl"),
-        (["no_defens"], "did you mean no_defense"),
-        (["xyz"], "there are bytedance_max_norm"),
         (["marvell_sumkl", "--data", "nowhere"], "--data=nowhere: there is no such folder"),
-        (["marvell_sumkl", "--budget", "soon"], "not a time"),
-        (["marvell_sumkl", "--jobs", "0"], "--jobs=0: at least 1"),
         (["marvell_sumkl", "--scale", "2"], "--scale=2"),
     ],
 )

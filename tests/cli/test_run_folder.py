@@ -11,44 +11,25 @@ from vflbench.errors import UserError
 from vflbench.results.folder import LOCK, MANIFEST
 
 NO_NAMES = (
-    *(
-        "",
-        " ",
-        ".",
-        "..",
-        "../../x",
-        "/x",
-        "a/b",
-        "a\\b",
-        "-rf",
-        "~",
-        "~/x",
-        "a\0b",
-        "a\nb",
-        "a\x1b[31m",
-        "x.",
-        "x...",
-        "x ",
-    ),
-    *(
-        "x" * 201,
-        "é" * 101,
-        "x" * 10_000,
-        " x",
-        "\u202ex",
-        "*",
-        "a:b",
-        "$(touch x)",
-        "`x`",
-        "|",
-        "con?",
-        None,
-        [],
-        ["a"],
-        {},
-    ),
+    "",
+    " ",
+    "..",
+    "../../x",
+    "/x",
+    "a\\b",
+    "-rf",
+    "~",
+    "a\0b",
+    "a\x1b[31m",
+    "x.",
+    " x",
+    "x" * 201,
+    "é" * 101,
+    "$(x)",
+    None,
+    ["a"],
 )
-NAMES = ("a", "synthetic_norm+spectral_seed0", "x" * 200, "a b", "1.5", "mit_Größe=3", "a-b,c@d(e)", 3, 1.5, "_", "模型")
+NAMES = ("a", "synthetic_norm+spectral_seed0", "x" * 200, "a b", "mit_Größe=3", "a-b,c@d(e)", 1.5, "模型")
 
 
 @pytest.mark.parametrize("name", NO_NAMES, ids=lambda name: repr(name)[:20])

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from warm_command import OPEN, SMALL, command
+from warm_command import OPEN, SMALL
 
 from vflbench.cli.main import report_errors
 from vflbench.results.folder import finished_folders
@@ -59,18 +59,6 @@ def test_a_command_that_was_stopped_ends_with_its_exit_code(error, code, printed
         report_errors(stop)
     assert ended.value.code == code
     assert capsys.readouterr() == ("", printed)
-
-
-@pytest.mark.slow
-def test_two_at_once_in_one_folder_are_one_too_many(tmp_path):
-    first = started(cwd=tmp_path)
-    second = command("train", *SMALL, "epochs=100000", cwd=tmp_path)
-    first.kill()
-    first.communicate()
-    assert second.returncode == 1
-    assert "another process is at work in this folder" in second.stderr
-    assert len(second.stderr.strip().splitlines()) == 1
-    assert len(list((tmp_path / "outputs").iterdir())) == 1
 
 
 @pytest.mark.slow

@@ -29,9 +29,7 @@ RUNS = (  # of those that are later, what an attack or a data set needs
     (["optimizer=sgd", "optimizer.momentum=0.9", "defense=marvell"], ()),
     ([], ()),
     (["optimizer=lazy_adam", "dataset.parties=2", "optimizer.kernel=torch"], ()),
-    (["attack=exploit", "defense=mid"], ()),
     (["dataset=digits", "model=cnn", "attack=norm"], ("sklearn", "scipy", "pandas")),  # scikit-learn's digits
-    (["dataset=digits"], ("sklearn", "scipy", "pandas", "pyarrow", "numpy")),
 )
 CODE = """
 import json, sys

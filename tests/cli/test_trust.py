@@ -31,49 +31,31 @@ def swept(**params):
 EXPERIMENTS = {
     "a callback": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
     "a launcher": ({"hydra": {"launcher": CALL}}, "hydra.launcher"),
-    "our config as a callback": ({"defaults": [{"/dataset@hydra.callbacks.x": "digits"}]}, "hydra.callbacks"),
     "a sweeper": ({"hydra": {"sweeper": CALL, "mode": "MULTIRUN"}}, "hydra.sweeper"),
     "a factory of logs": ({"hydra": {"job_logging": LOGGED}}, "hydra.job_logging"),
     "the environment": ({"hydra": {"job": {"env_set": {"LD_PRELOAD": "evil.so"}}}}, "hydra.job"),
     "another folder for results": ({"hydra": {"run": {"dir": MARKER}}}, "hydra.run"),
-    "a folder for Hydra's records": ({"hydra": {"output_subdir": f"../../{MARKER}"}}, "hydra.output_subdir"),
-    "a folder in a sweep": ({"hydra": {"sweep": {"subdir": f"../{MARKER}"}, "mode": "MULTIRUN"}}, "hydra.sweep"),
-    "a folder to work in": ({"hydra": {"job": {"chdir": True}}}, "hydra.job"),
-    "a name that leads elsewhere": ({"name": f"../{MARKER}"}, f"name=../{MARKER}: "),
     "all of Hydra's options by reference": ({"mine": {"callbacks": {"x": CALL}}, "hydra": "${mine}"}, "hydra"),
     "a callback as what is swept": (swept(**{"+hydra.callbacks.x": "{_target_: evil.X}"}), "hydra.callbacks"),
     "a callback among options that go together": (
         {"hydra": {"mode": "MULTIRUN", "sweeper": {"runs": [["+hydra.callbacks.x={_target_: evil.X}"]]}}},
         "hydra.callbacks",
     ),
-    "a folder as what is swept": (swept(**{"hydra.sweep.dir": MARKER}), "hydra.sweep.dir"),
-    "a store as what is swept": (swept(logger="mlflow", **{"logger.mlflow.uri": "http://127.0.0.1:9"}), "logger.mlflow.uri"),
     "a billion runs": (swept(seed="range(0,1000000000)"), "at most 10,000 runs"),
     "a secret of the environment": ({"dataset": {"path": "${oc.env:HOME}"}}, "oc.env"),
-    "a secret by a resolver that is put together": ({"x": "env", "name": "${oc.${x}:HOME}"}, "oc.env"),
     "a secret in what is swept, escaped": (swept(name="$\\{oc.env\\:HOME\\}"), "oc.env"),
-    "the digest of all options as one of them": ({"seed": "${digest:}"}, "digest"),
     "results replaced": ({"overwrite": True}, "overwrite=True"),
-    "results replaced by what is swept": (swept(overwrite="true"), "overwrite=True"),
     "itself": ({"defaults": ["x"]}, "circle"),
     "a file outside": ({"defaults": [{"/dataset": "../../other"}]}, "it leads out of its folder"),
     "another's server": ({"logger": {"mlflow": MLFLOW}}, "logger.mlflow.uri"),
-    "another's server by reference": (
-        {"dataset": {"parties": {"uri": "http://127.0.0.1:9"}}, "logger": {"x": "${dataset.parties}"}},
-        "logger.x",
-    ),
     "a module in the working folder": ({"defense": {"x": {"_target_": "evil.Defense"}}}, "defense.x._target_=evil.Defense"),
     "a module beside the config": ({"attack": {"x": {"_target_": "beside.Attack"}}}, "attack.x._target_=beside.Attack"),
     "a function of the standard library": ({"dataset": CALL}, "dataset._target_=subprocess.run"),
-    "a function of ours": ({"logger": {"x": {"_target_": "vflbench.cli.main.main"}}}, "logger.x._target_"),
     "a module through one of ours": (
         {"defense": {"x": {"_target_": "vflbench.cli.config:importlib.util.find_spec"}}},
         "defense.x._target_",
     ),
-    "our own command": ({"defense": {"x": {"_target_": "vflbench.__main__:main"}}}, "defense.x._target_"),
     "a NUL in a name": ({"defense": {"x": {"_target_": "evil\0.X"}}}, "there is no such class"),
-    "a class among options": ({"dataset": {"parties": {"_target_": "os.mkdir", "path": MARKER}}}, "dataset.parties"),
-    "an installed package": ({"optimizer": {"_target_": "hydra.core.plugins.Plugins"}}, "hydra is not imported"),
 }
 """Experiments in a folder given as --config-dir, and what the paragraph says."""
 
@@ -243,13 +225,12 @@ def test_workers_take_nothing_from_the_working_folder(hostile, launcher):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [":/nowhere", "shared/.."])
-def test_relative_entries_of_the_python_path_are_left(hostile, path):
+def test_relative_entries_of_the_python_path_are_left(hostile):
     for file in hostile.glob("*.py"):  # Python itself has imported some of them before vflbench begins
         if file.stem not in ("torch", "hydra", "numpy", "yaml"):
             file.unlink()
     package = str(Path(__file__).resolve().parents[2])
-    result = started("list", "attack", cwd=hostile, PYTHONPATH=os.pathsep.join([package, path]))
+    result = started("list", "attack", cwd=hostile, PYTHONPATH=f"{package}::/nowhere")
     assert left_alone(result, hostile) == []
 
 

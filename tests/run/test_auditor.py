@@ -4,11 +4,26 @@ import pytest
 import torch
 from audited import Audited, clicks
 
-from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.base import Attack, ClassCounts, RebuiltRows, Scores
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, Labels, OwnModel
+from vflbench.attacks.spectral import Spectral
+from vflbench.errors import UserError
+from vflbench.messages.facts import (
+    BatchHints,
+    ClassHints,
+    ClassShares,
+    Embeddings,
+    Gradients,
+    Known,
+    Labels,
+    OwnColumns,
+    OwnModel,
+)
+from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Seat, Threat, Unavailable, Undeclared
+from vflbench.results.recorder import Meter
+from vflbench.run.attackers import RUN_FACTS, Attacker, remembered, unmet_attacks
 
 
 class Echo(Attack):
@@ -97,24 +112,6 @@ def test_too_few_positives_leave_the_batch_out_with_a_reason(data):
     assert name == "echo"
     assert reason.startswith("it needs 1000 known positives of each batch or group of rows, and the last one had ")
     assert reason.endswith(f" {int(data.train.all().labels[300:400].sum())}")
-
-
-def test_an_attack_that_knows_too_few_rows_at_the_end_of_an_epoch_has_a_reason(data):
-    class Late(Attack):
-        threat = Threat(knows={OwnModel}, hints=1000)
-
-        def epoch(self, view):
-            raise AssertionError("it is never asked")
-
-    class Followed(Follower):
-        threat = Threat(knows={Gradients}, hints=1000)
-
-    audited = Audited(data, {"late": Late(), "followed": Followed(200)})
-    assert [(leak.attack, leak.layer, leak.batches, leak.left_out) for leak in audited.leaks] == [
-        ("followed", "f1", 0, 5),
-        ("followed", "f2", 0, 5),
-    ]
-    assert set(audited.auditor.unscored(audited.findings[-1])) == {"late", "followed"}
 
 
 def test_a_class_without_a_row_leaves_the_batch_out_with_a_reason(data):
@@ -230,10 +227,305 @@ def test_a_view_at_the_end_of_an_epoch_has_no_values_of_a_round(data):
     with pytest.raises(Unavailable, match="reads Gradients, which party a does not have here"):
         Audited(data, {"reader": Reader(Gradients, OwnModel)})
 
-    class Thief(Reader):
-        def __init__(self):
-            super().__init__(OwnModel)
-            self.threat = Threat(knows={ClassShares})
 
-    with pytest.raises(Undeclared, match="reads OwnModel, but declares this threat"):
-        Audited(data, {"thief": Thief()})
+def test_a_follower_of_hidden_layers_never_sees_what_other_parties_sent():
+    class Voyeur(Attack):
+        threat = Threat(knows={Embeddings})
+        follows = 100
+        seen = []
+
+        def observe(self, view):
+            self.seen.append((view.party, view.visible, *view[Embeddings].layers))
+            assert view[Embeddings].received == {}
+
+        def epoch(self, view):
+            return None
+
+    Audited(clicks(parties=2), {"voyeur": Voyeur()})
+    assert set(Voyeur.seen) == {("a", True, "f1", "f2"), ("b", True, "f1", "f2"), ("label", False, "h1")}
+
+
+def test_an_attacker_at_the_label_party_sees_what_it_was_sent_by_sender():
+    class Receiver(Attack):
+        threat = Threat(Seat.LABEL, knows={Embeddings, PeerModels})
+        seen = []
+
+        def batch(self, view):
+            embeddings = view[Embeddings]
+            self.seen.append((view.party, view.visible, *embeddings.layers, *embeddings.received, *view[PeerModels].models))
+            assert BatchHints not in view
+
+    Audited(clicks(parties=2), {"receiver": Receiver()})
+    assert set(Receiver.seen) == {("label", True, "h1", *"ab", *"ab")}
+
+
+def test_attacks_that_can_not_run_here_say_why():
+    class Wise(Attack):
+        threat = Threat(knows={PeerModels, Embeddings})
+
+    class Active(Attack):
+        threat = Threat(knows={Gradients}, active=True)
+
+    def offers(seat):
+        return frozenset({Gradients}) if seat is Seat.NON_LABEL else frozenset()
+
+    attacks = {"wise": Wise(), "active": Active(), "norm": Norm(), "no_message": NoMessage()}
+    assert unmet_attacks(attacks, offers, 2) == {
+        "wise": "embeddings and peer models are not in this protocol for the non-label party",
+        "active": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)",
+        "no_message": "own columns are not in this protocol for the non-label party",
+    }
+    assert set(unmet_attacks(attacks, offers, 2, cheating=["a"])) == {"wise", "no_message"}
+    ten = unmet_attacks({"norm": Norm()}, offers, 10, where="this recording")
+    assert ten == {"norm": "it tells 2 classes apart, and the labels have 10"}
+    assert {Known, BatchHints, ClassHints} <= RUN_FACTS[Seat.NON_LABEL]
+    assert not {Known, BatchHints, ClassHints} & RUN_FACTS[Seat.LABEL]  # it has every label
+
+
+def test_attacks_at_a_party_that_cheats_are_active():
+    audited = Audited(clicks(parties=2), {"norm": Norm(), "spectral": Spectral()}, epochs=0, cheating=["b"])
+    assert {(one.name, one.party): one.threat.active for one in audited.auditor.attackers} == {
+        ("norm", "a"): False,
+        ("norm", "b"): True,
+        ("spectral", "a"): False,
+        ("spectral", "b"): True,
+        ("spectral", "label"): False,
+    }
+    assert not Norm().threat.active
+
+
+def test_an_attack_gets_copies():
+    class Overwrites(Norm):
+        def batch(self, view):
+            view[Gradients].layers["f1"].fill_(0)
+
+    x = torch.ones(3, 2)
+    attacker = Attacker("a", Overwrites(), Overwrites().threat, "a", torch.Generator(), visible=True)
+    attacker.attack.batch(attacker.view(0, 0, torch.arange(3), {Gradients: Gradients({"f1": x})}))
+    assert bool((x == 1).all())
+
+
+class Reads(Attack):
+    threat = Threat(knows={Gradients})
+
+    def __init__(self, fact):
+        self.fact = fact
+
+    def batch(self, view):
+        return view[self.fact]
+
+
+@pytest.mark.parametrize(("fact", "refusal"), [(Embeddings, Undeclared), (Gradients, Unavailable)])
+def test_an_attack_that_reads_what_it_may_not_is_named(fact, refusal):
+    """Of several attacks, a user must know which one to mend."""
+    attacker = Attacker("mine", Reads(fact), Reads.threat, "a", torch.Generator(), visible=True)
+    with pytest.raises(refusal, match=f"^attack=mine: the attack reads {fact.__name__}, "):
+        attacker.ask(attacker.view(0, 0, torch.arange(2), {}), "batch", Meter())
+
+
+def test_attacks_may_change_what_their_network_remembers_of_the_rows_of_the_end():
+    rows = torch.arange(5)
+    own = OwnModel(lambda ids: {"f1": ids[:, None].double()})
+    model = remembered({"a": {OwnModel: own}}, [rows, torch.arange(3, 9)])["a"][OwnModel]
+    model.embed(rows)["f1"].zero_()
+    for asked in (rows, rows[:2], torch.tensor([8, 1, 4, 20, 3])):  # of one part, of both, and of none
+        assert model.embed(asked.clone())["f1"][:, 0].tolist() == asked.tolist()
+
+
+class Partial(Attack):
+    """Answers the truth about half of the rows, in another order, and nothing about the others."""
+
+    threat = Threat()
+
+    def __init__(self, labels, *, change=lambda ids, scores: (ids, scores), hints=0):
+        self.threat, self.labels, self.change = Threat(knows={Gradients, OwnModel}, hints=hints), labels, change
+
+    def _answer(self, view):
+        chosen = torch.randperm(len(view.ids), generator=view.rng)[: len(view.ids) // 2]
+        ids = view.ids[chosen]
+        return Scores(*self.change(ids, self.labels(ids).double()))
+
+    def batch(self, view):
+        return self._answer(view)
+
+    def epoch(self, view):
+        return self._answer(view)
+
+
+def test_scores_about_some_rows_in_another_order_are_graded_against_these_rows(data):
+    names = Audited(data, {}, epochs=0)
+    for hints in (0, 1):  # asked once about all rows, or about one group after the other
+        batches, end = Audited(data, {"partial": Partial(names.labels, hints=hints)}).leaks
+        for leak in (batches, end):
+            assert (leak.layer, leak.raw.mean, leak.estimates["auc"][0].error) == ("f2", 1.0, 0.0), hints
+        assert (batches.attack, batches.batches, end.attack, end.batches) == ("partial", 4, "partial (epoch)", 6)
+
+
+def test_names_that_were_not_asked_about_are_refused(data):
+    names = Audited(data, {}, epochs=0)
+    wrong = {
+        "another row": lambda ids, scores: (torch.cat([ids[:-1], ids[-1:] + 1]), scores),
+        "twice": lambda ids, scores: (ids.repeat(2), scores.repeat(2)),
+        "ids of rows": lambda ids, scores: (names.ids(ids), scores),
+        "numbers": lambda ids, scores: (ids.double(), scores),
+        "no list": lambda ids, scores: (ids[:, None], scores),
+    }
+    for case, change in wrong.items():
+        for hints in (0, 1):
+            attack = {case: Partial(names.labels, change=change, hints=hints)}
+            with pytest.raises(
+                UserError, match=f"^attack={case}: an answer must be about rows of the view: ids from view.ids"
+            ):
+                Audited(data, attack)
+
+
+def test_one_column_is_one_score_a_row_and_other_shapes_are_refused(data):
+    names = Audited(data, {}, epochs=0)
+    column = Partial(names.labels, change=lambda ids, scores: (ids, scores[:, None]))
+    leak, _ = Audited(data, {"column": column}).leaks
+    assert (leak.raw.mean, dict(leak.classes)) == (1.0, {})
+    pair = Partial(names.labels, change=lambda ids, scores: (ids, torch.stack([1 - scores, scores], 1)))
+    leak, _ = Audited(data, {"pair": pair}).leaks
+    assert (leak.raw.mean, leak.classes["accuracy"].mean) == (1.0, 1.0)
+    wrong = {
+        r"must have the shape \(50,\), or \(50, 2\) with a column for each class, got \(50, 3\)": lambda s: (
+            s.expand(3, -1).T
+        ),
+        r"got \(49,\)": lambda s: s[1:],
+        r"got \(51,\)": lambda s: torch.cat([s, s[:1]]),
+        r"must be finite numbers, and 1 of 50 are not": lambda s: torch.cat([s[:-1], s[-1:] / 0]),
+    }
+    for problem, change in wrong.items():
+        attack = Partial(names.labels, change=lambda ids, scores, change=change: (ids, change(scores + 1)))
+        with pytest.raises(UserError, match=f"^attack=wrong: its scores on f2 .*{problem}"):
+            Audited(data, {"wrong": attack})
+
+    class Late(Partial):
+        def batch(self, view):
+            return None
+
+    late = Late(names.labels, change=lambda ids, scores: (ids, torch.cat([scores, scores])))
+    with pytest.raises(UserError, match=r"^attack=late: its scores on f2 .* got \(630,\)"):
+        Audited(data, {"late": late})
+
+
+def test_class_counts_are_graded_beside_a_guess_from_the_class_shares(data):
+    class Counter(Attack):
+        """Counts that are right in `exact`, one row off in `near`, and all rows of one class in `blind`."""
+
+        threat = Threat(knows={Gradients})
+
+        def __init__(self, labels):
+            self.labels = labels
+
+        def batch(self, view):
+            true = torch.bincount(self.labels(view.ids), minlength=2)
+            n = len(view.ids)
+            return ClassCounts({"exact": true, "near": true + torch.tensor([1.2, -1.2]), "blind": torch.tensor([n, 0])})
+
+    names = Audited(data, {}, epochs=0)
+    audited = Audited(data, {"counter": Counter(names.labels)})
+    assert audited.leaks == []
+    figures = {one.layer: {name: v.mean for name, v in one.figures.items()} for one in audited.findings[-1].reconstructions}
+    shares = torch.tensor([float(audited.rows.labels(ids).double().mean()) for ids in audited.batches])
+    guess = (shares - data.train.class_ratios[1]).abs().mean().item()
+    expected = {"exact": (0.0, 1.0), "near": (0.012, 0.0), "blind": (shares.mean().item(), 0.0)}
+    for layer, (error, right) in expected.items():
+        wanted = {"count_error": error, "counts_right": right, "guess_count_error": guess}
+        assert figures[layer] == pytest.approx(wanted, abs=1e-6), layer
+
+    class Miscounter(Counter):
+        def batch(self, view):
+            return ClassCounts({"f2": torch.ones(3)})
+
+    with pytest.raises(UserError, match=r"attack=bad: class counts must be 2 finite numbers, got shape \(3,\)"):
+        Audited(data, {"bad": Miscounter(names.labels)})
+
+    class Late(Counter):
+        def batch(self, view):
+            return None
+
+        def epoch(self, view):
+            return ClassCounts({"f2": torch.ones(2)})
+
+    with pytest.raises(UserError, match="attack=late: class counts are an answer about a batch, by Attack.batch"):
+        Audited(data, {"late": Late(names.labels)})
+
+
+def test_an_attack_may_answer_nothing_or_several_things(data):
+    class Silent(Attack):
+        threat = Threat(knows={Gradients, OwnModel})
+
+        def batch(self, view):
+            return None
+
+        def epoch(self, view):
+            return [None, Scores(view.ids[:0], {})]
+
+    class Talker(Attack):
+        threat = Threat(knows={Gradients})
+
+        def batch(self, view):
+            scores = [Scores(view.ids, {layer: g.norm(dim=1)}) for layer, g in view[Gradients].layers.items()]
+            return [*scores, None, ClassCounts({"f2": torch.tensor([70.0, 30.0])})]
+
+    audited = Audited(data, {"silent": Silent(), "talker": Talker(), "norm": Norm()})
+    assert [(leak.attack, leak.layer) for leak in audited.leaks] == [
+        *[("talker", "f1"), ("talker", "f2")],
+        *[("norm", "f1"), ("norm", "f2")],
+    ]
+    assert audited.leaks[0].raw == audited.leaks[2].raw
+    assert [one.attack for one in audited.findings[0].reconstructions] == ["talker"]
+    unscored = audited.auditor.unscored(audited.findings[-1])
+    assert list(unscored) == ["silent"]
+    assert unscored["silent"].startswith("it gave no answer that counts: none at all")
+
+    class Odd(Attack):
+        threat = Threat(knows={Gradients})
+
+        def batch(self, view):
+            return {"f2": torch.zeros(len(view.ids))}
+
+    with pytest.raises(UserError, match="attack=odd: it answered with dict; allowed are Scores, RebuiltRows"):
+        Audited(data, {"odd": Odd()})
+
+
+def test_rebuilt_rows_are_graded_against_the_rows_that_they_name(data):
+    class Owner(Attack):
+        """Rebuilds its own columns, which it knows, in another order."""
+
+        threat = Threat(knows={OwnColumns})
+
+        def batch(self, view):
+            places = torch.randperm(len(view.ids), generator=view.rng)[:30]
+            return RebuiltRows(view.ids[places], "f2", {view.party: view[OwnColumns].rows(places)})
+
+    (found,) = [
+        r for r in Audited(data, {"owner": Owner()}).findings[0].reconstructions if r.attack == "owner" and r.layer == "f2"
+    ]
+    assert found.figures["mse"].mean == 0
+    assert found.figures["id_accuracy"].mean == 1
+
+
+def test_a_single_tensor_counts_for_the_cut_layer_or_for_features(data):
+    class Plain(Attack):
+        threat = Threat()
+
+        def __init__(self, *facts):
+            self.threat = Threat(knows=facts)
+
+        def batch(self, view):
+            return Scores(view.ids, torch.arange(float(len(view.ids))))
+
+    attacks = {
+        "of gradients": Plain(Gradients),
+        "of embeddings": Plain(Embeddings, ClassShares),
+        "of columns": Plain(OwnColumns),
+    }
+    leaks = Audited(data, attacks).leaks
+    assert [(leak.attack, leak.message, leak.party, leak.layer) for leak in leaks] == [
+        ("of gradients", "gradient", "a", "f2"),
+        ("of embeddings", "embedding", "a", "f2"),
+        ("of embeddings", "embedding", "label", "cut"),
+        ("of columns", "none", "a", "features"),
+    ]

@@ -11,7 +11,6 @@ from vflbench.data.csv import Csv
 from vflbench.data.pictures import Digits, Mnist
 from vflbench.errors import UserError
 from vflbench.run.attackers import auxiliary_rows, rows_of_another_source
-from vflbench.run.provenance import data_files
 
 
 def rng():
@@ -24,14 +23,6 @@ def own(folder, **options):
     write_mnist(folder, seed=1, **options)
     dataset = Mnist(path=str(folder), rows=50)
     return dataset, dataset.load(rng())
-
-
-def test_auxiliary_rows_are_none_of_those_that_are_trained_on():
-    data = Digits(test_fraction=0.3).load(rng())
-    drawn = auxiliary_rows(data.test, 10_000, 3)
-    trained = {row.numpy().tobytes() for row in data.train.all().features["a"].numeric}
-    assert not any(row.numpy().tobytes() in trained for row in drawn.columns["a"].numeric)
-    assert len(drawn.labels) == len(data.test)
 
 
 def test_rows_of_another_folder_are_read_by_the_same_loader_and_encoded_alike(tmp_path):
@@ -70,22 +61,15 @@ def test_rows_of_the_run_among_others_are_left_out(tmp_path):
     assert not any(row.numpy().tobytes() in trained for row in drawn.columns["a"].numeric)
 
 
-def test_other_columns_are_refused(tmp_path):
+def test_other_columns_and_a_source_that_is_not_there_are_refused(tmp_path):
     dataset, data = own(tmp_path / "own")
     (tmp_path / "other").mkdir()
     write_mnist(tmp_path / "other", side=12, seed=2)
-    with pytest.raises(UserError, match="dataset's columns") as error:
-        rows_of_another_source(dataset, str(tmp_path / "other"), data.train, rng())
-    assert "audit.auxiliary_path" in str(error.value)
-
-
-def test_a_source_that_is_not_there_and_a_dataset_without_a_path_are_refused(tmp_path):
-    dataset, data = own(tmp_path / "own")
-    with pytest.raises(UserError, match="audit.auxiliary_path"):
-        rows_of_another_source(dataset, str(tmp_path / "nowhere"), data.train, rng())
-    digits = Digits()
+    for source, problem in (("other", "audit.auxiliary_path.*dataset's columns"), ("nowhere", "audit.auxiliary_path")):
+        with pytest.raises(UserError, match=problem):
+            rows_of_another_source(dataset, str(tmp_path / source), data.train, rng())
     with pytest.raises(UserError, match="reads no path"):
-        rows_of_another_source(digits, str(tmp_path), digits.load(rng()).train, rng())
+        rows_of_another_source(Digits(), str(tmp_path), data.train, rng())
 
 
 def test_categories_are_refused(tmp_path):
@@ -97,12 +81,3 @@ def test_categories_are_refused(tmp_path):
     dataset = Csv(path=files[0], label="label")
     with pytest.raises(UserError, match="numeric"):
         rows_of_another_source(dataset, files[1], dataset.load(rng()).train, rng())
-
-
-def test_the_content_of_the_source_is_part_of_a_runs_identity(tmp_path):
-    (tmp_path / "other").mkdir()
-    write_mnist(tmp_path / "other", seed=2)
-    config = {"audit": {"auxiliary_path": str(tmp_path / "other")}}
-    before = data_files(config)["audit.auxiliary_path"]
-    write_mnist(tmp_path / "other", seed=3)
-    assert data_files(config)["audit.auxiliary_path"] != before

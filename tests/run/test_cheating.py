@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -97,17 +98,12 @@ def test_the_manifest_says_who_cheats_and_whose_attacks_are_active(whole):
         "hoarder": {"party": "b", "text": "Learns from the sum of all gradients so far. Nobody else does."}
     }
     assert honest["adversary"] == {}
-    references = {name for name, threat in manifest["threats"].items() if threat["level"] == "reference"}
-    assert references >= {"probe"}
-    for name, threat in manifest["threats"].items():
-        if name in references:
-            continue
-        assert threat["active"], name
-        assert threat["level"] == "active", name
-        assert threat["text"].startswith("An active attacker at a non-label party, who knows: "), name
-        assert threat["text"].endswith(" Party b cheats: Learns from the sum of all gradients so far. Nobody else does."), (
-            name
-        )
+    attacks = [threat for threat in manifest["threats"].values() if threat["level"] != "reference"]
+    for threat in attacks:
+        assert (threat["active"], threat["level"]) == (True, "active")
+        assert threat["text"].startswith("An active attacker at a non-label party, who knows: ")
+        assert threat["text"].endswith(" Party b cheats: Learns from the sum of all gradients so far. Nobody else does.")
+    assert len(attacks) == 2
     assert not any(threat["active"] or "cheats" in threat["text"] for threat in honest["threats"].values())
 
 
@@ -131,7 +127,8 @@ def test_both_runs_go_on_where_they_were_stopped(whole, tmp_path):
 
 @pytest.mark.slow
 def test_overwrite_makes_the_honest_run_anew(whole, tmp_path):
-    run_in(tmp_path, **parts())
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "summary.json").unlink()
     (tmp_path / "honest" / "summary.json").write_text(json.dumps({"test_auc": 0, "leak_auc_two_sided": {}}))
     again = run_in(tmp_path, **parts())
     assert again["honest"]["test_auc"] == 0  # a finished honest run is not repeated

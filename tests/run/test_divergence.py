@@ -35,6 +35,8 @@ def test_the_tensor_and_the_options_of_the_step_are_named(tmp_path):
     assert re.search(r"at epoch 0, step \d+; what decides the size of a step is", text)
     assert "optimizer.lr=10000.0, optimizer.momentum=0.0, optimizer.weight_decay=0.0, defense=label_dp" in text
     assert text.endswith("Completed epochs are in metrics.csv")
+    assert (tmp_path / "run" / "metrics.csv").exists()
+    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 def test_a_column_that_is_not_finite_is_named_before_anything_else(tmp_path, monkeypatch):
@@ -57,10 +59,9 @@ def test_a_column_that_is_not_finite_is_named_before_anything_else(tmp_path, mon
     assert "column bad of party a has nan in a training row" in text
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_the_rate_of_federated_training_is_named_and_not_the_optimiser(tmp_path, reduction):
+def test_the_rate_of_federated_training_is_named_and_not_the_optimiser(tmp_path):
     settings = Settings(epochs=300, batch_size="auto", audit=Audit(batches=1, epochs="last", probe=False))
-    protocol = FederatedLr(rate=20.0, reduction=reduction)
+    protocol = FederatedLr(rate=20.0)
     text = reason(tmp_path, dataset=Bernoulli(), protocol=protocol, settings=settings)
     assert text.startswith("protocol: ")
     assert "protocol.rate=20.0" in text

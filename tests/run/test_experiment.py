@@ -12,22 +12,19 @@ from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.model_inversion import ModelInversion
-from vflbench.attacks.norm import Norm
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
-from vflbench.defenses.base import LabelDefense, NonLabelDefense
+from vflbench.defenses.base import NonLabelDefense
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
 from vflbench.messages.threat import Seat, Threat
-from vflbench.metrics.privacy import Guarantee
 from vflbench.metrics.reconstruction import CHANCE
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer
-from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
 from vflbench.report.terminal import final_table
 from vflbench.results.schema import GUESSES, OF_THE_TRUTH
@@ -68,23 +65,34 @@ def test_what_ran_before_in_the_same_process_changes_nothing(tmp_path):
     assert without_times(tmp_path / "first") == without_times(tmp_path / "second")
 
 
+class Scale(NonLabelDefense):
+    """Divides by the largest value seen so far."""
+
+    largest = 1e-9
+
+    def embedding(self, h, context):
+        self.largest = max(self.largest, h.abs().max().item())
+        return h / self.largest
+
+
 @pytest.mark.slow
 def test_auditing_more_less_or_not_at_all_trains_the_same_model(tmp_path):
     audits = {
-        "few": {"settings": settings(audit=Audit(batches=1))},
+        "few": {"settings": settings(audit=Audit(batches=1, dcor=True))},
         "all": {"settings": settings(audit=Audit(batches="all"))},
         "none": {"attacks": {}},
         "short": {"settings": settings(audit=Audit(train_rows=10))},
+        "following": {"attacks": {"averaging": Averaging(rows=300), "cosine": Cosine()}},
     }
     models = {}
     for name, changes in audits.items():
-        run_in(tmp_path / name, defenses={"max_norm": MaxNorm()}, **changes)
+        run_in(tmp_path / name, defenses={"scale": Scale(), "marvell": Marvell()}, **changes)
         models[name] = [
             (r["epoch"], r["metric"], r["value"])
             for r in rows_of(tmp_path / name)
             if r["metric"] == "loss" or r["split"] == "test"
         ]
-    assert models["few"] == models["all"] == models["none"] == models["short"]
+    assert len({str(model) for model in models.values()}) == 1
 
 
 def test_auto_audits_a_15th_but_five_at_least_and_twenty_at_most():
@@ -92,16 +100,6 @@ def test_auto_audits_a_15th_but_five_at_least_and_twenty_at_most():
         assert Audit().audited(steps) == audited
         assert Audit(batches=7).audited(steps) == min(7, steps)
         assert Audit(batches="all").audited(steps) == steps
-
-
-@pytest.mark.slow
-def test_undefended_gradients_leak_and_max_norm_hides_their_norm(tmp_path):
-    # Two epochs on 20,000 rows: the model has begun to learn, and its gradients still tell the classes apart.
-    big = {"dataset": Synthetic(rows=20_000, vocabulary=2000), "model": WideDeep(width=32), "settings": settings(epochs=1)}
-    open_run = run_in(tmp_path / "open", **big)
-    hidden = run_in(tmp_path / "hidden", defenses={"max_norm": MaxNorm()}, **big)
-    assert open_run["leak_auc"]["norm"]["gradient"]["f5"] > 0.85
-    assert hidden["leak_auc_two_sided"]["norm"]["gradient"]["f5"] < 0.6
 
 
 @pytest.mark.slow
@@ -113,24 +111,31 @@ def test_no_model_beats_the_planted_bayes_auc_and_a_good_one_comes_near(tmp_path
 
 
 @pytest.mark.slow
-def test_every_layer_is_attacked_and_what_no_attacker_sees_is_marked(tmp_path):
-    run_in(tmp_path / "run", model=WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True))
-    leaks = {
-        (r["attack"], r["message"], r["party"], r["layer"], r["visible"])
-        for r in rows_of(tmp_path / "run")
-        if r["metric"] == "leak_auc"
-    }
+def test_every_layer_is_attacked_and_every_message_counted_and_what_no_attacker_sees_is_marked(tmp_path):
+    model = WideDeep(bottom_layers=3, top_layers=2, width=8, wide=True)
+    summary = run_in(tmp_path / "run", model=model, defenses={"marvell": Marvell()})
+    rows = rows_of(tmp_path / "run")
+    leaks = {(r["attack"], r["message"], r["party"], r["layer"], r["visible"]) for r in rows if r["metric"] == "leak_auc"}
     own = {"f1", "f2", "f3", "wide"}
     expected = {("norm", "gradient", "a", layer, "true") for layer in own}
     expected |= {("spectral", "embedding", "a", layer, "true") for layer in own}
     expected |= {("spectral", "embedding", "label", layer, "false") for layer in ("h1", "h2")}
     expected |= {("probe", "none", "a", layer, "true") for layer in ("embeddings", "gradients", "messages")}
     assert leaks == expected
+    assert summary["guarantees"]["marvell"]["messages"] == 4  # a linear part doubles them
+    sent = {
+        (r["message"], r["metric"]): int(r["value"])
+        for r in rows
+        if r["split"] == "train" and r["epoch"] == "0" and "sent" in r["metric"]
+    }
+    steps = 2700 // 128
+    assert sent[("embedding", "messages_sent")] == sent[("gradient", "messages_sent")] == steps
+    assert sent[("embedding", "bytes_sent")] == sent[("gradient", "bytes_sent")] == steps * 128 * (8 + 1) * 4
 
 
 @pytest.mark.slow
 def test_any_number_of_parties_and_a_label_party_with_features(tmp_path):
-    for parties, names in ((1, {"a"}), (2, set("ab")), (4, set("abcd")), ({"x": ["I*"], "label": ["C*"]}, {"x"})):
+    for parties, names in ((4, set("abcd")), ({"x": ["I*"], "label": ["C*"]}, {"x"})):
         folder = tmp_path / str(len(names) + isinstance(parties, dict) * 10)
         summary = run_in(folder, dataset=Synthetic(rows=1500, vocabulary=300, parties=parties), settings=settings(epochs=1))
         assert {r["party"] for r in rows_of(folder) if r["metric"] == "bytes_sent"} == names
@@ -145,22 +150,9 @@ def test_any_number_of_parties_and_a_label_party_with_features(tmp_path):
 
 
 @pytest.mark.slow
-def test_bytes_on_the_wire_are_those_of_the_batches(tmp_path):
-    run_in(tmp_path / "run", model=WideDeep(bottom_layers=2, width=16, cut_width=4))
-    sent = {
-        (r["message"], r["metric"]): int(r["value"])
-        for r in rows_of(tmp_path / "run")
-        if r["split"] == "train" and r["epoch"] == "0" and "sent" in r["metric"]
-    }
-    steps = 2700 // 128
-    assert sent[("embedding", "messages_sent")] == sent[("gradient", "messages_sent")] == steps
-    assert sent[("embedding", "bytes_sent")] == sent[("gradient", "bytes_sent")] == steps * 128 * 4 * 4
-
-
-@pytest.mark.slow
 def test_more_than_two_classes_train_and_default_attacks_are_replaced(tmp_path):
     summary = run_in(
-        tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, width=64), settings=settings(epochs=10, batch_size=32)
+        tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, width=64), settings=settings(epochs=6, batch_size=32)
     )
     assert summary["test_accuracy"] > 0.85
     assert summary["test_auc"] > 0.97
@@ -200,13 +192,6 @@ def test_a_broken_attack_stops_the_run_rather_than_reporting_no_leak(tmp_path):
         run_in(tmp_path / "run", attacks={"broken": Broken()})
 
 
-def test_a_loss_that_is_not_finite_stops_with_the_step_and_keeps_what_was_written(tmp_path):
-    with pytest.raises(UserError, match=r"^optimizer: .*epoch 0, step \d+; .*optimizer.lr=10000.0"):
-        run_in(tmp_path / "run", optimizer=Sgd(lr=1e4), attacks={"norm": Norm()})
-    assert (tmp_path / "run" / "metrics.csv").exists()
-    assert not (tmp_path / "run" / "summary.json").exists()
-
-
 def test_a_divergence_on_the_last_step_is_seen_as_well(tmp_path):
     class Wild(Optimizer):
         def attach(self, network):
@@ -214,23 +199,6 @@ def test_a_divergence_on_the_last_step_is_seen_as_well(tmp_path):
 
     with pytest.raises(UserError, match="prediction is not a finite number after epoch 0"):
         run_in(tmp_path / "run", optimizer=Wild(), settings=settings(epochs=1, batch_size=2700), attacks={})
-
-
-@pytest.mark.slow
-def test_an_attack_may_scribble_on_its_view_without_harm_to_the_next(tmp_path):
-    class Vandal(Attack):
-        threat = Threat(knows={Gradients})
-
-        def batch(self, view):
-            assert view.visible  # no gradients of the label party's layers exist
-            names = view.ids.clone()
-            view.ids.zero_()
-            return Scores(names, {layer: g.zero_()[:, 0] for layer, g in view[Gradients].layers.items()})
-
-    clean = run_in(tmp_path / "clean", attacks={"norm": Norm()})
-    dirty = run_in(tmp_path / "dirty", attacks={"vandal": Vandal(), "norm": Norm()})
-    assert dirty["leak_auc"]["norm"] == clean["leak_auc"]["norm"]
-    assert dirty["test_auc"] == clean["test_auc"]
 
 
 @pytest.mark.slow
@@ -258,52 +226,6 @@ def test_row_names_are_stable_over_epochs_and_tell_nothing_of_the_file(tmp_path)
     by_epoch = [torch.cat([ids for epoch, ids in Clerk.met if epoch == e]) for e in (0, 1)]
     assert len(by_epoch[0].unique()) == len(by_epoch[0])
     assert len(set(by_epoch[0].tolist()) & set(by_epoch[1].tolist())) > 0.8 * len(by_epoch[0])
-
-
-@pytest.mark.slow
-def test_what_a_defense_learns_comes_from_training_alone(tmp_path):
-    class Scale(NonLabelDefense):
-        """Divides by the largest value seen so far."""
-
-        largest = 1e-9
-
-        def embedding(self, h, context):
-            self.largest = max(self.largest, h.abs().max().item())
-            return h / self.largest
-
-    losses = []
-    for rows in (1, 2000):
-        run_in(tmp_path / str(rows), defenses={"scale": Scale()}, settings=settings(audit=Audit(train_rows=rows)))
-        losses.append([r["value"] for r in rows_of(tmp_path / str(rows)) if r["metric"] == "loss" or r["split"] == "test"])
-    assert losses[0] == losses[1]
-
-
-@pytest.mark.slow
-def test_promises_of_defenses_are_recorded_for_one_epoch_and_for_the_run(tmp_path):
-    class Promise(LabelDefense):
-        def guarantee(self):
-            claim = "holds for Gaussian gradients"
-            return Guarantee(claim, lambda seen: 0.5 + 0.1 * seen.messages, lambda seen: 0.5 - 0.1 * seen.epochs)
-
-    summary = run_in(tmp_path / "run", defenses={"max_norm": MaxNorm(), "promise": Promise()}, settings=settings(epochs=3))
-    promises = summary["guarantees"]
-    assert promises == {
-        "max_norm": None,
-        "promise": {
-            "claim": "holds for Gaussian gradients",
-            "bounds": "the leak",
-            "message": "",
-            "assumption": "",
-            "tested": [],
-            "assumption_holds": None,
-            "exceeded": [],
-            "messages": 3,
-            "leak_auc_one_message": 0.6,
-            "leak_auc_all_messages": pytest.approx(0.8),
-            "error_one_message": 0.4,
-            "error_all_messages": pytest.approx(0.2),
-        },
-    }
 
 
 def test_what_a_defense_withholds_counts_and_promises_is_reported(tmp_path):
@@ -334,39 +256,18 @@ def test_what_a_defense_withholds_counts_and_promises_is_reported(tmp_path):
 
 @pytest.mark.slow
 def test_dependence_of_embeddings_and_labels_is_measured_where_asked_for(tmp_path):
-    parts = {"dataset": Synthetic(rows=3000, vocabulary=300, parties=2), "attacks": {}}
-    run_in(tmp_path / "without", settings=settings(), **parts)
-    summary = run_in(tmp_path / "with", settings=settings(audit=Audit(batches=5, dcor=True)), **parts)
+    parts = {"dataset": Synthetic(rows=1000, vocabulary=300, parties=2), "attacks": {}}
+    summary = run_in(tmp_path, settings=settings(audit=Audit(batches=5, dcor=True, probe=False)), **parts)
     found = {(d["party"], d["layer"], d["visible"]): d["dcor"]["mean"] for d in summary["distance_correlation"]}
     assert set(found) == {*((p, f, True) for p in ("a", "b") for f in ("f1", "f2")), ("label", "h1", False)}
     assert all(0 < value < 1 for value in found.values())
-    rows = [r for r in rows_of(tmp_path / "with") if r["metric"] == "distance_correlation"]
-    assert len(rows) == 2 * len(found)
-    assert re.search(r"^a +f1 +yes +0\.\d+ .*$", final_table(tmp_path / "with"), re.M)
-    trained = [[r["value"] for r in rows_of(tmp_path / name) if r["metric"] == "auc"] for name in ("with", "without")]
-    assert trained[0] == trained[1]
-
-
-@pytest.mark.slow
-def test_a_linear_part_doubles_the_messages_about_a_row(tmp_path):
-    model = WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
-    summary = run_in(tmp_path / "run", model=model, defenses={"marvell": Marvell()})
-    assert summary["guarantees"]["marvell"]["messages"] == 4
-    assert {f["layer"] for f in summary["figures"]} == {"f2", "wide"}
+    assert len([r for r in rows_of(tmp_path) if r["metric"] == "distance_correlation"]) == 2 * len(found)
+    assert re.search(r"^a +f1 +yes +0\.\d+ .*$", final_table(tmp_path), re.M)
 
 
 def test_a_defense_for_two_classes_is_refused_for_more(tmp_path):
     with pytest.raises(UserError, match="defense=marvell: it protects 2 classes, and the labels have 10"):
         run_in(tmp_path / "run", dataset=Digits(), model=Mlp(), attacks={}, defenses={"marvell": Marvell()})
-
-
-@pytest.mark.slow
-def test_following_rows_trains_the_same_model(tmp_path):
-    losses = {}
-    for name, attacks in (("without", {}), ("with", {"averaging": Averaging(rows=300), "cosine": Cosine()})):
-        run_in(tmp_path / name, defenses={"marvell": Marvell()}, attacks=attacks)
-        losses[name] = [r["value"] for r in rows_of(tmp_path / name) if r["metric"] in ("loss", "auc")]
-    assert losses["without"] == losses["with"]
 
 
 def test_no_leak_auc_is_undefined_and_never_zero(tmp_path):
@@ -388,12 +289,6 @@ def test_cuda_is_refused_where_there_is_none(monkeypatch):
     assert choose_device("auto").type == choose_device("cpu").type == "cpu"
     with pytest.raises(UserError, match="device=cuda"):
         choose_device("cuda")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_agrees_with_cpu(tmp_path):
-    on = {device: run_in(tmp_path / device, settings=settings(device=device)) for device in ("cpu", "cuda")}
-    assert on["cuda"]["test_auc"] == pytest.approx(on["cpu"]["test_auc"], abs=5e-3)
 
 
 @pytest.mark.slow

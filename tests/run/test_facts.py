@@ -1,21 +1,28 @@
 """What a run writes into its manifest: enough to read its figures without the configuration."""
 
 import json
+import math
 
 import pytest
-from builders import run_in
+import yaml
+from builders import experiment, run_in
 
 from vflbench.attacks.base import Attack, ClassCounts
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
+from vflbench.attacks.spectral import Spectral
 from vflbench.data.synthetic import Bernoulli, Synthetic
 from vflbench.messages.facts import Known, OwnModel, Updates
 from vflbench.messages.threat import Seat, Threat
+from vflbench.metrics.leak import Leak
 from vflbench.models.wide_deep import WideDeep
+from vflbench.numerics.interval import Estimate, Interval
+from vflbench.places import config_folder
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
-from vflbench.run.summary import threats_of
+from vflbench.run.setup import MANY_CLASSES, TWO_CLASSES
+from vflbench.run.summary import threats_of, trees
 
 NOWHERE = "it attacks at one of the participants, of whom there is nothing in this protocol"
 
@@ -84,18 +91,6 @@ def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_pa
     assert manifest["threats"]["elsewhere"]["seat"] == "participant"
 
 
-def test_an_attack_whose_known_rows_never_suffice_has_lines_without_a_value(tmp_path):
-    _, summary = manifest_of(tmp_path, dataset=Synthetic(rows=400, vocabulary=100), attacks={"hints": Hints(k=60)})
-    lines = [line for line in (tmp_path / "metrics.csv").read_text().splitlines() if ",hints," in line]
-    assert len(lines) == 2 * 6  # layers, and leak AUCs of each
-    assert {line.split(",leak_auc")[1].split(",", 1)[1] for line in lines} == {",,,true"}
-    assert [(leak["attack"], leak["left_out"]) for leak in summary["leaks"]] == [
-        ("hints", 2),
-        ("hints", 2),
-        ("hints (own columns)", 2),
-    ]
-
-
 def test_a_federated_run_has_one_layer(tmp_path):
     manifest, _ = manifest_of(
         tmp_path,
@@ -140,3 +135,37 @@ def test_an_attack_is_described_by_its_own_docstring_and_never_by_that_of_the_ba
         "one": "Knows rows.",
         "two": "Undescribed has no docstring.",
     }
+
+
+def leak(party, value, *, visible=True):
+    interval = Interval(value, math.nan, math.nan)
+    batches = 0 if math.isnan(value) else 5
+    estimates = {name: [Estimate(interval.mean, math.nan, 1)] for name in ("auc", "square", "oriented")}
+    return Leak("norm", "gradient", party, "f2", visible, interval, interval, interval, batches, 0, estimates=estimates)
+
+
+def test_a_layer_of_several_parties_stands_for_the_attacker_that_learns_most():
+    orders = [
+        [leak("a", 0.6), leak("b", 0.8), leak("label", 0.99, visible=False)],
+        [leak("label", 0.99, visible=False), leak("b", 0.8), leak("a", 0.6)],
+        [leak("a", math.nan), leak("b", 0.8)],
+        [leak("b", 0.8), leak("a", math.nan)],
+    ]
+    for leaks in orders:
+        assert trees(leaks)["leak_auc_two_sided"] == {"norm": {"gradient": {"f2": 0.8}}}, [one.party for one in leaks]
+
+
+def test_the_default_attacks_are_replaced_for_more_than_two_classes():
+    default = experiment(attacks={"norm": Norm(), "spectral": Spectral()})
+    assert default.for_classes(2) is default
+    assert default.for_classes(10).attacks == MANY_CLASSES
+    for chosen in ({}, {"norm": Norm()}, {"norm": Norm(), "spectral": Spectral(component=1, score="abs")}):
+        assert experiment(attacks=chosen).for_classes(10).attacks == chosen
+
+
+def test_they_are_those_of_the_config():
+    nodes = yaml.safe_load((config_folder() / "train.yaml").read_text())["defaults"]
+    assert next(node["attack"] for node in nodes if isinstance(node, dict) and "attack" in node) == [*TWO_CLASSES]
+    for name, attack in TWO_CLASSES.items():
+        (node,) = yaml.safe_load((config_folder() / "attack" / f"{name}.yaml").read_text()).values()
+        assert type(attack)(**{key: value for key, value in node.items() if key != "_target_"}) == attack

@@ -76,15 +76,6 @@ def test_the_mean_of_the_class_is_recognised_and_no_more(court):
 
 
 @pytest.mark.slow
-def test_a_row_of_the_class_is_recognised_and_no_more(court, rng):
-    drawn = torch.stack(
-        [court.of_class(k)[torch.randint(len(court.of_class(k)), (), generator=rng)] for k in court.rows.labels]
-    )
-    found = court.recognised_but_not_identified(drawn)
-    assert not found.beats_guesses["class_mean"].beats
-
-
-@pytest.mark.slow
 def test_pictures_made_for_a_recogniser_of_the_attackers_own_are_recognised_and_no_more(court):
     """Ascent of the true class of a network that is trained as the judge's are, from the class mean."""
     own = Recogniser(court.known.view(-1, SIDE, SIDE), court.classes, 10, torch.Generator().manual_seed(9))
@@ -106,17 +97,6 @@ def test_the_answer_for_another_row_of_the_class_is_no_answer(court):
         places = (court.rows.labels == k).nonzero()[:, 0]
         swapped[places] = swapped[places.roll(1)]
     court.recognised_but_not_identified(swapped)
-
-
-@pytest.mark.slow
-def test_whoever_beats_the_error_of_every_guess_without_a_message_is_still_found_out(court):
-    """A better estimate of the class mean, here from the training rows themselves, has less error than the guess."""
-    train = court.train
-    better = torch.stack([train.features["a"].numeric[train.labels == k].mean(dim=0) for k in range(10)])
-    found = court.judge(better[court.rows.labels])["f2"]
-    assert found.beats_guesses["class_mean"].mean > 0
-    assert found.told_apart is False
-    assert found.beats_every_guess is False
 
 
 @pytest.mark.slow
@@ -161,11 +141,8 @@ def test_a_regression_on_own_columns_is_no_attack():
 
 BAD = {
     "nan": (lambda x: x * torch.nan, "not finite; numbers in"),
-    "infinite": (lambda x: x / 0 + 1, "not finite"),
     "too large": (lambda x: x + 1, r"to 2; numbers in \[0, 1\]"),
-    "too small": (lambda x: x - 0.5, "from -0.5"),
     "too few rows": (lambda x: x[1:], "it must be"),
-    "too many columns": (lambda x: torch.cat([x, x], dim=1), "it must be"),
 }
 
 
@@ -179,13 +156,12 @@ def test_what_no_row_can_hold_is_refused(name):
         Grader(data.train, data.test, 5).grade("attack", answer, rows, 0, ReconstructionTable())
 
 
-@pytest.mark.parametrize(("change", "problem"), [(-1, "ids that"), (1000, "ids that")])
-def test_ids_that_no_column_has_are_refused(change, problem):
+def test_ids_that_no_column_has_are_refused():
     data = Synthetic(rows=300, numeric=1, categorical=1, vocabulary=5).load(torch.Generator().manual_seed(0))
     rows = data.train.all().rows(torch.arange(10))
     own = rows.features["a"]
-    answer = RebuiltRows(rows.ids, "f2", {"a": OwnColumns(own.numeric, torch.full_like(own.categorical, change))})
-    with pytest.raises(UserError, match=problem):
+    answer = RebuiltRows(rows.ids, "f2", {"a": OwnColumns(own.numeric, torch.full_like(own.categorical, 1000))})
+    with pytest.raises(UserError, match="ids that"):
         Grader(data.train, data.test, 5).grade("attack", answer, rows, 0, ReconstructionTable())
     unknown = RebuiltRows(rows.ids, "f2", {"z": OwnColumns(own.numeric, own.categorical)})
     with pytest.raises(UserError, match="party z"):

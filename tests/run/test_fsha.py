@@ -7,7 +7,6 @@ from builders import run_in
 from run.test_cheating import Stop, results
 
 from vflbench.attacks.fsha import Fsha as Read
-from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.split_guard import SplitGuard
@@ -52,14 +51,6 @@ def test_the_threat_is_active_and_says_who_cheats_and_the_honest_run_stands_besi
     assert summary["honest"]["test_auc"] is not None
 
 
-@pytest.mark.slow
-def test_the_scores_are_in_the_log_and_the_batches_in_the_figures(whole):
-    figures = {f["figure"]: f["value"] for f in json.loads((whole / "summary.json").read_text())["figures"]}
-    lines = [line for line in (whole / "train.log").read_text().splitlines() if "split_guard score" in line]
-    assert 0 < len(lines) <= figures["split_guard.fakes"] < 15
-    assert lines[-1].split(" score ")[1].startswith(f"{figures['split_guard.score']:.6f} at batch ")
-
-
 def test_a_run_that_stops_ends_its_epoch_counts_as_failed_and_says_why(tmp_path):
     stops = {"defenses": {"split_guard": SplitGuard(threshold=1 - 1e-9, on_alarm="stop", **GUARD)}}
     run_in(tmp_path / "run", **parts(adversaries={}, **stops))
@@ -76,17 +67,8 @@ def test_a_run_that_stops_ends_its_epoch_counts_as_failed_and_says_why(tmp_path)
 
 @pytest.mark.slow
 def test_a_run_that_was_stopped_in_mid_epoch_goes_on_to_the_same_bytes(whole, tmp_path):
-    epoch = 5 * 2 + 2
-    for at in (3, epoch + 5):
-        with pytest.raises(Interrupted):
-            run_in(tmp_path / f"at{at}", **parts(engine=Stop(at=at)))
-        run_in(tmp_path / f"at{at}", **parts())
-        assert results(tmp_path / f"at{at}") == results(whole)
-        assert (tmp_path / f"at{at}" / "reconstructions.npz").exists() == (whole / "reconstructions.npz").exists()
-
-
-@pytest.mark.slow
-def test_other_attacks_at_the_label_party_are_active_too(tmp_path):
-    run_in(tmp_path / "run", **parts(attacks={"model_inversion": ModelInversion(steps=5, rows=4)}))
-    threats = json.loads((tmp_path / "run" / "manifest.json").read_text())["threats"]
-    assert threats["model_inversion"]["level"] == "active"
+    with pytest.raises(Interrupted):
+        run_in(tmp_path, **parts(engine=Stop(at=5 * 2 + 2 + 5)))
+    run_in(tmp_path, **parts())
+    assert results(tmp_path) == results(whole)
+    assert (tmp_path / "reconstructions.npz").exists() == (whole / "reconstructions.npz").exists()

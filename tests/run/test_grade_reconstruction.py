@@ -10,7 +10,6 @@ from vflbench.results.schema import GUESSES, OF_THE_TRUTH
 from vflbench.run import grade_reconstruction
 from vflbench.run.attackers import auxiliary_rows
 from vflbench.run.grade_reconstruction import ReconstructionGrader as Grader
-from vflbench.run.grade_reconstruction import _by_class
 
 
 def graded(dataset, change):
@@ -71,13 +70,6 @@ def test_auxiliary_rows_are_held_out_rows_in_no_order():
     place = [(held_out.features["a"].numeric == row).all(1).nonzero()[0, 0] for row in known]
     assert held_out.labels[torch.stack(place)].tolist() == drawn.labels.tolist()
     assert not torch.equal(known, held_out.features["a"].numeric[:50])
-
-
-def test_rows_that_are_shown_are_a_few_of_each_class():
-    labels = torch.tensor([3] * 30 + [0, 1, 2, 0, 1, 2, 5])
-    shown = _by_class(labels)
-    assert len(shown) == 20
-    assert labels[shown].tolist() == [0, 0, 1, 1, 2, 2, *[3] * 13, 5]
 
 
 @pytest.mark.slow

@@ -1,10 +1,16 @@
 import os
 import signal
-import threading
 
 import pytest
+import torch
+from builders import run_in
 
+from vflbench.attacks.base import Attack, Scores
+from vflbench.data.synthetic import Synthetic
+from vflbench.messages.facts import Gradients, OwnModel
+from vflbench.messages.threat import Threat
 from vflbench.run.interruption import Interrupted, Interruption
+from vflbench.run.settings import Audit, Settings
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -29,14 +35,62 @@ def test_the_second_signal_stops_at_once():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_in_another_thread_nothing_is_changed():
-    handlers = []
+class Stopper(Attack):
+    """Scores the length of embeddings, and asks the run to stop while it does, once."""
 
-    def enter():
-        with Interruption():
-            handlers.append(signal.getsignal(signal.SIGINT))
+    threat = Threat(knows={OwnModel})
+    stops = False
 
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
-    assert handlers == [signal.default_int_handler]
+    def epoch(self, view):
+        if view.epoch == 0 and Stopper.stops:
+            Stopper.stops = False
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Scores(view.ids, {layer: h.norm(dim=1) for layer, h in view[OwnModel].embed(view.ids).items()})
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_while_an_epoch_is_concluded_goes_on_to_the_same_bytes(tmp_path):
+    Stopper.stops = True
+    with pytest.raises(Interrupted):
+        run_in(tmp_path / "stopped", attacks={"stopper": Stopper()})
+    resumed = run_in(tmp_path / "stopped", attacks={"stopper": Stopper()})
+    whole = run_in(tmp_path / "whole", attacks={"stopper": Stopper()})
+    rows = [
+        [line for line in (tmp_path / name / "metrics.csv").read_text().splitlines() if "seconds," not in line]
+        for name in ("stopped", "whole")
+    ]
+    assert rows[0] == rows[1]
+    assert resumed["leaks"] == whole["leaks"]
+    assert torch.tensor([leak["batches"] for leak in whole["leaks"]]).min() > 5
+
+
+class LastStep(Attack):
+    """Asks the run to stop at the last batch of the first epoch, once."""
+
+    threat = Threat(knows={Gradients})
+    stops = False
+
+    def batch(self, view):
+        if LastStep.stops and (view.epoch, view.step) == (0, 8):
+            LastStep.stops = False
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Scores(view.ids, view[Gradients].layers["f2"].norm(dim=1))
+
+
+@pytest.mark.slow
+def test_a_recording_whose_run_was_stopped_after_the_last_batch_of_an_epoch_has_its_end(tmp_path):
+    def parts():
+        settings = Settings(epochs=2, batch_size=50, record="messages", audit=Audit(batches=3))
+        return {"dataset": Synthetic(rows=500, vocabulary=100), "attacks": {"last": LastStep()}, "settings": settings}
+
+    LastStep.stops = True
+    with pytest.raises(Interrupted):
+        run_in(tmp_path / "stopped", **parts())
+    run_in(tmp_path / "stopped", **parts())
+    run_in(tmp_path / "whole", **parts())
+    folders = [tmp_path / run / "recording" for run in ("stopped", "whole")]
+    names = [sorted(path.name for path in folder.rglob("*") if path.is_file()) for folder in folders]
+    assert names[0] == names[1]
+    for name in names[1]:
+        stopped, whole = (next(folder.rglob(name)).read_bytes() for folder in folders)
+        assert stopped == whole, name

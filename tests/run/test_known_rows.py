@@ -8,16 +8,11 @@ from builders import run_in
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.hints import Hints
-from vflbench.attacks.kmeans import Kmeans
 from vflbench.attacks.norm import Norm
-from vflbench.attacks.spectral import Spectral
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.messages.facts import Gradients, Known, OwnModel
 from vflbench.messages.threat import Threat
-from vflbench.models.mlp import Mlp
-from vflbench.models.optimizers.adam import Adam
-from vflbench.numerics.hashing import mix
 from vflbench.run.attackers import draw_canaries, draw_known, draw_one_of_each, draw_positives
 from vflbench.run.settings import Audit, Settings
 
@@ -52,19 +47,6 @@ class Insider(Attack):
 @pytest.fixture(scope="module")
 def data():
     return clicks()
-
-
-def test_row_names_tell_rows_apart_and_nothing_else():
-    ids = torch.arange(100_000)
-    names = mix(ids, 1 << 40)
-    assert len(names.unique()) == len(ids)
-    assert not torch.isin(names, mix(ids, 3 << 40)).any()
-    up = (names.diff() > 0).double().mean().item()
-    assert abs(up - 0.5) < 0.01  # neighbours' names follow in no order
-    for bit in range(64):
-        share = ((names >> bit) & 1).double()
-        assert abs(share.mean().item() - 0.5) < 0.02
-        assert abs(torch.corrcoef(torch.stack([share, ids.double()]))[0, 1].item()) < 0.02
 
 
 def test_known_rows_of_a_batch_are_drawn_among_those_that_qualify(rng):
@@ -117,18 +99,6 @@ def test_few_known_rows_show_every_class():
     assert torch.equal(*same)
 
 
-@pytest.mark.slow
-def test_known_rows_change_no_other_number(data):
-    """Other attacks' leaks and the weights are those of an audit without known rows."""
-    others = {"hints": Hints(), "spectral": Spectral(), "averaging": Averaging(rows=60), "kmeans": Kmeans(map="hints")}
-    without = Audited(data, others, epochs=2)
-    knowing = Audited(data, {"insider": Insider(50, (Gradients, OwnModel)), **others}, epochs=2)
-    for ours, theirs in zip(without.findings, knowing.findings, strict=True):
-        assert str(ours.leaks) == str([leak for leak in theirs.leaks if leak.attack.split()[0] != "insider"])
-    predictions = [one.session.predict(one.train.ids) for one in (without, knowing)]
-    assert torch.equal(*predictions)
-
-
 class Completion(Attack):
     """Model completion: a linear head on the attacker's own embeddings, fitted to the rows that it knows.
 
@@ -151,29 +121,6 @@ class Completion(Attack):
         head = torch.linalg.solve(gram, (x - x.mean(0)).T @ y)
         self.answers.append(Scores(view.ids, (embed(view.ids)["f2"].double() - x.mean(0)) @ head))
         return self.answers[-1]
-
-
-@pytest.mark.slow
-def test_a_party_completes_the_model_from_few_known_rows_and_its_own_network():
-    """By their embeddings, rows are told to be of the class of the known rows that they are like."""
-    data = Digits(rows=900).load(torch.Generator().manual_seed(0))
-    attacks = {"completion": Completion(20), "misled": Completion(20, misled=True)}
-    model, optimizer = Mlp(bottom_layers=2, width=32), Adam(lr=3e-3)
-    audited = Audited(data, attacks, epochs=3, steps=16, size=50, model=model, optimizer=optimizer)
-    leak, misled = audited.leaks
-    assert (leak.party, leak.layer, leak.message, leak.visible) == ("a", "f2", "embedding", True)
-    assert leak.classes["accuracy"].low > 0.3  # chance: 0.1
-    assert misled.classes["accuracy"].mean < 0.2
-    # All labels that it was ever shown are those of its known rows, and it is graded on all the others.
-    attack = audited.attack("completion")
-    known = torch.cat([known.ids for known in attack.shown]).unique()
-    assert len(known) == 20
-    ids, scores = attack.answers[-1].ids, attack.answers[-1].layers
-    counts = ~torch.isin(ids, known)
-    assert int(counts.sum()) == len(data.train) - 20
-    assert (scores[~counts].argmax(1) == audited.labels(ids[~counts])).double().mean() > 0.95
-    by_hand = (scores[counts].argmax(1) == audited.labels(ids[counts])).double().mean().item()
-    assert leak.classes["accuracy"].mean == pytest.approx(by_hand, abs=0.01)  # groups differ by a row or two
 
 
 class Logged(Attack):

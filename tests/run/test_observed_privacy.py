@@ -8,7 +8,6 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from vflbench.metrics.observational import proxy_scores
 from vflbench.run.observed_privacy import guesses, observed_privacy
 
 
@@ -41,7 +40,6 @@ class World:
             "underfitted": self.log_odds.sign(),
             "overfitted": 3 * (self.log_odds + 2 * noise),
             "miscalibrated": 2 - 0.3 * self.log_odds,
-            "true": self.log_odds,
         }[kind]
         return lambda *rows: {kind: log_odds[rows[3]]}
 
@@ -70,15 +68,12 @@ def test_a_kept_promise_is_not_contradicted_and_a_broken_one_is():
 @pytest.mark.slow
 def test_guesses_that_follow_features_are_left_undecided():
     """The promise is kept; the bound is far above it, since a proxy that knows nothing can't correct for features."""
-    for seed in range(5):
-        world = World(4000, seed)
-        found = observed_privacy(
-            {"posterior": world.mixed(1.0)}, world.labels, world.x, 1.0, proxy=world.proxy("constant"), seed=seed
-        )
-        assert found.eps_low > 1.5
-        assert found.reads_features
-        assert found.outcome == "undecided"
-        assert "Undecided" in found.verdict
+    world = World(4000, seed=0)
+    found = observed_privacy({"posterior": world.mixed(1.0)}, world.labels, world.x, 1.0, proxy=world.proxy("constant"))
+    assert found.eps_low > 1.5
+    assert found.reads_features
+    assert found.outcome == "undecided"
+    assert "Undecided" in found.verdict
 
 
 @pytest.mark.slow
@@ -92,31 +87,14 @@ def test_an_attack_that_reads_features_does_not_hide_one_that_does_not():
 @pytest.mark.slow
 def test_features_that_are_missing_make_a_mechanism_without_any_leak_look_broken():
     """Why it is no proof. Here messages use no label at all: eps is 0. The recording lacks what they do use."""
-    wrong = 0
-    for seed in range(4):
-        world = World(2000, seed)
-        guess = (world.log_odds > 0).double()
-        unrelated = torch.randn(2000, 3, generator=world.rng)
-        found = observed_privacy({"direct": guess}, world.labels, unrelated, 0.5)
-        wrong += found.outcome == "against"
-        assert found.outcome != "against" or "if features predict labels at most" in found.verdict
-    assert wrong == 4
+    world = World(2000, seed=0)
+    guess = (world.log_odds > 0).double()
+    unrelated = torch.randn(2000, 3, generator=world.rng)
+    found = observed_privacy({"direct": guess}, world.labels, unrelated, 0.5)
+    assert found.outcome == "against"
+    assert "if features predict labels at most" in found.verdict
     shown = observed_privacy({"direct": guess}, world.labels, world.x, 0.5)
     assert shown.outcome != "against"
-
-
-@pytest.mark.slow
-def test_rows_that_share_a_label_break_an_audit_that_averages_their_messages():
-    """Labels must be independent given the features, or groups depend on own coins alone. Households break both."""
-    rng = torch.Generator().manual_seed(0)
-    of_house = torch.randint(2, (800,), generator=rng)
-    labels = of_house.repeat_interleave(5)
-    flips = torch.rand(4000, generator=rng) > 1 / (1 + math.exp(-1.0))
-    released = (labels ^ flips.long()).double()
-    average = released.reshape(-1, 5).mean(dim=1).repeat_interleave(5)
-    features = torch.randn(4000, 2, generator=rng)
-    assert observed_privacy({"average": average}, labels, features, 1.0).eps_low > 1.3
-    assert observed_privacy({"direct": released}, labels, features, 1.0).eps_low <= 1.0
 
 
 @pytest.mark.slow
@@ -133,25 +111,6 @@ def test_without_features_or_with_few_rows_nothing_is_decided():
     assert observed_privacy({}, world.labels, world.x, 0.5).attack == "none"
 
 
-@pytest.mark.slow
-def test_labels_that_are_sent_as_they_are_are_found():
-    world = World(3000, seed=3)
-    found = observed_privacy({"direct": world.labels.double()}, world.labels, world.x, 1.0)
-    assert found.outcome == "against"
-    assert found.eps_low > 2.5
-
-
-@pytest.mark.slow
-def test_features_that_determine_labels_in_a_way_no_proxy_learns_pass_for_a_leak():
-    """Parity of six coins: the messages are a function of the features, eps is 0, and (b) can't be tested where it fails."""
-    x = torch.randint(2, (3000, 6), generator=torch.Generator().manual_seed(0)).double()
-    noise = torch.randn(3000, 8, generator=torch.Generator().manual_seed(1)).double()
-    labels = (x.sum(dim=1) % 2).long()
-    found = observed_privacy({"direct": labels.double()}, labels, torch.cat([x, noise], dim=1), 1.0)
-    assert found.outcome == "against"
-    assert "no proof" in found.verdict
-
-
 def test_scores_become_guesses():
     """Above 0 where a batch has scores of both signs, else above the middle of the best split; 1/2 for nan."""
     assert guesses(torch.tensor([-1.0, 2.0, 0.5])).tolist() == [0, 1, 1]
@@ -160,9 +119,9 @@ def test_scores_become_guesses():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("eps", [0.5, 1.0, 2.0])
-def test_over_200_audits_of_randomized_response_the_bound_is_wrong_no_more_often_than_stated(eps):
+def test_over_200_audits_of_randomized_response_the_bound_is_wrong_no_more_often_than_stated():
     """Whatever the proxy: underfitted, overfitted, miscalibrated, or one that knows nothing. And it isn't trivial."""
+    eps = 1.0
     kinds, wrong, bounds = ("constant", "underfitted", "overfitted", "miscalibrated"), 0, []
     for audit in range(200):
         world = World(2000, seed=audit)
@@ -177,65 +136,12 @@ def test_over_200_audits_of_randomized_response_the_bound_is_wrong_no_more_often
 
 
 @pytest.mark.slow
-def test_broken_promises_are_found_at_2000_rows_in_at_least_95_of_100_audits():
+def test_broken_promises_are_found_at_2000_rows_in_at_least_38_of_40_audits():
     """An eps of twice the promise, and flips drawn again in each of three epochs; 0.5 promised, the hardest."""
-    twice = fresh = 0
-    for audit in range(100):
-        world = World(2000, seed=audit)
-        for released, count in ((world.released(1.0), "twice"), (world.released(0.5, epochs=3), "fresh")):
-            found = observed_privacy(
-                {"direct": released},
-                world.labels,
-                world.x,
-                0.5,
-                proxy=world.proxy("underfitted"),
-                guess_model=unchecked,
-                seed=audit,
-            )
-            twice += count == "twice" and found.eps_low > 0.5
-            fresh += count == "fresh" and found.eps_low > 0.5
-    assert min(twice, fresh) >= 95, (twice, fresh)
-
-
-@pytest.mark.slow
-def test_with_the_true_odds_as_proxy_even_guesses_that_follow_features_stay_within_the_bound():
-    """The paper's assumption, with continuous odds in strata of 50 rows, and what the proxy explains taken off."""
-    wrong = 0
-    for audit in range(100):
-        world = World(2000, seed=audit)
-        proxy = world.proxy("true")
-        found = observed_privacy(
-            {"all": world.mixed(1.0)}, world.labels, world.x, 1.0, proxy=proxy, guess_model=unchecked, seed=audit
-        )
-        wrong += found.eps_low > 1.0
-    assert stats.binomtest(wrong, 100, 0.05, alternative="greater").pvalue > 0.01, wrong
-
-
-def follow_a_little(world: World, share: float) -> Tensor:
-    """(n,) guesses of a mechanism that keeps eps 1; this share of them is made of features instead."""
-    released = world.released(1.0)
-    follows = torch.rand(len(released), generator=world.rng) < share
-    return torch.where(follows, (world.log_odds > 0).double(), released)
-
-
-@pytest.mark.slow
-def test_guesses_that_follow_features_a_little_need_a_proxy_that_knows_these():
-    """Too little for the test of features to see: without a proxy the bound is wrong far more often than 5 %. The verdict
-    can't say so, only its condition does. The package's proxies, which have the same features, correct it.
-    """
-    wrong = {"constant": 0, "default": 0}
+    found = {"twice": 0, "fresh": 0}
     for audit in range(40):
-        world = World(2000, seed=9000 + audit)
-        guess = follow_a_little(world, 0.2)
-        proxies = {"constant": world.proxy("constant"), "default": proxy_scores}
-        for name in wrong if audit < 20 else ("constant",):
-            found = observed_privacy(
-                {"direct": guess}, world.labels, world.x, 1.0, proxy=proxies[name], guess_model=unchecked, seed=audit
-            )
-            wrong[name] += found.eps_low > 1.0
-    assert stats.binomtest(wrong["constant"], 40, 0.05, alternative="greater").pvalue < 0.02, wrong
-    assert wrong["default"] <= 1
-
-
-def test_the_proxy_of_the_package_is_found_by_default():
-    assert observed_privacy.__kwdefaults__["proxy"] is proxy_scores
+        world = World(2000, seed=audit)
+        options = {"proxy": world.proxy("underfitted"), "guess_model": unchecked, "seed": audit}
+        for name, released in (("twice", world.released(1.0)), ("fresh", world.released(0.5, epochs=3))):
+            found[name] += observed_privacy({"direct": released}, world.labels, world.x, 0.5, **options).eps_low > 0.5
+    assert min(found.values()) >= 38, found

@@ -1,12 +1,18 @@
 """An audit of recorded rounds has the numbers of the run that recorded them."""
 
+import json
+import math
+import shutil
+from dataclasses import asdict, replace
+
 import pytest
 import torch
 from builders import every_attack, run_in
 
 from vflbench.attacks.averaging import Averaging
-from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.base import Attack, RebuiltRows, Scores
 from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
+from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.kmeans import Kmeans
@@ -20,45 +26,26 @@ from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients, Known, OwnModel
+from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions
+from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.recording_format import (
+    Claims,
+    LabelDpClaim,
+    Manifest,
+    PartyLayers,
+    RunHead,
+    write_batch_file,
+    write_manifest,
+)
 from vflbench.messages.recordings import RecordedMessages
+from vflbench.messages.tables import read_labels, write_rows
 from vflbench.messages.threat import Seat, Threat
 from vflbench.protocols.federated_lr import FederatedLr
-from vflbench.results.recorder import write_rows
-from vflbench.run.offline import AuditResult, audit, audit_summary
+from vflbench.results.recorder import write_rows as write_metrics
+from vflbench.results.schema import Leak
+from vflbench.run.offline import audit
 from vflbench.run.settings import Audit, Settings
 from vflbench.run.summary import finding_rows
-
-
-def test_a_recorded_figure_of_the_model_replaces_no_other_part_of_the_summary():
-    model = dict.fromkeys(("epochs", "failed", "seconds", "leak_auc", "verdict"), 0.5) | {
-        "test_auc": 0.7,
-        "calibration": 0.9,
-    }
-    empty = {"skipped": {}, "threats": {}, "layers": {}, "cut_layers": {}, "findings": [], "unscored": {}}
-    made = audit_summary(AuditResult(**empty, listed=0, fingerprint="", model=model), 2.0, {"audit": [2.0, 1.5]})
-    assert (made.epochs, made.failed, made.seconds, made.test_auc, made.calibration) == (0, None, 2.0, 0.7, 0.9)
-    assert made.cpu_seconds == {"audit": 1.5}
-
-
-class Likeness(Attack):
-    """Scores rows by their likeness to the known positives among them."""
-
-    threat = Threat(knows={Gradients}, known_rows=40)
-
-    def batch(self, view):
-        known, g = view[Known], view[Gradients].layers["f2"]
-        is_known = torch.isin(view.ids, known.ids[known.labels == 1])
-        return Scores(view.ids, g @ g[is_known].sum(0))
-
-
-class Queries(Attack):
-    """Asks its own network."""
-
-    threat = Threat(knows={OwnModel}, known_rows=20)
-
-    def epoch(self, view):
-        return Scores(view.ids, view[OwnModel].embed(view.ids)["f2"].sum(1))
 
 
 def attacks():
@@ -69,8 +56,6 @@ def attacks():
         "kmeans": Kmeans(message="gradients", map="hints"),
         "averaging": Averaging(rows=80),
         "no_message": NoMessage(k=2),
-        "likeness": Likeness(),
-        "queries": Queries(),
     }
 
 
@@ -92,57 +77,29 @@ def leak_lines(folder, *, without=()):
 
 def audited_lines(path, result):
     with path.open("w", newline="") as file:
-        write_rows(file, [row for epoch, found in enumerate(result.findings) for row in finding_rows(epoch, found)])
+        write_metrics(file, [row for epoch, found in enumerate(result.findings) for row in finding_rows(epoch, found)])
     return path.read_text().splitlines()
-
-
-@pytest.mark.slow
-def test_recorded_messages_give_the_numbers_of_the_run(tmp_path):
-    run_in(tmp_path / "run", **parts("messages"))
-    result = audit(tmp_path / "run" / "recording", attacks(), batches=3)
-    assert result.skipped == {}
-    references = {f"{name} (own columns)" for name in ("hints", "kmeans", "averaging", "likeness", "queries")}
-    assert set(result.unscored) == {
-        "likeness (own columns)",
-        "queries (own columns)",
-    }  # they read f2
-    references -= set(result.unscored)
-    expected = leak_lines(tmp_path / "run")
-    assert audited_lines(tmp_path / "again.csv", result) == expected
-    assert {line.split(",")[5] for line in expected} == {*attacks(), *references, "probe"}
 
 
 ALL = sorted(name for name, attack in every_attack().items() if attack.threat.seat is Seat.NON_LABEL)
 """Attacks on a split network that need nothing but messages."""
-DEFENSES = {
-    "none": dict,
-    "marvell": lambda: {"marvell": Marvell()},
-    "label_dp": lambda: {"label_dp": LabelDp(eps=1.0)},
-    "top_k, quantize": lambda: {"top_k": TopK(), "quantize": Quantize()},
-}
-
-
-QUICK = (2, "none", ("norm", "cosine", "averaging", "completion", "kmeans", "remainder"))
-EVERY = [pytest.param(k, name, ALL, marks=pytest.mark.slow) for name, k in zip(DEFENSES, (1, 2, 1, 1), strict=True)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("parties", "defense", "names"), [QUICK, *EVERY])
-def test_every_attack_reads_the_same_from_disk_to_the_last_bit(tmp_path, parties, defense, names):
+def test_every_attack_reads_the_same_from_disk_to_the_last_bit(tmp_path):
     """norm, cosine, hints, averaging, spectral, kmeans, remainder, exploit, completion and all others, and the probe."""
 
     def chosen():
         spectral = {
             f"spectral_{message}_{score}": Spectral(message=message, score=score)
-            for message in ("embeddings", "gradients")
-            for score in ("signed", "abs", "cluster")
+            for message, score in (("embeddings", "abs"), ("gradients", "cluster"))
         }
-        return every_attack(*names) | spectral
+        return every_attack(*ALL) | spectral
 
     run_in(
         tmp_path / "run",
-        dataset=Synthetic(rows=900, vocabulary=80, parties=parties),
-        defenses=DEFENSES[defense](),
+        dataset=Synthetic(rows=900, vocabulary=80, parties=2),
+        defenses={"label_dp": LabelDp(eps=1.0), "marvell": Marvell(), "top_k": TopK(), "quantize": Quantize()},
         attacks=chosen(),
         settings=Settings(epochs=2, batch_size=64, record="messages", audit=Audit(batches=3)),
     )
@@ -152,7 +109,7 @@ def test_every_attack_reads_the_same_from_disk_to_the_last_bit(tmp_path, parties
     live = [line for line in lines if line.split(",")[5] and "seconds," not in line]
     assert audited_lines(tmp_path / "again.csv", result) == live
     scored = {line.split(",")[5] for line in live}
-    assert {"probe", *names} <= scored | {"recurrence", "ungroup"}
+    assert {"probe", *ALL} <= scored | {"recurrence", "ungroup"}
 
 
 @pytest.mark.slow
@@ -174,31 +131,17 @@ def test_recording_changes_no_number_and_audited_rounds_suffice_for_most_attacks
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("record", ["messages", "audited"])
-def test_a_run_that_audits_its_last_epoch_only_is_repeated_as_well(tmp_path, record):
+def test_a_run_that_audits_its_last_epoch_only_is_repeated_as_well(tmp_path):
     """`direct` and `remainder` keep what earlier batches told: an audit of the first epoch too would change them."""
 
     def chosen():
         return {"direct": Direct(), "remainder": Remainder(), "norm": Norm()}
 
-    settings = Settings(epochs=2, batch_size=50, record=record, audit=Audit(batches=3, epochs="last"))
+    settings = Settings(epochs=2, batch_size=50, record="audited", audit=Audit(batches=3, epochs="last"))
     run_in(tmp_path / "run", attacks=chosen(), settings=settings)
     result = audit(tmp_path / "run" / "recording", chosen())
     assert not result.findings[0].leaks
     assert audited_lines(tmp_path / "audit.csv", result) == leak_lines(tmp_path / "run")
-
-
-@pytest.mark.slow
-def test_a_recording_goes_on_with_its_run(tmp_path):
-    def settings(epochs):
-        return Settings(epochs=epochs, batch_size=50, checkpoint="keep", record="messages", audit=Audit(batches=3))
-
-    for folder, epochs in (("whole", 3), ("parts", 1), ("parts", 3)):
-        run_in(tmp_path / folder, **parts("messages", settings=settings(epochs), attacks={}))
-    some = {"norm": Norm(), "averaging": Averaging(rows=80)}
-    whole, resumed = (audit(tmp_path / name / "recording", some).findings for name in ("whole", "parts"))
-    assert str(whole) == str(resumed)
-    assert len(resumed) == 3
 
 
 @pytest.mark.slow
@@ -222,19 +165,212 @@ def test_what_is_no_recording_is_refused(tmp_path):
         audit(tmp_path, {"norm": Norm()})
 
 
+def with_canaries():
+    return {
+        "cosine": Cosine(k=2),
+        "spectral": Spectral(message="gradients", score="cluster"),
+        "by_ratios": Kmeans(),
+        "averaging_norm": Averaging(base="norm", rows=60),
+        "averaging_hints": Averaging(base="hints", k=2, rows=60),
+    }
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder and the summary of a run with canaries, all of whose rounds are recorded."""
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    summary = run_in(
+        folder,
+        dataset=Synthetic(rows=500, vocabulary=100),
+        defenses={"label_dp": LabelDp(eps=2.0)},
+        attacks=with_canaries(),
+        settings=Settings(epochs=2, batch_size=50, seed=3, record="messages", audit=Audit(batches=3, canaries=100)),
+    )
+    return folder / "recording", summary
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    """A recording that a test may damage."""
+    return shutil.copytree(run[0], tmp_path / "recording")
+
+
+def leaks_of(result) -> str:
+    """The leaks of an audit's last epoch, as a summary has them."""
+    return str([Leak.model_validate(asdict(leak)).written() for leak in result.findings[-1].leaks])
+
+
 @pytest.mark.slow
-def test_a_recording_holds_no_fact_of_another_seat(tmp_path):
+def test_audits_of_rounds_with_canaries_have_the_numbers_of_the_run(run):
+    """Leak AUCs, their intervals, guesses about canaries and figures of classes, all equal."""
+    folder, summary = run
+    result = audit(folder, with_canaries())  # the seed and the audited batches are those of the recorded run
+    assert (result.skipped, result.unscored) == ({}, {})
+    assert leaks_of(result) == str(summary["leaks"])
+    references = {f"{name} (own columns)" for name in ("cosine", "averaging_hints")}
+    assert {leak.attack for leak in result.findings[-1].leaks} == {*with_canaries(), *references, "probe"}
+    assert all(leak.guesses.total for leak in result.findings[-1].leaks if leak.visible and leak.attack != "probe")
+    assert int(read_labels(folder / "labels.parquet", 2).canary.sum()) == 100
+
+
+@pytest.mark.slow
+def test_another_seed_and_other_batches_are_another_audit(run):
+    folder, summary = run
+    lines = [
+        leaks_of(audit(folder, with_canaries(), **options))
+        for options in ({"seed": 3, "batches": 3}, {"seed": 4, "batches": 3}, {"seed": 3, "batches": 2})
+    ]
+    assert lines[0] == str(summary["leaks"])
+    assert len(set(lines)) == 3
+
+
+@pytest.mark.slow
+def test_what_a_recording_is_not_enough_for_is_skipped_with_the_missing_fact(run):
+    class Inverter(Attack):
+        threat = Threat(Seat.LABEL, {Embeddings, Auxiliary})
+
+        def batch(self, view):
+            return RebuiltRows(view.ids, "f1", view[Auxiliary].columns)
+
+    class Reader(Attack):
+        threat = Threat(knows={OwnColumns, Gradients})
+
+        def epoch(self, view):
+            return Scores(view.ids, view[OwnColumns].numeric[:, 0])
+
+    class Cheat(Attack):
+        threat = Threat(knows={Gradients}, active=True)
+
+        def batch(self, view):
+            return None
+
+    class Curious(Attack):
+        threat = Threat(Seat.LABEL, {Predictions})
+        seen = []
+
+        def batch(self, view):
+            self.seen.append(view[Predictions].logits.shape)
+
     class Receiver(Attack):
         threat = Threat(knows={Embeddings})
         seen = []
 
         def batch(self, view):
-            self.seen.append((view.party, view.visible, tuple(view[Embeddings].layers), tuple(view[Embeddings].received)))
+            self.seen.append((view.party, view.visible, *view[Embeddings].layers, *view[Embeddings].received))
 
-    run_in(tmp_path / "run", **parts("audited", attacks={}))
-    audit(tmp_path / "run" / "recording", {"receiver": Receiver()}, batches=3)
-    assert set(Receiver.seen) == {
-        ("a", True, ("f1", "f2"), ()),
-        ("b", True, ("f1", "f2"), ()),
-        ("label", False, ("h1",), ()),
+    chosen = {"inverter": Inverter(), "reader": Reader(), "cheat": Cheat(), "curious": Curious(), "norm": Norm()}
+    chosen["receiver"] = Receiver()
+    result = audit(run[0], chosen, batches=3)
+    assert result.skipped == {
+        "inverter": "auxiliary rows are not in this recording for the label party",
+        "cheat": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)",
     }
+    assert set(Curious.seen) == {(50, 1)}
+    assert set(Receiver.seen) == {("a", True, "f1", "f2"), ("label", False, "h1")}  # none of another seat
+    assert {leak.attack for leak in result.findings[-1].leaks} == {"reader", "norm", "probe"}
+
+
+@pytest.mark.slow
+def test_a_party_that_cheated_makes_attacks_active(copied):
+    class Cheat(Attack):
+        threat = Threat(knows={Gradients}, active=True)
+        seen = []
+
+        def batch(self, view):
+            self.seen.append(view.threat.active)
+
+    (copied / "run.json").write_text(json.dumps(asdict(replace(RunHead.read(copied), cheating=["a"]))))
+    assert audit(copied, {"cheat": Cheat()}, batches=2).skipped == {}
+    assert Cheat.seen == [True] * 4
+
+
+def test_rows_that_come_again_in_an_epoch_are_scored_once_and_said(tmp_path):
+    rng = torch.Generator().manual_seed(3)
+    write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 4})}))
+    for step in range(12):
+        ids = torch.randperm(120, generator=rng)[:40]
+        tensors = {f"{kind}/cut": torch.randn(40, 4, generator=rng) for kind in ("embedding", "gradient")}
+        write_batch_file(tmp_path, "a", ids, tensors, epoch=0, step=step)
+    write_rows(tmp_path / "labels.parquet", {"id": torch.arange(120), "label": torch.arange(120) % 3 == 0})
+    result = audit(tmp_path, every_attack("alignment", "mixture", "directions", "completion", "norm"), probe=False)
+    assert {leak.attack for leak in result.findings[0].leaks} == {"alignment", "mixture", "directions", "completion", "norm"}
+    (note,) = result.notes
+    assert note.startswith("rows come up to 4.1 times in an epoch")
+
+
+def test_a_threat_says_how_many_rows_were_known(tmp_path):
+    rng = torch.Generator().manual_seed(4)
+    write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 4})}))
+    for step, ids in enumerate(torch.arange(120).split(40)):
+        write_batch_file(tmp_path, "a", ids, {"embedding/cut": torch.randn(40, 4, generator=rng)}, epoch=0, step=step)
+    labels = {"id": torch.arange(120), "label": (torch.arange(120) % 3 == 0).long()}
+    write_rows(tmp_path / "labels.parquet", labels)
+    write_rows(tmp_path / "known.parquet", {name: values[:30] for name, values in labels.items()})
+    result = audit(tmp_path, every_attack("completion"), probe=False)
+    assert result.notes == ["known.parquet has 30 rows of the first epoch, and an attack would know 100"]
+    assert audit(tmp_path, every_attack("norm"), probe=False).notes == [
+        "no attack has read the embeddings, so nothing is said of what they give away"
+    ]
+    assert result.threats["completion"].known_rows == 30
+    assert "the labels of 30 rows" in result.threats["completion"].text
+
+
+@pytest.mark.parametrize(
+    ("holder", "labels", "expected"),
+    [
+        ("a", [0, 1, 0, 1], "all messages are of party a, which holds the labels"),
+        ("b", [1, 1, 1, 1], "of one class, so that no"),
+    ],
+)
+def test_why_nothing_can_be_scored_is_said(tmp_path, holder, labels, expected):
+    write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 2})}, labels=holder))
+    ids, values = torch.arange(4), torch.eye(4)[:, :2]
+    write_batch_file(tmp_path, "a", ids, {"gradient/cut": values, "embedding/cut": values}, epoch=0, step=0)
+    write_rows(tmp_path / "labels.parquet", {"id": ids, "label": labels})
+    result = audit(tmp_path, every_attack("norm", "spectral"), probe=False)
+    assert any(expected in note for note in result.notes), result.notes
+
+
+EPOCHS, ROWS, BATCH = 3, 3000, 250
+
+
+def audit_of_claim(folder, *, eps, fresh, claim):
+    """Messages about labels that went through randomized response. Features tell labels, and embeddings are features."""
+    rng = torch.Generator().manual_seed(7)
+    x = torch.randn(ROWS, 3, generator=rng)
+    y = (torch.rand(ROWS, generator=rng) < torch.sigmoid(2 * x[:, 0] - 1)).long()
+    keep = 1 / (1 + math.exp(-eps))
+    write_manifest(folder, Manifest(2, {"a": PartyLayers({"cut": 3})}, claims=claim))
+    released = None
+    direction = torch.tensor([1.0, -0.5, 0.3])
+    for epoch in range(EPOCHS):
+        if released is None or fresh:
+            released = torch.where(torch.rand(ROWS, generator=rng) < keep, y, 1 - y)
+        for step, ids in enumerate(torch.randperm(ROWS, generator=rng).split(BATCH)):
+            residual = torch.sigmoid(x[ids, 0])[:, None] - released[ids, None]
+            tensors = {"embedding/cut": x[ids], "gradient/cut": residual * direction}
+            write_batch_file(folder, "a", ids, tensors, epoch=epoch, step=step)
+    write_rows(folder / "labels.parquet", {"id": torch.arange(ROWS), "label": y})
+    return audit(folder, {"norm": Norm()}, probe=False).observed
+
+
+def promise(eps, *, fresh=False):
+    return Claims(LabelDpClaim(eps, fresh))
+
+
+@pytest.mark.slow
+def test_flips_drawn_again_in_each_epoch_are_found_and_a_kept_promise_is_not(tmp_path):
+    kept = audit_of_claim(tmp_path / "kept", eps=1.0, fresh=False, claim=promise(1.0))
+    assert (kept.outcome, kept.claimed) == ("nothing", 1.0)
+    assert 0 < kept.eps_low <= 1
+    assert "This proves nothing." in kept.verdict
+    again = audit_of_claim(tmp_path / "again", eps=1.0, fresh=True, claim=promise(1.0))
+    assert again.outcome == "against"
+    assert 1.3 < again.eps_low <= 3
+    assert again.attack == "direct on every batch at a cut"  # the audit's own attack knows nothing of the sign
+    honest = audit_of_claim(tmp_path / "honest", eps=1.0, fresh=True, claim=promise(1.0, fresh=True))
+    assert (honest.outcome, honest.claimed) == ("nothing", 3.0)
+
+
+def test_without_a_claim_nothing_is_checked(tmp_path):
+    assert audit_of_claim(tmp_path, eps=1.0, fresh=False, claim=Claims()) is None

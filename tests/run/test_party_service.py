@@ -36,19 +36,15 @@ def party(link):
     return joined({"a": link}, lambda: Chain({}), HELLO)["a"]
 
 
-def test_nothing_is_answered_before_hello(link):
+def test_a_hello_comes_first_and_of_the_same_version(link):
     with pytest.raises(PartyError, match="before it said hello"):
         link.call("embed", {"ids": torch.arange(4), "epoch": 0, "watched": False})
-
-
-def test_another_version_is_refused_with_the_name_of_the_party(link):
-    with pytest.raises(
-        PartyError, match=rf"party a: it has vflbench {__version__} and the label party 0\.0\.7; install the same"
-    ):
+    problem = rf"party a: it has vflbench {__version__} and the label party 0\.0\.7; install the same"
+    with pytest.raises(PartyError, match=problem):
         link.call("hello", {**HELLO, "version": "0.0.7"})
 
 
-@pytest.mark.parametrize("change", [{"classes": "2"}, {"batch_size": -1}, {"classes": 2**50}, {"batch_size": None}])
+@pytest.mark.parametrize("change", [{"classes": "2"}, {"batch_size": -1}])
 def test_a_hello_that_is_none_is_refused(link, change):
     with pytest.raises(PartyError, match=next(iter(change))):
         link.call("hello", {**HELLO, **change})
@@ -56,16 +52,10 @@ def test_a_hello_that_is_none_is_refused(link, change):
 
 STEPS = {
     "no rows": ({"ids": torch.tensor([0, 10**6])}, r"doesn't have: it has 60"),
-    "negative rows": ({"ids": torch.tensor([-1, 3])}, "doesn't have"),
-    "rows as floats": ({"ids": torch.tensor([0.5])}, "rows that are none"),
     "a matrix of rows": ({"ids": torch.zeros(2, 2, dtype=torch.int64)}, "rows that are none"),
-    "a text": ({"ids": "all"}, "rows that are none"),
     "no epoch": ({"ids": torch.arange(3), "epoch": None}, "an epoch that is none"),
-    "an epoch without end": ({"ids": torch.arange(3), "epoch": 10**300}, "an epoch that is none"),
-    "a negative epoch": ({"ids": torch.arange(3), "epoch": -1}, "an epoch that is none"),
     "a text as epoch": ({"ids": torch.arange(3), "epoch": "5"}, "an epoch that is none"),
     "a row many times": ({"ids": torch.zeros(241, dtype=torch.int64)}, "the same rows many times"),
-    "rows that are nowhere": ({"ids": ["a"]}, "rows that are none"),
 }
 
 
@@ -77,24 +67,18 @@ def test_a_step_that_is_none_is_refused(link, name):
         link.call("embed", {"ids": None, "epoch": 0, "watched": False, **change})
 
 
-def test_a_gradient_of_nothing_is_refused(link):
-    link.call("hello", HELLO)
-    with pytest.raises(PartyError, match="without an embedding"):
-        link.call("learn", {"gradient": {}, "watched": False})
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         ({"f2": torch.zeros(4, 9)}, r"no gradient: layer f2 must be \(4, 8\) torch.float32, not \(4, 9\)"),
-        ({"f2": torch.zeros(3, 8)}, r"layer f2 must be \(4, 8\)"),
         ({"f2": torch.zeros(4, 8, dtype=torch.float64)}, "float64"),
         ({"f2": "x"}, "is no tensor"),
-        ({"wide": None}, "is no tensor"),
     ],
 )
 def test_a_gradient_of_another_shape_is_refused_by_name(link, change, problem):
     link.call("hello", HELLO)
+    with pytest.raises(PartyError, match="without an embedding"):
+        link.call("learn", {"gradient": {}, "watched": False})
     link.call("embed", {"ids": torch.arange(4), "epoch": 0, "watched": False})
     before = [p.clone() for p in link.process.seated.bottom.parameters()]
     tensors = {"f2": torch.zeros(4, 8), "wide": torch.zeros(4, 1), **change}
@@ -103,14 +87,14 @@ def test_a_gradient_of_another_shape_is_refused_by_name(link, change, problem):
     assert all(map(torch.equal, before, link.process.seated.bottom.parameters()))
 
 
-@pytest.mark.parametrize("mark", ["../../../etc/x", "", "a" * 15, "a" * 17, "0123456789abcde/", "\u0663" * 16])
+@pytest.mark.parametrize("mark", ["../../../etc/x", "", "0123456789abcde/"])
 def test_a_checkpoint_of_another_name_is_refused(link, mark):
     link.call("hello", HELLO)
     with pytest.raises(PartyError, match="checkpoint"):
         link.call("resume", {"mark": mark})
 
 
-@pytest.mark.parametrize("method", ["", "__init__", "_step", "party", "handle"])
+@pytest.mark.parametrize("method", ["__init__", "handle"])
 def test_an_unknown_method_is_refused(link, method):
     link.call("hello", HELLO)
     with pytest.raises(PartyError, match="doesn't know"):
@@ -125,22 +109,14 @@ def answering(link, change):
 @pytest.mark.parametrize(
     "change",
     [
-        {"numeric": "I1"},
         {"numeric": ["\x1b[2J"]},
         {"cardinalities": [-1] * 26},
         {"widths": [8]},
         {"sends": ["f2", "f2"]},
-        {"layers": []},
         {"guarded": "no"},
-        {"rows": -1.5},
         {"extra": 1},
-        {"layers": ["x", "y"]},
-        {"layers": ["f2", "f2"]},
-        {"rows": -1},
         {"rows": 10**300},
-        {"numeric": [""] * 13},
         {"numeric": ["=1+1"] * 13},
-        {"widths": [10**40, 1]},
     ],
 )
 def test_a_party_that_announces_what_is_none_is_refused_by_name(link, change):
@@ -153,11 +129,9 @@ def test_a_party_that_announces_what_is_none_is_refused_by_name(link, change):
     "tensors",
     [
         {"f2": torch.zeros(4, 9), "wide": torch.zeros(4, 1)},
-        {"f2": torch.zeros(5, 8), "wide": torch.zeros(4, 1)},
         {"f2": torch.zeros(4, 8).double(), "wide": torch.zeros(4, 1)},
         {"f2": torch.zeros(4, 8)},
         {"wide": torch.zeros(4, 1), "f2": torch.zeros(4, 8), "more": torch.zeros(1)},
-        {"f2": None, "wide": None},
     ],
 )
 def test_an_embedding_of_another_shape_is_refused_by_name(link, party, tensors):
@@ -166,9 +140,7 @@ def test_an_embedding_of_another_shape_is_refused_by_name(link, party, tensors):
         party.embed(torch.arange(4)).result()
 
 
-@pytest.mark.parametrize(
-    "change", [{"notes": None}, {"notes": [1]}, {"stopped": True}, {"message": None}, {"message": [1]}, {"message": {}}]
-)
+@pytest.mark.parametrize("change", [{"notes": [1]}, {"stopped": True}, {"message": None}, {"message": {}}])
 def test_an_answer_that_is_none_is_refused_by_name(link, party, change):
     sent = party.embed(torch.arange(4)).result()
     answering(link, change)
@@ -176,18 +148,11 @@ def test_an_answer_that_is_none_is_refused_by_name(link, party, change):
         (party.embed(torch.arange(4)) if "message" in change else party.learn(sent)).result()
 
 
-@pytest.mark.parametrize(
-    "figures",
-    [[1], "x", {"f2": 3}, {"f2": {"a": "b"}}, {"f9": {"a": 1.0}}, None, {"f2": {"\n": 1.0}}, {"f2": {"a": float("nan")}}],
-)
-def test_figures_that_are_none_are_refused_by_name(link, party, figures):
-    answering(link, {"figures": figures})
+@pytest.mark.parametrize("figures", [None, {"f2": {"a": "b"}}, {"f9": {"a": 1.0}}, {"f2": {"\n": 1.0}}])
+def test_figures_and_checkpoints_that_are_none_are_refused_by_name(link, party, figures):
+    answering(link, {"figures": figures, "mark": None})
     with pytest.raises(PartyError, match="party a"):
         party.figures()
-
-
-def test_a_party_that_does_not_name_its_checkpoint_is_refused_by_name(link, party):
-    answering(link, {"mark": None})
     with pytest.raises(PartyError, match="party a"):
         party.state()
 

@@ -64,7 +64,7 @@ def replace(file, text):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("process")
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", ["tools.py", "pack/__init__.py", "weights.json"])
 def test_every_file_of_a_plug_in_folder_counts(tmp_path, name):
     """The plug-in, its neighbours, one with a computed name, a package's __init__, a namespace, data beside it."""
     mine = tmp_path / "mine"
@@ -124,14 +124,6 @@ def test_what_was_hashed_is_what_runs(tmp_path, process):
     assert importlib.import_module("loud").A == 2
 
 
-@pytest.mark.usefixtures("process")
-def test_a_folder_of_too_much_is_refused(tmp_path, monkeypatch):
-    write(tmp_path, {f"{n}.py": "" for n in range(13)})
-    monkeypatch.setattr(provenance, "MOST_PLUGIN_FILES", 12)
-    with pytest.raises(UserError, match=r"--plugins=.*more than 12 files .*; name a folder that holds nothing else"):
-        import_from([tmp_path])
-
-
 def data_of(path):
     return {"seed": 1, "dataset": {"_target_": "vflbench.data.csv.Csv", "path": str(path)}}
 
@@ -167,19 +159,11 @@ def test_every_option_that_names_a_file_counts_and_patterns_and_folders_of_data(
     assert data_files({"a": "auto", "b": "x" * 5000, "c": "a\0b", "d": str(tmp_path / "gone.csv"), "weights": days}) == {}
 
 
-@pytest.mark.parametrize(
-    ("target", "folder"),
-    [
-        ("mnist.Mnist", "mnist"),
-        ("fashion_mnist.FashionMnist", "FashionMNIST/raw"),
-        ("cifar10.Cifar10", "cifar-10-batches-bin"),
-    ],
-)
-def test_pictures_in_the_folder_of_the_environment_count(tmp_path, monkeypatch, target, folder):
+def test_pictures_in_the_folder_of_the_environment_count(tmp_path, monkeypatch):
     monkeypatch.setenv("VFLBENCH_DATA", str(tmp_path))
-    config = {"dataset": {"_target_": f"vflbench.data.{target}", "path": None}}
+    config = {"dataset": {"_target_": "vflbench.data.fashion_mnist.FashionMnist", "path": None}}
     before = of(config=config)
-    write(tmp_path, {f"{folder}/some": "x"})
+    write(tmp_path, {"FashionMNIST/raw/some": "x"})
     assert of(config=config) != before
 
 
@@ -240,23 +224,3 @@ def test_an_edited_plug_in_edited_data_and_changed_code_make_other_runs_and_the_
     assert "differs in vflbench's code" in result.stderr
     (newest / "manifest.json").write_text(json.dumps(manifest | {"versions": manifest["versions"] | {"torch": "1.0"}}))
     assert "note: this run was made with torch 1.0 (now " in command(*RUN, cwd=tmp_path).stdout
-
-
-@pytest.mark.slow
-def test_another_content_of_a_data_file_is_another_run_and_another_time_is_not(tmp_path):
-    file = tmp_path / "clicks.csv"
-    rows = [f"{i % 7},{i % 5},{'yes' if i % 7 > 3 else 'nay'}" for i in range(600)]
-    file.write_text("\n".join(["age,visits,clicked", *rows]))
-    words = ("train", "dataset=csv", "dataset.path=clicks.csv", "dataset.label=clicked", "epochs=1", "batch_size=64")
-    words += ("dataset.parties={a: [age, visits]}", "attack=norm", "audit.batches=3", "model.width=8")
-    assert command(*words, cwd=tmp_path).returncode == 0
-    (first,) = finished_folders(tmp_path)
-    file.touch()
-    assert "finished before" in command(*words, cwd=tmp_path).stdout
-    replace(file, file.read_text().replace("yes", "???").replace("nay", "yes").replace("???", "nay"))
-    result = command(*words, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert len(finished_folders(tmp_path)) == 2
-    fixed = command(*words, f"hydra.run.dir={first}", cwd=tmp_path)
-    assert fixed.returncode == 1
-    assert "differs in data (dataset.path)" in fixed.stderr

@@ -166,25 +166,3 @@ def test_a_recording_knows_its_seed_its_audited_rounds_and_its_canaries(tmp_path
         (recording / "messages" / f"{party}-00000000.safetensors").unlink()
     with pytest.raises(UserError, match="of epoch 0 are missing, the first at step 0"):
         audit(recording, {"norm": Norm()})
-
-
-class Both(Attack):
-    """Scores ones about batches, and its own embeddings at the end."""
-
-    threat = Threat(knows={Gradients, OwnModel})
-
-    def batch(self, view):
-        return Scores(view.ids, {"f2": torch.ones(len(view.ids))})
-
-    def epoch(self, view):
-        return Scores(view.ids, {"f2": view[OwnModel].embed(view.ids)["f2"].norm(dim=1)})
-
-
-@pytest.mark.slow
-def test_answers_about_batches_and_at_the_end_are_not_averaged(tmp_path):
-    parts = {"dataset": Synthetic(rows=700, vocabulary=100, parties=2)}
-    summary = run_in(tmp_path, attacks={"both": Both(), "asker": Asker()}, **parts)
-    leaks = {(leak["attack"], leak["party"]): leak for leak in summary["leaks"] if leak["layer"] == "f2"}
-    assert set(leaks) == {(name, party) for name in ("both", "both (epoch)", "asker") for party in "ab"}
-    assert leaks["both", "a"]["raw"]["mean"] == 0.5
-    assert leaks["both (epoch)", "a"]["raw"] == leaks["asker", "a"]["raw"]

@@ -93,6 +93,10 @@ class Head(Attack):
 @pytest.mark.slow
 def test_beside_an_attack_with_labels_stands_the_same_attack_on_own_columns(tmp_path):
     summary = run_in(tmp_path, attacks={"norm": Norm(), "cosine": Cosine(), "head": Head()}, **parts())
+    probes = {leak["layer"]: leak["raw"]["mean"] for leak in summary["leaks"] if leak["attack"] == "probe"}
+    assert set(probes) == {"embeddings", "gradients", "messages"}
+    worst = max(leak["two_sided"]["mean"] for leak in summary["leaks"] if leak["message"] == "gradient")
+    assert min(probes["gradients"], probes["messages"]) > worst - 0.03  # no attack reads more than it
     by_name = {(leak["attack"], leak["message"], leak["layer"]) for leak in summary["leaks"]}
     references = {key for key in by_name if "own columns" in key[0]}
     assert references == {(f"{name} (own columns)", "none", "features") for name in ("cosine", "head")}
@@ -107,25 +111,6 @@ def test_beside_an_attack_with_labels_stands_the_same_attack_on_own_columns(tmp_
         "head (own columns)": "reference",
         "probe": "reference",
     }
-
-
-@pytest.mark.slow
-def test_references_change_no_other_number(tmp_path):
-    def figures(folder, **attacks):
-        leaks = run_in(folder, attacks=attacks, **parts(probe=False))["leaks"]
-        return [leak for leak in leaks if leak["attack"] == "norm"]
-
-    assert figures(tmp_path / "a", norm=Norm()) == figures(tmp_path / "b", norm=Norm(), cosine=Cosine(), head=Head())
-
-
-@pytest.mark.slow
-def test_no_attack_reads_more_than_the_probe(tmp_path):
-    summary = run_in(tmp_path, attacks={"norm": Norm(), "cosine": Cosine()}, **parts())
-    probes = {leak["layer"]: leak["raw"]["mean"] for leak in summary["leaks"] if leak["attack"] == "probe"}
-    assert set(probes) == {"embeddings", "gradients", "messages"}
-    worst = max(leak["two_sided"]["mean"] for leak in summary["leaks"] if leak["message"] == "gradient")
-    assert probes["gradients"] > worst - 0.03
-    assert probes["messages"] > worst - 0.03
 
 
 def test_the_probe_of_followed_rows_hears_an_attack_that_follows_fewer_than_others(rng):

@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from builders import every_attack, run_in
 
 from vflbench.cli.audit import scores_only
@@ -105,7 +104,6 @@ def without_shares(recording, folder):
     ("names", "first"),
     [
         (("norm", "direct"), "1 more with the class shares: give --class-shares S0,S1, and another folder"),
-        (("direct", "norm", "spectral"), "2 more with the class shares: give --class-shares S0,S1, and another"),
         (("norm", "averaging"), "attacks that scored 214 rows (1): norm"),
     ],
 )
@@ -120,8 +118,6 @@ def test_that_class_shares_are_missing_is_said_first(recording, tmp_path, names,
     [
         ("0.8,0.3", "--class-shares=0.8,0.3: they must add up to 1"),
         ("0.2", "--class-shares=0.2: there are 1, for 2 classes"),
-        ("nan,1", "--class-shares=nan,1.0: they must be numbers from 0 to 1"),
-        ("-1,2", "--class-shares=-1.0,2.0: they must be numbers from 0 to 1"),
         ("a,b", "--class-shares=a,b: it must be a number for each class, as 0.9,0.1"),
     ],
 )
@@ -137,19 +133,10 @@ def test_no_attack_without_labels_is_an_error_and_leaves_nothing(recording, tmp_
     assert not (tmp_path / "scores").exists()
 
 
-def changed_head(folder, **changes):
-    content = json.loads((folder / "scores.json").read_text())
-    (folder / "scores.json").write_text(json.dumps({**content, **changes}))
-
-
 BAD_HEADS = {
-    "format": ({"format": "other"}, "format: Input should be"),
-    "epochs": ({"epochs": 0}, "epochs: Input should be greater"),
     "fewer epochs": ({"epochs": 1}, "which scores.json doesn't know"),
-    "attacks": ({"threats": {}}, "attack 'norm' must be there"),
     "a figure": ({"model": {"test_auc": 1e300}}, "Input should be less than or equal to 1"),
     "an attack without a threat": ({"attacks": ["other"]}, "attack 'other' must be there"),
-    "classes": ({"classes": 5000}, "classes: Input should be less"),
 }
 
 
@@ -157,7 +144,8 @@ BAD_HEADS = {
 def test_a_changed_head_is_refused_in_a_paragraph(recording, tmp_path, case):
     changes, problem = BAD_HEADS[case]
     write_scores(recording, every_attack("norm"), tmp_path / "scores")
-    changed_head(tmp_path / "scores", **changes)
+    head = json.loads((tmp_path / "scores" / "scores.json").read_text())
+    (tmp_path / "scores" / "scores.json").write_text(json.dumps(head | changes))
     with pytest.raises(UserError, match=problem):
         grade(tmp_path / "scores", recording / "labels.parquet")
 
@@ -172,30 +160,10 @@ def test_damaged_scores_and_missing_labels_are_refused(recording, tmp_path):
         grade(tmp_path / "scores", tmp_path / "none.parquet")
     path = tmp_path / "scores" / "scores.parquet"
     whole = path.read_bytes()
-    for damaged in (whole[:1000], b"", whole[:2000] + b"x" * 200 + whole[2200:], pq_bytes(tmp_path, labels)):
+    for damaged in (whole[:1000], (tmp_path / "few.parquet").read_bytes()):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="can't be read"):
             grade(tmp_path / "scores", recording / "labels.parquet")
-
-
-def pq_bytes(folder, table):
-    pq.write_table(table, folder / "other.parquet")
-    return (folder / "other.parquet").read_bytes()
-
-
-@pytest.mark.slow
-def test_scores_are_computed_in_a_process_that_is_tuned_as_that_of_an_audit(recording, tmp_path):
-    """How float32 products are rounded is one setting of the process: `exploit` takes many steps from what they give."""
-    owner = without_labels(recording, tmp_path / "owner")
-    before = torch.get_float32_matmul_precision()
-    try:
-        audit(recording, every_attack("norm"), probe=False)
-        tuned = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high" if tuned == "highest" else "highest")
-        write_scores(owner, every_attack("norm"), tmp_path / "scores")
-        assert torch.get_float32_matmul_precision() == tuned
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.parametrize("content", ["id,label\n1,0\n", ""])

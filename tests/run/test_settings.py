@@ -1,8 +1,4 @@
 import os
-import platform
-import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -27,13 +23,6 @@ def test_tuning_never_costs_accuracy():
         torch.set_float32_matmul_precision(before)
 
 
-def test_what_was_done_is_returned():
-    facts = tune()
-    assert set(facts) == {"malloc", "denormals", "matmul", "threads"}
-    if platform.libc_ver()[0] == "glibc":
-        assert facts["malloc"] == "keeps memory"
-
-
 def test_small_numbers_are_flushed_and_integers_kept_as_floats_are_not():
     """The tables of lazy Adam keep steps in the bits of floats, which are denormal numbers if they are read as such."""
     tune()
@@ -56,18 +45,15 @@ def four_threads(monkeypatch):
 
 
 @pytest.mark.usefixtures("four_threads")
-def test_small_batches_use_one_thread_and_larger_ones_never_fewer():
-    assert set_threads(512, 128) == set_threads(1, 1) == set_threads(0, 0) == 1
-    assert set_threads(1024, 128) == set_threads(4096, 16) == 1
-    assert set_threads(2048, 128) == set_threads(128, 512) == 2
-    for size in range(1, 1 << 14, 97):
-        assert set_threads(2 * size, 64) >= set_threads(size, 64) >= 1, size
-        assert set_threads(64, 2 * size) >= set_threads(64, size) >= 1, size
-
-
-@pytest.mark.usefixtures("four_threads")
-def test_the_number_is_set_up_to_that_of_the_machine():
-    for rows, width, threads in ((512, 128, 1), (1 << 20, 1024, 4), (32, 16, 1)):
+def test_small_batches_use_one_thread_and_larger_ones_up_to_those_of_the_machine():
+    for rows, width, threads in (
+        (512, 128, 1),
+        (1024, 128, 1),
+        (2048, 128, 2),
+        (128, 512, 2),
+        (1 << 20, 1024, 4),
+        (32, 16, 1),
+    ):
         assert tune()["threads"] == torch.get_num_threads() == 4  # data are loaded alike in each run of a sweep
         assert set_threads(rows, width) == torch.get_num_threads() == threads
 
@@ -95,16 +81,6 @@ def test_a_command_says_who_chose_the_number_and_lets_threads_sleep(monkeypatch)
     prepare_environment()
     given = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "ACTIVE", "VFLBENCH_THREADS": "given"}
     assert os.environ == given | ALWAYS
-
-
-@pytest.mark.slow
-def test_openmp_reads_the_policy_although_it_is_set_within_the_process():
-    """OMP_DISPLAY_ENV=TRUE has the library print, when it is loaded, what it has read."""
-    code = "from vflbench.cli.main import prepare_process; prepare_process(); import torch"
-    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"} | {"OMP_DISPLAY_ENV": "TRUE"}
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert result.returncode == 0, result.stderr
-    assert re.search(r"OMP_WAIT_POLICY\s*=\s*'PASSIVE'", result.stderr), result.stderr
 
 
 def test_how_slow_bfloat16_is_is_measured_and_said_and_decides_nothing(tmp_path, monkeypatch):
