@@ -56,13 +56,6 @@ def test_with_a_secret_no_seed_of_32_bits_gives_the_same_numbers():
     low = int.from_bytes(words[:8].numpy().tobytes(), "little") & 0xFFFFFFFF
     tried = torch.Generator().manual_seed(low)
     assert not torch.equal(torch.randn(9, generator=tried), draw(secret, "defense/a", 9))
-    assert torch.equal(
-        draw(Generators(0, secret=b"s" * 32), "defense/a", 9), draw(Generators(0, secret=b"s" * 32), "defense/a", 9)
-    )
-    assert not torch.equal(draw(Generators(0, secret=b"t" * 32), "defense/a", 9), draw(Generators(0), "defense/a", 9))
-    taken = words[24 : 24 + 8 * 624].view(torch.int64)
-    assert len(taken.unique()) > 620
-    assert bool((taken < 2**32).all())
     again = Generators(0, secret=b"s" * 32)
     again.restore(secret.state())
     assert torch.equal(draw(again, "defense/a", 9), draw(secret, "defense/a", 9))

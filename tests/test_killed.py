@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-KILLS = int(os.environ.get("VFLBENCH_KILLS", "4"))
+KILLS = int(os.environ.get("VFLBENCH_KILLS", "3"))
 SMALL = (
-    *("dataset.rows=3000", "dataset.vocabulary=300", "model.width=16", "model.bottom_layers=2", "audit.batches=5"),
+    *("dataset.rows=2000", "dataset.vocabulary=300", "model.width=16", "model.bottom_layers=2", "audit.batches=5"),
     *("batch_size=64", "log_every=1", "attack=norm"),
 )
-RUN = [*SMALL, "epochs=20", "defense=max_norm", "dataset.parties={a: [I*], b: [C1*], label: [C2*]}", "model.wide=true"]
-SWEEP = ["-m", *SMALL, "epochs=4", "seed=0,1", "defense=none,max_norm"]
+RUN = [*SMALL, "epochs=8", "defense=max_norm", "dataset.parties={a: [I*], b: [C1*], label: [C2*]}", "model.wide=true"]
+SWEEP = ["-m", *SMALL, "epochs=2", "seed=0,1", "defense=none,max_norm"]
 
 
 def begin(words: list[str]) -> subprocess.Popen[str]:

@@ -8,15 +8,12 @@ from builders import every_attack, experiment
 from loopback import apart
 
 from vflbench.data.synthetic import Synthetic
-from vflbench.defenses.batch_average import BatchAverage
 from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.quantize import Quantize
-from vflbench.defenses.sign import Sign
 from vflbench.defenses.split_guard import SplitGuard
-from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
 from vflbench.generators import Generators
@@ -31,16 +28,10 @@ from vflbench.run.offline import audit, grade, write_scores
 from vflbench.run.settings import Audit, Settings
 
 DEFENSES = {
-    "none": dict,
     "marvell": lambda: {"marvell": Marvell()},
     "quantize+binomial": lambda: {"quantize": Quantize(), "binomial": Binomial()},
-    "dcor": lambda: {"dcor": Dcor()},
-    "label_dp": lambda: {"label_dp": LabelDp(eps=1.0)},
-    "top_k+quantize": lambda: {"top_k": TopK(), "quantize": Quantize()},
-    "row grids": lambda: {"quantize": Quantize(message="gradients", range="row")},
-    "signs": lambda: {"sign": Sign()},
+    "labels and embeddings": lambda: {"label_dp": LabelDp(eps=1.0), "dcor": Dcor()},
     "codebooks": lambda: {"vector_quantize": VectorQuantize()},
-    "means": lambda: {"batch_average": BatchAverage()},
     "split_guard": lambda: {"split_guard": SplitGuard()},
 }
 
@@ -73,16 +64,15 @@ def separated(whole, folder):
     ("name", "parties"),
     [
         ("marvell", 2),
-        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in DEFENSES if name != "marvell"),
-        *(pytest.param(name, n, marks=pytest.mark.slow) for name in ("none", "quantize+binomial") for n in (1, 4)),
+        pytest.param("quantize+binomial", 4, marks=pytest.mark.slow),
+        pytest.param("labels and embeddings", 1, marks=pytest.mark.slow),
+        pytest.param("split_guard", 2, marks=pytest.mark.slow),
     ],
 )
 def test_metrics_are_equal_byte_for_byte(name, parties, tmp_path):
     here = made(parts(parties, defenses=DEFENSES[name]()), tmp_path / "here")
     far = separated(parts(parties, defenses=DEFENSES[name]()), tmp_path / "apart")
     assert made(far, tmp_path / "apart") == here
-    for link in far.engine.links.values():
-        assert link.calls.count("embed") == link.calls.count("learn") == 2 * (1350 // 64)
 
 
 @pytest.mark.slow
@@ -107,11 +97,10 @@ def test_an_attack_at_a_party_elsewhere_is_skipped_with_the_command_for_its_reco
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("staleness", [0, 1])
-def test_a_party_attacks_from_its_own_recording_and_the_label_party_grades_the_scores(tmp_path, staleness):
+def test_a_party_attacks_from_its_own_recording_and_the_label_party_grades_the_scores(tmp_path):
     """The leak AUC is that of a recording by one process, of which the labels were taken away before it was attacked."""
     settings = Settings(epochs=2, batch_size=64, record="messages", audit=Audit(batches=2))
-    whole = parts(2, settings=settings, protocol=Split(staleness=staleness))
+    whole = parts(2, settings=settings, protocol=Split(staleness=1))
     assert made(separated(whole, tmp_path / "apart"), tmp_path / "apart") == made(whole, tmp_path / "here")
     attacks = {name: every_attack()[name] for name in ("direct", "spectral", "residual")}
     recorded = tmp_path / "here" / "recording"

@@ -1,19 +1,13 @@
 import copy
 import io
 
-import pytest
 import torch
-from builders import TappedWire, run_in, session, table, weights
+from builders import TappedWire, run_in
 
 from vflbench.data.synthetic import Bernoulli
-from vflbench.defenses.binomial import Binomial
-from vflbench.defenses.chain import Chain
-from vflbench.defenses.max_norm import MaxNorm
-from vflbench.defenses.quantize import Quantize
 from vflbench.engines.base import Engine
 from vflbench.engines.local import Local
 from vflbench.messages.message import Kind, Message
-from vflbench.models.wide_deep import WideDeep
 from vflbench.options import options
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
@@ -43,25 +37,6 @@ def test_in_one_process_a_message_arrives_as_it_was_sent():
     traffic = wire.take_traffic()["a", "label", Kind.EMBEDDING]
     assert (traffic.messages, traffic.bytes) == (1, 48)
     assert Local().wire() is not wire
-
-
-@pytest.mark.slow
-def test_parties_share_nothing_but_messages(rng):
-    """Training is the same to the bit where each message crosses as bytes, and the wire counts the same."""
-    defenses = {
-        "none": dict,
-        "compressed": lambda: {"quantize": Quantize(learn_batches=3), "binomial": Binomial(n=8), "max_norm": MaxNorm()},
-    }
-    rows = table(rng, parties=("a", "b", "label"), classes=2)
-    for name, chosen in defenses.items():
-        wires, trained = [engine.wire() for engine in (Local(), Letters())], []
-        for wire in wires:
-            model = WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
-            split = session(rows, model=model, wire=wire, new_defense=lambda made=chosen: Chain(made()))
-            losses = [split.round(rows.ids).training.loss for _ in range(4)]
-            trained.append([*weights(split), split.predict(rows.ids), torch.tensor(losses)])
-        assert all(map(torch.equal, *trained)), name
-        assert wires[0].take_traffic() == wires[1].take_traffic(), name
 
 
 def test_a_run_is_the_same_through_another_engine(tmp_path):

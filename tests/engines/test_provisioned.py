@@ -1,4 +1,4 @@
-"""Parties on hosts of their own, over mutual TLS, each in a process and a folder: a run, refusals, strangers and faults."""
+"""Parties of a provisioned project, each `vflbench parties start` in a process and a folder of its own."""
 
 import contextlib
 import json
@@ -11,14 +11,116 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
-from provisioned_parties import ENVIRONMENT, PATIENCE, Parties, figures, free_port, until
 
 from vflbench.engines.nvflare.engine import write_job
 from vflbench.hosts.project import PARTY_SITE
+
+PATIENCE = 180
+"""Seconds after which a test gives up. No test asserts a time."""
+
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "VFLBENCH_TRACEBACK")}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(happened: Callable[[], object], what: str) -> None:
+    """Return when it has. Fails after PATIENCE seconds."""
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+class Parties:
+    """A project in `folder / "project"`, and its running parties. agreed: options of the experiment that all agree to."""
+
+    def __init__(self, folder: Path, names: Sequence[str], agreed: Sequence[str]):
+        self.folder, self.project, self.names, self.agreed = folder, folder / "project", ["label", *names], list(agreed)
+        self.running: dict[str, subprocess.Popen] = {}
+        self.port = free_port()
+        self.call("write", "project", f"parties=[{','.join(names)}]", f"port={self.port}")
+        self.call("compose", "experiment.yaml", *agreed)
+        for name in self.names:
+            self.agree(name, (folder / "experiment.yaml").read_text())
+
+    def agree(self, name: str, experiment: str) -> None:
+        kit = self.project / name
+        (kit / "experiment.yaml").write_text(experiment)
+        text = (kit / "party.yaml").read_text()
+        (kit / "party.yaml").write_text(text.replace("experiment: null", "experiment: experiment.yaml"))
+
+    def call(self, *words: str, code: int = 0) -> subprocess.CompletedProcess:
+        result = subprocess.run(
+            [sys.executable, "-m", "vflbench", "parties", *words],
+            cwd=self.folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        assert result.returncode == code, result.stdout + result.stderr
+        return result
+
+    def said(self, name: str) -> str:
+        return (self.folder / f"{name}.txt").read_text()
+
+    def start(self, *names: str) -> None:
+        """Start parties, and return when they are connected."""
+        for name in names or self.names:
+            with open(self.folder / f"{name}.txt", "w") as printed:
+                command = [sys.executable, "-m", "vflbench", "parties", "start"]
+                command.append(str(self.project / name))
+                self.running[name] = subprocess.Popen(command, env=ENVIRONMENT, stdout=printed, stderr=printed)
+        for name in names or self.names:
+            ready = "ready" if name == "label" else "connected to the label party"
+            until(lambda name=name, ready=ready: ready in self.said(name), f"{name} does not start")
+
+    def begin(self, *words: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "vflbench", "parties", "run", "project", *self.agreed, *words]
+        with open(self.folder / "run.txt", "w") as printed:
+            return subprocess.Popen(command, cwd=self.folder, env=ENVIRONMENT, stdout=printed, stderr=printed)
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """What `vflbench parties run` prints."""
+        process = self.begin(*words)
+        assert process.wait(PATIENCE) == code, self.said("run")
+        return self.said("run")
+
+    def outputs(self, name: str) -> Path:
+        return next((self.folder / "outputs").glob(f"{name}_*"))
+
+    def begun(self, name: str, line: str) -> bool:
+        """Whether the log of a run has a line with this."""
+        return any(line in log.read_text() for log in (self.folder / "outputs").glob(f"{name}_*/train.log"))
+
+    def of_a_run(self, name: str) -> list[psutil.Process]:
+        """The processes of a run at a party, beside the one that was started."""
+        return psutil.Process(self.running[name].pid).children(recursive=True)
+
+    def end(self) -> None:
+        """Ctrl-C at every party. None of their processes is left."""
+        processes = [psutil.Process(process.pid) for process in self.running.values() if process.poll() is None]
+        every = processes + [child for process in processes for child in process.children(recursive=True)]
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        _, left = psutil.wait_procs(every, timeout=30)
+        for process in left:
+            process.kill()
+        for process in self.running.values():
+            process.wait(PATIENCE)
+        assert not left, left
+
+
+def figures(folder: Path) -> list[str]:
+    """The lines of metrics.csv other than times."""
+    return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds," not in line]
+
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto" / "parties_on_hosts.md"
 EXPERIMENT = ("dataset=digits", "epochs=3", "attack=kmeans", "model.width=16", "audit.batches=2", "engine.timeout=15")
@@ -166,74 +268,19 @@ def test_a_missing_party_is_named_and_connects_again_to_a_server_that_was_restar
     assert figures(two.outputs("again"))
 
 
-def test_each_party_has_a_file_of_its_own_with_other_rows_in_another_order(tmp_path):
-    agreed = ("dataset=csv", "dataset.label=y", "dataset.id=id", "epochs=1", "attack=norm", "model.width=8")
-    parties = Parties(tmp_path, ["a"], (*agreed, "engine.timeout=30"))
+def test_each_party_has_a_file_of_its_own_with_other_rows_in_another_order(two):
     label = "".join(f"k{i},{i % 2}\n" for i in range(300))
     own = "".join(f"{i % 7},k{i}\n" for i in range(310, 9, -1))
-    for name, text in {"label": f"id,y\n{label}", "a": f"x,id\n{own}"}.items():
-        kit = parties.project / name
-        (kit / "table.csv").write_text(text)
-        file = (kit / "party.yaml").read_text()
-        (kit / "party.yaml").write_text(file.replace("data: {}", "data: {path: table.csv}"))
-    parties.start()
-    try:
-        parties.run("name=own")
-    finally:
-        parties.end()
-    data = json.loads((parties.outputs("own") / "manifest.json").read_text())["data"]
+    kits = {"label": f"id,y\n{label}", "a": f"x,id\n{own}"}
+    for name, text in kits.items():
+        (two.project / name / "table.csv").write_text(text)
+        file = two.project / name / "party.yaml"
+        file.write_text(file.read_text().replace("data: {}", "data: {path: table.csv}"))
+    two.agreed = ["dataset=csv", "dataset.label=y", "dataset.id=id", "epochs=1", "attack=norm", "model.width=8"]
+    two.call("compose", "own.yaml", *two.agreed, "engine.timeout=15")
+    for name in kits:
+        two.agree(name, (two.folder / "own.yaml").read_text())
+    two.run("name=own", "engine.timeout=15")
+    data = json.loads((two.outputs("own") / "manifest.json").read_text())["data"]
     assert data["party_rows"]["a"] == {"rows": 301, "shared": 290}
     assert data["parties"]["a"]["numeric"] == ["x"]
-
-
-HERE, THERE = "10.213.87.1", "10.213.87.2"
-
-
-@pytest.fixture
-def cable():
-    """Between this host and a network namespace: (the namespace, plug, unplug)."""
-    space, here, there = (f"vfl{kind}{os.getpid() % 100_000}" for kind in "nht")
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True, timeout=30)
-
-    try:
-        ip("netns", "add", space)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no network namespaces here: it takes root and iproute2")
-    try:
-        try:
-            ip("link", "add", here, "type", "veth", "peer", "name", there, "netns", space)
-        except subprocess.CalledProcessError:
-            pytest.skip("no network namespaces here: the kernel has no pairs of virtual cables")
-        ip("addr", "add", f"{HERE}/30", "dev", here)
-        ip("-n", space, "addr", "add", f"{THERE}/30", "dev", there)
-        ip("-n", space, "link", "set", "lo", "up")
-        ip("-n", space, "link", "set", there, "up")
-        ip("link", "set", here, "up")
-        yield space, lambda: ip("link", "set", here, "up"), lambda: ip("link", "set", here, "down")
-    finally:
-        ip("netns", "delete", space)
-
-
-def test_a_network_that_is_cut_for_a_second_and_for_good(tmp_path, cable):
-    space, plug, unplug = cable
-    parties = Parties(tmp_path, ["a"], EXPERIMENT, host=HERE, within={"a": ["ip", "netns", "exec", space]})
-    parties.start()
-    try:
-        process = parties.begin("name=short")
-        until(lambda: parties.begun("short", "epoch 1 of ") or process.poll() is not None, "the run does not begin")
-        unplug()
-        time.sleep(1)
-        plug()
-        assert process.wait(PATIENCE) == 0, parties.said("run")
-        process = parties.begin("name=long")
-        until(lambda: parties.begun("long", "epoch 1 of ") or process.poll() is not None, "the run does not begin")
-        unplug()
-        assert process.wait(PATIENCE) == 1
-        assert "party a" in parties.said("run").splitlines()[-1]
-        plug()
-        parties.run("name=long")
-        assert figures(parties.outputs("long")) == figures(parties.outputs("short"))
-    finally:
-        parties.end()

@@ -240,7 +240,7 @@ QUICK = ("a bit flipped", "a pickle that acts, in the right file", "metrics.csv 
 UNUSABLE = {
     **{name: DAMAGE[name] for name in ("a bit flipped", "a pickle that acts, in the right file")},
     "metrics.csv cut": lambda path: (path.parent / "metrics.csv").write_text("epoch\n"),
-    "an epoch that contradicts itself": lambda path: with_state(path, ("epoch", "number"), 10**6),
+    "an epoch without results": lambda path: with_state(path, ("results",), []),
     "other rows": lambda path: with_state(path, ("metrics_bytes",), 100),
     "fits only in part": lambda path: with_state(path, ("session", "label", "network"), {}),
 }
