@@ -74,29 +74,6 @@ def records(content: bytes, delimiter: str, *, multiline: bool) -> list[list[str
     return found
 
 
-def libsvm(line: str) -> tuple[int, dict[int, float]] | None:
-    """Label and values of one line without its line end; None if it is none."""
-    words = [word for part in line.split("#")[0].split("\t") for word in part.split(" ") if word]
-    label = real(words[0]) if words else None
-    if label is None or label != int(label) or not -1 <= label <= 999:
-        return None
-    values: dict[int, float] = {}
-    for word in words[1:]:
-        index, colon, text = word.partition(":")
-        value = real(text) if not text.startswith((" ", "\t")) else None
-        if (
-            not colon
-            or value is None
-            or not index
-            or any(c not in "0123456789" for c in index)
-            or len(index) > 15
-            or int(index) in values
-        ):
-            return None
-        values[int(index)] = value
-    return int(label), values
-
-
 def _next_line(text: str, start: int) -> int:
     end = re.compile(r"\r\n?|\n").search(text, start)
     return end.end() if end else len(text)

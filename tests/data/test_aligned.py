@@ -5,21 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from builders import run_in, session, table, weights
+from builders import session, table, weights
 from raw_files import all_rows
 
-from vflbench.attacks.averaging import Averaging
-from vflbench.attacks.base import Attack, Scores
-from vflbench.attacks.norm import Norm
 from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset
-from vflbench.data.rows import AlignedRows, Batches, TrainTest, ordered_batches
+from vflbench.data.rows import AlignedRows, Batches, ordered_batches
 from vflbench.data.table import CHUNK_ROWS, raw_table
-from vflbench.messages.facts import Known, OwnColumns, OwnModel
-from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.threat import Seat
 from vflbench.options import options
 from vflbench.protocols.split import Split
-from vflbench.run.settings import Audit, Settings
 
 
 @options
@@ -55,17 +50,6 @@ def assert_looked_up(rows, expected, ids):
     whole = rows.rows(ids)
     assert torch.equal(whole.ids, ids)
     assert torch.equal(whole.labels, expected.labels)
-
-
-def test_rows_are_found_in_any_order_as_often_as_they_are_asked_for(rng):
-    everything = table(rng, rows=50, parties=("a", "b", "label"), classes=3)
-    for order in (torch.arange(50), torch.randperm(50, generator=rng)):  # a table whose ids rise, and another one
-        rows = AlignedRows.of(everything.rows(order))
-        for places in (torch.arange(50), torch.tensor([7, 49, 7, 0]), torch.tensor([], dtype=torch.int64)):
-            assert_looked_up(rows, everything.rows(places), everything.ids[places])
-        for missing in ([50], [3, -1], [7, 10**12]):
-            with pytest.raises(KeyError, match=f"{len(missing)} rows, among which some are not in this table"):
-                rows.labels(torch.tensor(missing))
 
 
 def test_rows_are_found_whether_ids_lie_close_together_or_far_apart(rng):
@@ -131,38 +115,3 @@ def test_training_from_buffers_gives_the_weights_of_the_same_order_in_memory():
             split.round(ids, watch=Split().offers(Seat.NON_LABEL))
         trained.append([*weights(split), split.predict(everything.ids[:3000])])
     assert all(map(torch.equal, *trained))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_buffers")
-def test_a_run_from_buffers_has_the_numbers_of_the_same_order_in_memory(tmp_path, monkeypatch):
-    """Attacks that follow rows, know rows, and ask about their own rows at the end of an epoch among them."""
-
-    class Looking(Attack):
-        """Scores rows by their own column x, which `OwnModel` is asked about as well."""
-
-        threat = Threat(knows={OwnColumns, OwnModel}, known_rows=5)
-
-        def epoch(self, view):
-            if view.party == "a":
-                known, embed = view[Known], view[OwnModel].embed
-                assert embed(known.ids)["f1"].shape[0] == 5
-                likeness = embed(view.ids)["f2"] @ embed(known.ids)["f2"].T
-                return Scores(view.ids, {"x": view[OwnColumns].numeric[:, 0], "f2": likeness.sum(1)})
-            return None
-
-    def lines(folder):
-        run_in(
-            folder,
-            dataset=Many(parties={"a": ["x", "z"], "b": ["c"]}),
-            attacks={"norm": Norm(), "averaging": Averaging(rows=300), "looking": Looking()},
-            settings=Settings(epochs=2, batch_size=700, audit=Audit(batches=4, train_rows=2000, canaries=200)),
-        )
-        return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds," not in line]
-
-    streamed = lines(tmp_path / "streamed")
-    data = load()
-    held = AlignedRows.of(all_rows(data))
-    monkeypatch.setattr(TrainTest, "aligned", lambda _: held)
-    assert lines(tmp_path / "held") == streamed
-    assert sum(",looking,leak_auc," in line for line in streamed) == 2 * 2

@@ -21,10 +21,6 @@ def test_even_runs_are_contiguous_and_differ_by_at_most_one_column(count, more):
     assert unassigned_columns(assignment, columns) == ()
 
 
-def test_one_party_holds_everything():
-    assert assign_columns(1, COLUMNS) == {"a": COLUMNS}
-
-
 def test_patterns_match_whole_names_as_a_shell_does():
     expected = {
         "C?": ("C1", "C2"),
@@ -34,19 +30,6 @@ def test_patterns_match_whole_names_as_a_shell_does():
         "[!C]*": ("I1", "I2"),
     }
     assert {pattern: assign_columns({"a": [pattern]}, COLUMNS)["a"] for pattern in expected} == expected
-
-
-def test_a_party_may_name_a_column_twice_and_columns_in_any_order():
-    assert assign_columns({"a": ["C10", "C*", "I1"]}, COLUMNS) == {"a": ("I1", "C1", "C2", "C10")}
-
-
-def test_parties_keep_the_order_they_are_named_in():
-    assert list(assign_columns({"z": ["C*"], "label": ["I2"], "b": ["I1"]}, COLUMNS)) == ["z", "label", "b"]
-
-
-def test_unassigned_columns_keep_the_order_of_the_file():
-    assert unassigned_columns(assign_columns({"a": ["C1"], "label": ["I2"]}, COLUMNS), COLUMNS) == ("I1", "C2", "C10")
-    assert unassigned_columns({}, COLUMNS) == COLUMNS
 
 
 def test_an_error_names_key_value_and_cause():

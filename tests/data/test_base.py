@@ -3,12 +3,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from raw_files import error_of, in_file_order, load
 
 from vflbench.data.base import Dataset
-from vflbench.data.pictures import Digits
-from vflbench.data.synthetic import BreastCancer
 from vflbench.data.table import raw_table
 from vflbench.errors import UserError
 from vflbench.options import options
@@ -39,18 +36,6 @@ class Late(Fixed):
         return (i < self.n - 2).astype(int)
 
 
-def test_random_split_is_disjoint_covering_and_of_the_size_asked():
-    split = load(Fixed(test_fraction=0.25))
-    assert (len(split.train), len(split.test)) == (75, 25)
-    assert sorted([*split.train.ids.tolist(), *split.test.ids.tolist()]) == list(range(100))
-    assert split.test.ids.tolist() != list(range(75, 100))
-
-
-def test_chronological_split_tests_on_the_last_rows():
-    split = load(Fixed(split="chronological"))
-    assert split.test.ids.tolist() == list(range(90, 100))
-
-
 def test_validation_rows_are_held_out_of_the_others_and_leave_the_test_rows_as_they_were(rng):
     for how in ("random", "chronological"):
         without = Fixed(split=how).load(torch.Generator().manual_seed(3))
@@ -65,13 +50,6 @@ def test_validation_rows_are_held_out_of_the_others_and_leave_the_test_rows_as_t
         Fixed(validation_fraction=0.9).load(rng)
 
 
-def test_row_ids_are_positions_in_the_file():
-    split = load(Fixed())
-    for table in (split.train, split.test):
-        assert torch.equal(table.labels, table.ids % 2)
-        assert torch.allclose(table.features["a"].numeric[:, 0], table.ids / 99)
-
-
 def test_fit_on_train_never_looks_at_a_test_row():
     split = load(Fixed(split="chronological", fit_on="train"))
     columns = split.train.features["a"].columns
@@ -81,11 +59,6 @@ def test_fit_on_train_never_looks_at_a_test_row():
     assert (split.test.features["a"].numeric == 1).all()  # clipped
     everything = load(Fixed(split="chronological"))
     assert everything.train.features["a"].numeric.max() < 0.91
-
-
-def test_files_have_no_id_for_what_training_never_saw():
-    with pytest.raises(ValueError, match="it must be a number from 1 to"):
-        Fixed(min_count=0)
 
 
 def test_a_sample_is_of_the_size_asked_and_keeps_row_ids():
@@ -113,10 +86,6 @@ def test_dropped_rows_depend_on_the_seed():
     assert ids(0) == ids(0) != ids(1)
 
 
-def test_a_positive_ratio_needs_two_classes():
-    assert "10 classes" in error_of(Digits(positive_ratio=0.5))
-
-
 def test_columns_that_no_party_holds_are_recorded():
     assert load(Fixed(parties={"a": ["x"]})).facts == {
         "class_rows": {"0": 50, "1": 50},
@@ -139,21 +108,6 @@ def test_the_fingerprint_is_of_the_values_the_split_and_the_encoding():
 def test_too_few_classes_or_rows_are_rejected():
     assert "at least two classes" in error_of(Fixed(one_class=True))
     assert "of 1 row(s), 1 are for testing and none remains for training" in error_of(Fixed(n=1))
-
-
-def test_breast_cancer_and_digits_come_whole_and_scaled():
-    cancer, digits = load(BreastCancer()), load(Digits(test_fraction=0.2))
-    assert len(cancer.train) + len(cancer.test) == 569
-    labels = torch.cat([cancer.train.labels, cancer.test.labels])
-    assert int(labels.sum()) == 357
-    assert cancer.train.features["a"].columns.numeric[0] == "mean_radius"
-    assert len(digits.train) + len(digits.test) == 1797
-    assert digits.train.classes == 10
-    assert sorted(digits.train.labels.unique().tolist()) == list(range(10))
-    for split in (cancer, digits):
-        assert all(
-            t.features["a"].numeric.min() >= 0 and t.features["a"].numeric.max() <= 1 for t in (split.train, split.test)
-        )
 
 
 @settings(max_examples=50)
@@ -181,42 +135,8 @@ def test_every_row_is_as_likely_as_any_other_to_be_tested_on():
     assert (tested / 400 - 0.25).abs().max() < 5 * (0.25 * 0.75 / 400) ** 0.5
 
 
-def test_a_chronological_split_draws_nothing():
-    rng = torch.Generator().manual_seed(0)
-    before = rng.get_state()
-    Fixed(split="chronological").load(rng)
-    assert torch.equal(rng.get_state(), before)
-
-
-def test_a_chronological_split_of_a_sample_tests_on_the_last_rows_of_the_sample():
-    split = load(Fixed(split="chronological", sample=0.5))
-    assert (len(split.train), len(split.test)) == (45, 5)
-    assert split.train.ids.max() < split.test.ids.min()
-
-
 def test_one_class_among_the_training_rows_is_rejected_though_the_test_rows_have_another():
     assert "every training row has the label 1" in error_of(Late(split="chronological"))
-
-
-def test_one_class_among_the_test_rows_alone_is_allowed():
-    assert load(Fixed(n=10, split="chronological")).test.labels.tolist() == [1]
-
-
-def test_no_columns_are_recorded_if_every_one_has_a_party():
-    facts = load(Fixed(parties={"a": ["x"], "label": ["c"]})).facts
-    assert facts == {"class_rows": {"0": 50, "1": 50}, "source": "made up"}
-
-
-@pytest.mark.slow
-def test_rows_dropped_for_the_ratio_are_drawn_evenly():
-    """80 negatives reduced to 20, 400 times; 5 standard errors."""
-    rng, kept = torch.Generator().manual_seed(0), torch.zeros(100)
-    for _ in range(400):
-        split = Fixed(every=5, positive_ratio=0.5).load(rng)
-        kept[torch.cat([split.train.all().ids, split.test.all().ids])] += 1
-    positive = torch.arange(100) % 5 == 0
-    assert (kept[positive] == 400).all()
-    assert (kept[~positive] / 400 - 0.25).abs().max() < 5 * (0.25 * 0.75 / 400) ** 0.5
 
 
 def test_min_max_and_vocabularies_see_only_the_rows_that_are_kept():
@@ -225,22 +145,3 @@ def test_min_max_and_vocabularies_see_only_the_rows_that_are_kept():
     assert (numeric.min(), numeric.max()) == (0, 1)
     ids = torch.cat([split.train.ids, split.test.ids])
     assert split.train.features["a"].columns.cardinalities == (len((ids // 10).unique()),)
-
-
-def test_options_out_of_range_or_unknown_are_rejected():
-    for changes in (
-        {"test_fraction": 0.0},
-        {"test_fraction": 1.0},
-        {"rows": 0},
-        {"sample": 0.0},
-        {"sample": 1.5},
-        {"positive_ratio": 1.0},
-        {"min_count": -1},
-        {"split": "by date"},
-        {"fit_on": "test"},
-        {"numeric_transform": "sqrt"},
-        {"rows": "5"},
-        {"row": 5},
-    ):
-        with pytest.raises(ValidationError, match=next(iter(changes))):
-            Fixed(**changes)

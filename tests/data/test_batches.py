@@ -11,37 +11,6 @@ def epoch(rows, size, rng):
     return list(Batches(rows, size, rng))
 
 
-def test_auto_leaves_a_hundred_steps_where_it_can():
-    for rows, size in ((10, 10), (500, 32), (3199, 32), (7200, 64), (12_800, 128), (98_743, 512), (10**8, 512)):
-        assert choose_batch_size("auto", rows) == size
-
-
-def test_a_given_size_is_kept_unless_there_are_fewer_rows():
-    assert choose_batch_size(8192, 10_000) == 8192
-    assert choose_batch_size(8192, 100) == 100
-
-
-def test_an_epoch_meets_each_row_at_most_once_in_full_batches(rng):
-    rows = table(rng, rows=103)
-    batches = Batches(rows, 10, rng)
-    met = list(batches)
-    assert len(batches) == len(met) == 10
-    assert all(len(ids) == 10 for ids in met)
-    assert len(torch.cat(met).unique()) == 100
-    assert not torch.equal(torch.cat(met), torch.cat(epoch(rows, 10, rng)))
-
-
-def test_rows_left_over_differ_from_epoch_to_epoch(rng):
-    rows = table(rng, rows=19)
-    met = torch.cat([ids for _ in range(30) for ids in epoch(rows, 10, rng)])
-    assert len(met.unique()) == 19
-
-
-def test_ordered_batches_hold_every_row_once_in_order(rng):
-    rows = table(rng, rows=23)
-    assert torch.equal(torch.cat([b.ids for b in ordered_batches(rows, 10)]), rows.ids)
-
-
 @given(st.integers(1, 500), st.integers(1, 600))
 def test_evenly_spaced_positions(count, wanted):
     positions = evenly_spaced(count, wanted)
@@ -68,12 +37,6 @@ def test_batches_are_full_distinct_and_leave_less_than_a_batch(rows, wanted):
     assert {len(ids) for ids in met} == {size}
     assert len(met) == rows // size
     assert len(torch.cat(met).unique()) == size * len(met)
-
-
-def test_a_table_smaller_than_a_batch_is_one_batch_once_the_size_is_chosen(rng):
-    few = table(rng, rows=7)
-    (ids,) = epoch(few, choose_batch_size(512, len(few)), rng)
-    assert sorted(ids.tolist()) == list(range(7))
 
 
 def test_the_order_is_drawn_from_the_generator_alone(rng):

@@ -65,16 +65,6 @@ def test_another_table_is_rejected(tmp_path):
             load(path, **options)
 
 
-def test_bytes_that_are_not_text_are_rejected(tmp_path):
-    path = tmp_path / "bad.bin"
-    path.write_bytes(b"\xff\xfe\x00\x01" * 10)
-    with pytest.raises(UserError, match="UTF-16 or UTF-32 text; save it as UTF-8"):
-        load(path)
-    path.write_bytes(b"1 1:1\n0 1:\x81\x82\n")
-    with pytest.raises(UserError, match="line 2: could not convert string to float"):
-        load(path)
-
-
 @pytest.mark.slow
 @pytest.mark.data
 def test_the_real_tables_load(data_folder):

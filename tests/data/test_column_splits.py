@@ -1,15 +1,13 @@
 import numpy as np
 import pytest
-import torch
 from raw_files import error_of, load
 
-from vflbench.data.columns import ImportanceSplit, RandomSplit
+from vflbench.data.columns import ImportanceSplit
 from vflbench.data.csv import Csv
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import raw_table
 from vflbench.errors import UserError
-from vflbench.numerics.party_correlation import icor
 
 NAMES = [f"c{j}" for j in range(40)]
 NOTHING = (raw_table({}, np.zeros(0)), np.zeros(0, int))
@@ -60,12 +58,6 @@ def test_the_weights_of_parties_are_a_dirichlet_draw():
         assert 0 < min(shares) <= max(shares) < 1  # each party holds a column
 
 
-def test_luos_share_of_the_target_party():
-    for share in (0.9, 0.5, 0.4):
-        held, _ = RandomSplit(label=share).assign(NAMES, *NOTHING)
-        assert len(held["a"]) == round((1 - share) * 40)
-
-
 def test_beta_0_keeps_columns_that_go_together_together():
     """Numbers and a category of the same factor; the category has as many values as the factor has thirds."""
     draw = np.random.default_rng(0)
@@ -101,14 +93,11 @@ def test_only_training_rows_count(tmp_path):
 
 WRONG = {
     "kind": ({"kind": "shapley"}, "the kind of a division is random, importance, correlation, not 'shapley'"),
-    "word": ("importance_", "kinds are random, importance, correlation"),
     "option": (
         {"kind": "importance", "beta": 0.5},
         "beta: Unexpected keyword argument; a division by importance has",
     ),
     "range": ({"kind": "importance", "alpha": 0.0}, "alpha: it must be a number from 0.001 to 1e6"),
-    "count": ({"kind": "correlation", "count": 1}, "count: it must be a number from 2 to 26"),
-    "type": ({"kind": "random", "count": "2"}, "count: "),
 }
 
 
@@ -125,12 +114,3 @@ def test_too_few_columns_and_pictures_are_refused():
         with pytest.raises(UserError, match="are too few for [59] non-label parties"):
             small(parties)
     assert "parties of a picture hold rectangles" in error_of(Digits(parties="random"))
-
-
-def test_icor_in_the_note_is_that_of_the_division():
-    split = load(Synthetic(rows=300, numeric=6, categorical=0, parties={"kind": "correlation", "beta": 1.0}))
-    held = split.train.columns
-    table = torch.cat([split.train.features[party].numeric for party in held], 1).numpy()
-    ranks = table.argsort(0).argsort(0)
-    found = icor(np.corrcoef(ranks.T), np.repeat([0, 1], 3))
-    assert f"Icor {found:.4f}" in split.notes[0]

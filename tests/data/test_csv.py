@@ -76,24 +76,6 @@ def test_labels_of_minus_one_and_one_are_negative_and_positive(tmp_path):
     assert labels.tolist() == [int(i % 3 == 0) for i in range(30)]
 
 
-def test_other_delimiters_and_quoted_fields(tmp_path):
-    lines = ["a;b;y", *(f'"x; {i % 2}";{i};{i % 2}' for i in range(20))]
-    split = load(Csv(path=write(tmp_path / "t", lines), label="y", delimiter=";"))
-    assert split.train.features["a"].columns.cardinalities == (2,)
-
-
-def test_a_quoted_value_may_hold_a_line_end(tmp_path):
-    lines = ["x,y", *(f'"a\n{i % 2}",{i % 2}' for i in range(20)), "bad"]
-    split = load(Csv(path=write(tmp_path / "t", lines), label="y", bad_rows="skip", max_bad_fraction=0.1))
-    assert split.train.features["a"].columns.cardinalities == (2,)
-    assert split.facts["bad_rows"] == {"count": 1, "first": ["row 22: Expected 2 columns, got 1: bad"]}
-
-
-def test_a_limit_on_the_rows_and_a_boolean_label(tmp_path):
-    split = table(tmp_path, rows=10, label="member", positive=True)
-    assert in_file_order(split)[2].tolist() == [i % 2 for i in range(10)]
-
-
 @pytest.mark.slow
 def test_an_error_is_one_line_and_names_the_cause(tmp_path):
     cases = (
@@ -123,15 +105,6 @@ def test_a_damaged_gzip_file_is_rejected(tmp_path):
     whole = gzip.compress("\n".join(LINES * 50).encode())
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
     assert "ended before the end" in error_of(Csv(path=str(tmp_path / "cut"), label="clicked"))
-
-
-@pytest.mark.data
-def test_a_real_table_is_read(data_folder):
-    """StatLog DNA: 180 columns of 0 and 1, three classes."""
-    split = load(Csv(path=str(data_folder / "dna" / "dna.csv.gz"), label="Class", positive="n"))
-    assert len(split.train) + len(split.test) == 2549
-    assert len(split.train.features["a"].columns.numeric) == 180
-    assert (split.train.labels != 0).double().mean().item() == pytest.approx(0.521, abs=0.02)
 
 
 def test_types_come_from_the_file_and_not_from_the_rows_asked_for(tmp_path, monkeypatch):

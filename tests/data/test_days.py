@@ -1,6 +1,6 @@
 import pytest
 import torch
-from raw_files import avazu_line, criteo_line, error_of, in_file_order, load, write
+from raw_files import avazu_line, criteo_line, error_of, load, write
 
 from vflbench.cli.components import construct
 from vflbench.data.clicklogs import AVAZU, Avazu, Criteo
@@ -46,10 +46,6 @@ def test_later_days_are_in_no_vocabulary_and_validation_rows_are_from_the_past(t
     assert len(split.validation) == 3
     past = sorted(values(split.train.all(), "C14") + values(split.validation.all(), "C14"))
     assert past == list(range(5))
-
-
-def test_without_a_day_rows_are_split_as_before(tmp_path):
-    assert len(in_file_order(load(avazu(tmp_path)))[2]) == len(HOURS)
 
 
 def test_a_day_that_is_not_there_and_hours_that_can_not_be_met_are_errors(tmp_path):

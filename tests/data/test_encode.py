@@ -27,41 +27,10 @@ def indexed(codes, size, fit=None, min_count=1):
     return (codes if ids is None else ids[codes]), count
 
 
-def test_min_max_is_linear_and_missing_is_zero():
-    assert scaled([-2, np.nan, 8, 3]).tolist() == pytest.approx([0, 0.2, 1, 0.5])
-
-
-def test_log_is_taken_before_min_max_and_handles_negative_numbers():
-    x = np.array([-2.0, 0.0, 10.0, 1000.0])
-    y = np.sign(x) * np.log1p(np.abs(x))
-    assert scaled(x, transform="log") == pytest.approx((y - y.min()) / (y.max() - y.min()), abs=1e-7)
-
-
-def test_a_constant_or_all_missing_column_is_zero():
-    assert scaled([5, 5, 5]).tolist() == [0, 0, 0]
-    assert scaled([np.nan] * 3).tolist() == [0, 0, 0]
-
-
-def test_rows_outside_the_fitted_range_are_clipped():
-    assert scaled([0, 10, 20, -5], fit=[True, True, False, False]).tolist() == [0, 1, 1, 0]
-
-
-@given(st.lists(st.floats(-1e9, 1e9) | st.just(np.nan), min_size=1, max_size=50), st.sampled_from(["none", "log"]))
-def test_scaled_values_lie_in_the_unit_interval_in_the_order_of_the_values(values, transform):
-    result = scaled(values, transform=transform)
-    assert ((result >= 0) & (result <= 1)).all()
-    assert (np.diff(result[np.argsort(np.nan_to_num(values), kind="stable")]) >= 0).all()
-
-
 def test_a_range_that_is_next_to_nothing_is_none_whether_or_not_denormal_numbers_are_flushed():
     for flush in (True, False):
         torch.set_flush_denormal(flush)
         assert scaled([0.0, 5e-324, 1e-308]).tolist() == [0, 0, 0]
-
-
-def test_ids_count_up_from_zero_in_the_order_of_the_values():
-    ids, size = indexed([4, 0, 2, 2], 5)
-    assert (ids.tolist(), size) == ([2, 0, 1, 1], 3)
 
 
 def test_rare_categories_share_the_last_id():
@@ -76,11 +45,6 @@ def test_values_that_do_not_occur_in_training_get_the_shared_id():
     ids, size = indexed([0, 1, 1], 2, fit=[True, True, True], min_count=2)
     assert (ids.tolist(), size) == ([1, 0, 0], 2)
     assert indexed([0, 1], 2, fit=[True, False], min_count=0)[1] == 3
-
-
-def test_min_count_zero_keeps_the_whole_vocabulary():
-    ids, size = indexed([7, 3], 10, min_count=0)
-    assert (ids.tolist(), size) == ([7, 3], 10)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(0, 5), st.data())
@@ -110,26 +74,6 @@ def test_scaling_agrees_with_plain_arithmetic(values, transform, data):
     assert scaled([np.nan if v is None else v for v in values], fit, transform).tolist() == pytest.approx(expected, abs=1e-7)
 
 
-def test_log_treats_both_signs_alike():
-    """Odd around 0: after min-max, x and -x lie opposite each other around 1/2."""
-    result = scaled([-9, -3, 0, 3, 9], transform="log")
-    assert (result + result[::-1]).tolist() == pytest.approx([1] * 5)
-    assert result[3] - 0.5 == pytest.approx(np.log(4) / np.log(10) / 2)
-
-
-def test_a_column_constant_where_it_is_fitted_is_zero_everywhere():
-    assert scaled([3, 3, 7, np.nan], fit=[True, True, False, False]).tolist() == [0, 0, 0, 0]
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(0, 4), st.randoms(use_true_random=False))
-def test_ids_do_not_depend_on_the_order_of_the_rows(codes, min_count, random):
-    order = list(range(len(codes)))
-    random.shuffle(order)
-    ids, size = indexed(codes, 10, min_count=min_count)
-    shuffled, same_size = indexed([codes[i] for i in order], 10, min_count=min_count)
-    assert (shuffled.tolist(), same_size) == ([int(ids[i]) for i in order], size)
-
-
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=60))
 def test_without_a_rare_value_ids_are_the_ranks_of_the_values(codes):
     ids, size = indexed(codes, 10)
@@ -141,11 +85,6 @@ def test_a_value_that_occurs_exactly_min_count_times_is_not_rare():
     for min_count, expected, expected_size in ((3, [0, 0, 0, 1, 1, 1, 2, 2], 3), (4, [0] * 8, 1)):
         ids, size = indexed([0, 0, 0, 1, 1, 1, 2, 2], 3, min_count=min_count)
         assert (ids.tolist(), size) == (expected, expected_size), min_count
-
-
-def test_test_rows_do_not_make_a_value_frequent():
-    ids, size = indexed([0, 0, 1, 1], 2, fit=[True, True, True, False], min_count=2)
-    assert (ids.tolist(), size) == ([0, 0, 1, 1], 2)
 
 
 def test_each_party_gets_its_columns_in_order_and_every_party_all_rows():

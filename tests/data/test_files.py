@@ -13,12 +13,6 @@ from vflbench.data.files import Part, find_parts
 from vflbench.errors import UserError
 
 
-def test_a_missing_file_and_a_folder_are_rejected(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert problem_of("nowhere.txt") == f"there is no such file (looked in {tmp_path})"
-    assert problem_of(str(tmp_path)) == "this is a folder; name the file in it, or a pattern such as 'day_*'"
-
-
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     write(tmp_path / "x", GOOD)

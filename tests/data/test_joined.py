@@ -41,13 +41,6 @@ def test_files_are_joined_on_an_identifier(tmp_path):
     assert len(first.train) + len(first.test) == 20
 
 
-def test_the_joined_columns_are_divided_between_parties(tmp_path):
-    parties = {"a": ["age", "sort"], "b": ["sum", "what"]}
-    ours = load(Csv(path=stored(tmp_path), id="id", label="y", parties=parties))
-    assert ours.train.features["b"].columns.categorical == ("what",)
-    assert same(ours, load(Csv(path=by_hand(tmp_path), label="y", parties=parties)))
-
-
 def test_parquet_files_are_joined_in_the_same_way(tmp_path):
     people, orders = tmp_path / "people.parquet", tmp_path / "orders.parquet"
     columns = list(zip(*PEOPLE.values(), strict=True))

@@ -72,12 +72,3 @@ def test_a_folder_without_the_files_is_rejected(tmp_path):
     write_mnist(tmp_path, part="train", side=12)
     with pytest.raises(UserError, match="10 x 10 and 12 x 12"):
         Mnist(path=str(tmp_path)).load(None)
-
-
-@pytest.mark.data
-def test_the_real_files(data_folder):
-    split = load(Mnist(path=str(data_folder / "mnist"), parties=4, rows=2000))
-    numeric = [in_file_order(split, party)[0] for party in "abcd"]
-    assert [x.shape for x in numeric] == [(2000, 196)] * 4
-    assert 0.1 < np.mean([float(x.mean()) for x in numeric]) < 0.16  # MNIST's mean is 0.13
-    assert sorted(set(in_file_order(split)[2].tolist())) == list(range(10))

@@ -7,16 +7,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-import torch
-from raw_files import load, write
+from raw_files import write
 
 from vflbench.data.binary import Binary
 from vflbench.data.csv import Csv
-from vflbench.data.labels import classes_of
 from vflbench.data.parquet import Parquet
 from vflbench.data.readings import Plain
 from vflbench.errors import UserError
-from vflbench.run.summary import introduce
 
 SVM = [f"{1 if i % 2 else -1} 1:{i % 3} 2:1" for i in range(12)]
 BITS = ["class,a,b", *(f"{'yes' if i % 2 else 'no'},{i % 2},{i % 3}" for i in range(12))]
@@ -148,28 +145,6 @@ def test_labels_of_libsvm_text_are_numbers_however_spelled(tmp_path):
     assert Binary(path=write(tmp_path / "k", lines)).read(None)[1]["classes_are"] == ["1", "2", "3"]
 
 
-def test_classes_and_their_rows_are_recorded_and_printed(tmp_path):
-    cases = (
-        (Csv(path=write(tmp_path / "c", TABLE), label="y"), {"no": 6, "yes": 6}),
-        (Binary(path=write(tmp_path / "b", SVM)), {"-1": 6, "1": 6}),
-    )
-    for dataset, rows in cases:
-        assert load(dataset).facts["class_rows"] == rows
-        names = list(rows)
-        data = dataset.load(torch.Generator())
-        assert f"classes {names[0]} (6), {names[1]} (6)" in introduce(data, data.train.columns)
-    assert "classes no (6), yes (6)" in cases[0][0].prepare().line()
-
-
-def test_what_is_a_class():
-    assert classes_of({"1": 3, "1.0": 2, "0": 4}) == (["0", "1"], {"0": 0, "1": 1, "1.0": 1})
-    assert classes_of({" yes": 3, "yes": 2, "no": 4})[0] == ["no", "yes"]
-    assert classes_of({"a": 9, "b": 9, "c": 2})[0] == ["a", "b", "c"]
-    assert classes_of({"a": 9, "b": 9, "c": 1}, positive="a") == (["not a", "a"], {"a": 1, "b": 0, "c": 0})
-    with pytest.raises(UserError, match="not a measurement"):
-        classes_of({str(k): 5 for k in range(1001)})
-
-
 PLAIN = ["a,b,y,c", *(f"{i},w{i % 3},{i % 2},v{i % 5}" for i in range(100))]
 
 
@@ -188,13 +163,6 @@ def test_a_quote_that_is_not_closed_costs_its_line_and_no_other(tmp_path, line, 
 def test_a_quoted_value_may_hold_line_ends_delimiters_and_quotes(tmp_path):
     path = write(tmp_path / "x.csv", [*PLAIN, '100,"one\ntwo, ""three""\n",0,v1', '101,"",1,"v2"', '102,5"x,1,v2'])
     assert len(Csv(path=path, label="y").read(None)[0].labels) == 103
-
-
-def test_a_mark_of_bytes_stands_before_a_comment(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text("\ufeff#x,y,0\n" + "\n".join(f"{i},w{i % 3},{i % 2}" for i in range(30)), encoding="utf-8")
-    table, _ = Csv(path=str(path), label="y", comment="#", header=False, columns=["a", "b", "y"]).read(None)
-    assert len(table.labels) == 30
 
 
 @pytest.mark.parametrize("others", [[], ["x"]], ids=["alone", "beside a bad one"])

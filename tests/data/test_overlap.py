@@ -64,12 +64,6 @@ def test_rows_that_one_party_lacks_are_in_no_split_and_are_not_fitted():
     assert half.fingerprint == load(overlap=0.5).fingerprint
 
 
-def test_a_division_by_what_the_rows_hold_knows_its_parties_too():
-    data = load(parties="random", overlap=0.5)
-    assert set(data.facts["overlap"]["held"]) == {"a"}
-    assert set(data.train.columns) == {"a", "label"}
-
-
 def test_too_little_overlap_is_refused():
     text = error_of(Synthetic(rows=100, parties=4, overlap=0.01))
     assert "dataset.overlap=0.01: of 100 rows, each of 4 holds 1, and " in text

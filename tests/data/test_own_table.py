@@ -7,7 +7,6 @@ import pytest
 from raw_files import error_of, in_file_order, load, write
 
 from vflbench.data.csv import Csv
-from vflbench.data.own_columns import looks_like_identifier
 from vflbench.data.parquet import Parquet
 
 N = 200
@@ -61,15 +60,6 @@ def test_what_says_where_an_identifier_is_missing_is_no_feature_either(tmp_path)
     assert split.facts["columns_left_out"] == ["customer_id", "customer_id.missing"]
 
 
-def test_identifiers_would_teach_labels_by_heart(tmp_path):
-    """The case that the rule is for: nothing but an identifier tells the classes apart, and only in rows seen before."""
-    ids = [f"K-{i}" for i in range(N)]
-    with_ids = table(tmp_path, {"customer": ids, **SOME}, types={"customer": "categorical"})
-    without = table(tmp_path, {"customer": ids, **SOME})
-    assert with_ids.train.features["a"].columns.cardinalities == (N, 3)
-    assert without.train.features["a"].columns.cardinalities == (3,)
-
-
 def test_a_line_warns_of_what_may_be_an_identifier(tmp_path):
     split = table(tmp_path, {"paid": [1000 + i * i for i in range(N)], "word": [f"w{i % 150}" for i in range(N)]})
     assert features(split) == ("paid", "word")
@@ -109,27 +99,6 @@ def test_a_row_without_a_label_can_be_left_out(tmp_path):
     assert split.notes[0] == "bad rows left out: 1 (row 2: column default: the row has no label)"
 
 
-def test_a_mistyped_column_of_a_party_is_corrected(tmp_path):
-    problem = error_of(Csv(path=stored(tmp_path), label="y", parties={"a": ["knid"]}))
-    assert problem.endswith("; did you mean kind?")
-
-
-def test_prepare_counts_the_columns_that_are_trained_on(tmp_path):
-    dataset = Csv(path=stored(tmp_path), label="y")
-    prepared = dataset.prepare()
-    left_out, _ = dataset.judged(prepared.table, prepared.facts["read_as"])
-    assert "50 rows, 2 columns, 53 ids;" in prepared.line()
-    assert "50 rows, 1 column (1 left out), 3 ids;" in prepared.line(left_out)
-
-
-@pytest.mark.parametrize("amounts", [["1.234,56", "2,50"], ["1,234.56", "2.5"], ["1,2", "2,5"]])
-def test_every_number_is_called_a_number(tmp_path, amounts):
-    lines = ["paid;y", *(f"{amounts[i % 2]};{i % 2}" for i in range(60))]
-    dataset = Csv(path=write(tmp_path / "t.csv", lines), label="y", delimiter=";")
-    prepared = dataset.prepare()
-    assert dataset.table_lines(prepared.table, prepared.facts)[1].split()[:2] == ["paid", "number"]
-
-
 @pytest.mark.parametrize(
     ("words", "positive"),
     [
@@ -145,35 +114,6 @@ def test_the_positive_class_is_said(tmp_path, words, positive):
     assert f"label y: positive is {positive} ({rows} of 60 rows), negative is {negative}" in split.facts["columns_are"]
 
 
-def test_several_classes_are_listed(tmp_path):
-    lines = ["x,y", *(f"{i % 7},{'abc'[i % 3]}" for i in range(60))]
-    split = load(Csv(path=write(tmp_path / "t", lines), label="y"))
-    assert "label y: 3 classes: a (20), b (20), c (20)" in split.facts["columns_are"]
-
-
-def test_lines_fit_the_terminal(tmp_path):
-    columns = {f"a_long_name_of_column_{j}": [(i * j) % 5 for i in range(N)] for j in range(1, 15)}
-    split = table(tmp_path, {**columns, "customer": [f"K-{i}" for i in range(N)]})
-    assert all(len(line) <= 80 for line in split.facts["columns_are"])
-    dataset = Csv(path=str(tmp_path / "t.csv"), label="y")
-    prepared = dataset.prepare()
-    lines = dataset.table_lines(prepared.table, prepared.facts)
-    assert all(len(line) <= 80 for line in lines)
-    assert len(lines) == 1 + 14 + 1 + 1
-
-
-@pytest.mark.parametrize(
-    "name", ["id", "ID", "customer_id", "customerId", "Account Number", "Kundennummer", "Unnamed: 0", "", "row"]
-)
-def test_names_of_identifiers(name):
-    assert looks_like_identifier(name)
-
-
-@pytest.mark.parametrize("name", ["paid", "grid", "income", "width", "period", "casino", "monkey", "valid", "tomorrow"])
-def test_names_of_measurements(name):
-    assert not looks_like_identifier(name)
-
-
 def test_a_label_must_be_named_and_the_error_lists_the_columns(tmp_path):
     path = stored(tmp_path)
     assert "dataset.label: it must name the column that holds the labels; the columns are customer, kind, y" in error_of(
@@ -181,11 +121,6 @@ def test_a_label_must_be_named_and_the_error_lists_the_columns(tmp_path):
     )
     assert "the columns are customer, kind, y; did you mean kind?" in error_of(Csv(path=path, label="kinds"))
     assert "dataset.id=y: the label can't be the identifier" in error_of(Csv(path=path, label="y", id="y"))
-
-
-def test_an_identifier_may_be_named_in_one_file(tmp_path):
-    split = load(Csv(path=stored(tmp_path), label="y", id="kind", types={"customer": "categorical"}))
-    assert features(split) == ("customer",)
 
 
 def described(tmp_path, columns, **options):
@@ -218,15 +153,6 @@ def test_what_is_missing_is_no_least_or_largest_value(tmp_path, monkeypatch):
         assert said["visits"] == "0 .. 6; 20 missing, used as 0"
         assert said["kind"].endswith("; 20 missing")
         assert said["nothing"] == "no value; 200 missing, used as 0"
-
-
-def test_long_values_go_on_in_the_next_line(tmp_path, monkeypatch):
-    monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "cache"))
-    columns = {"a_name_that_takes_some_room": [f"20{10 + i % 13}-{1 + i % 12:02}-0{1 + i % 9}" for i in range(N)], **SOME}
-    for lines in described(tmp_path, columns):
-        assert all(len(line) <= 80 for line in lines)
-        assert "..." not in " ".join(line[24:] for line in lines)
-        assert "(year, month, day)" in " ".join(" ".join(lines).split())
 
 
 def doubt(tmp_path, values, name="a", **options):
@@ -265,12 +191,6 @@ def test_no_line_where_there_is_no_doubt(tmp_path, values, options):
     assert not doubt(tmp_path, values, **options)
 
 
-def test_classes_that_differ_in_case_are_named(tmp_path):
-    lines = ["y,a", *(f"{['Yes', 'yes', 'no'][i % 3]},{i % 7}" for i in range(N))]
-    split = load(Csv(path=write(tmp_path / "t.csv", lines), label="y"))
-    assert any("differ only in case (Yes, yes)" in note for note in split.notes)
-
-
 def test_a_first_line_of_numbers_may_be_a_row(tmp_path):
     lines = [f"{i % 2},{3 + i % 7}" for i in range(N)]
     split = load(Csv(path=write(tmp_path / "t.csv", lines), label="0"))
@@ -288,11 +208,6 @@ def test_a_first_line_of_numbers_may_be_a_row(tmp_path):
 def test_a_label_that_is_not_found_for_a_known_reason(tmp_path, first, mark, said):
     lines = [*first, *(f"{i % 2}{mark}{3 + i % 7}" for i in range(N))]
     assert said in error_of(Csv(path=write(tmp_path / "t.csv", lines), label="y"))
-
-
-def test_columns_that_no_party_names_are_told(tmp_path):
-    split = table(tmp_path, {"here": [i % 7 for i in range(N)], "there": [i % 8 for i in range(N)]}, parties={"a": ["here"]})
-    assert any(note.endswith("so they are not used: there") for note in split.notes)
 
 
 def test_lines_of_prepare_fit_a_terminal(tmp_path):

@@ -17,7 +17,6 @@ from vflbench.data.party_files import read_label_table, read_party_table, write_
 from vflbench.data.pictures import Digits
 from vflbench.data.rows import Batches, TrainTest, ordered_batches
 from vflbench.data.synthetic import Synthetic
-from vflbench.data.table import Columns
 from vflbench.errors import UserError
 
 
@@ -217,11 +216,3 @@ def test_links_pipes_and_notes_that_write_to_the_terminal_do_no_harm(written, tm
     (folder / "schema.json").write_bytes(content["schema.json"])
     with pytest.raises(UserError, match="there is such a folder already"):
         write_party_tables(small(rows=100), folder.parent)
-
-
-def test_the_same_rows_give_the_same_files(tmp_path):
-    folders = [write_party_tables(small(rows=n), tmp_path / f"{n}-{i}")["a"] for n in (90, 99) for i in (0, 1)]
-    contents = [(folder / "schema.json").read_bytes() for folder in folders]
-    assert [content == contents[0] for content in contents] == [True, True, False, False]
-    table = read_party_table(folders[0])
-    assert table.columns == Columns(("I1", "I2", "I3", "I4"), ("C1", "C2", "C3", "C4"), table.columns.cardinalities)

@@ -1,6 +1,5 @@
-import numpy as np
 import torch
-from raw_files import error_of, in_file_order, load
+from raw_files import error_of, load
 
 from vflbench.data.pictures import Digits
 from vflbench.numerics.pixels import Area, area_of, put_together
@@ -32,8 +31,3 @@ def test_parts_put_together_are_the_picture():
 def test_too_many_parts_are_rejected():
     assert "8 x 8 pixels can't be cut into so many parts (cut=rows)" in error_of(Digits(parties=9, cut="rows"))
     assert "dataset.parties=0" in error_of(Digits(parties=0))
-
-
-def test_range_of_pixels_does_not_depend_on_the_rows():
-    few, all_rows = in_file_order(load(Digits(rows=50)))[0], in_file_order(load(Digits()))[0]
-    np.testing.assert_array_equal(few, all_rows[:50])

@@ -1,9 +1,6 @@
-import errno
 import os
 import resource
 import stat
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,8 +12,6 @@ from raw_files import criteo_line, write
 
 from vflbench.cli.prepare import prepare as command
 from vflbench.data import cache as cache_module
-from vflbench.data import rows as rows_module
-from vflbench.data.cache import cache_folder
 from vflbench.data.clicklogs import Criteo
 from vflbench.errors import UserError
 
@@ -143,43 +138,12 @@ def test_any_damage_is_detected_and_repaired(cache, raw, capsys):
         assert tables(cache) == [whole.folder], name
 
 
-def test_a_table_that_is_gone_while_training_stops_the_run(raw, monkeypatch):
-    monkeypatch.setattr(rows_module, "BUFFER_ROWS", 10)
-    prepared = Criteo(path=raw).prepare()
-    column = rows_module.apart(prepared.table, "categorical", np.array([0]))
-    assert column[np.arange(7)].tolist() == [[i] for i in range(7)]
-    (prepared.folder / "categorical").unlink()
-    with pytest.raises(UserError, match="the prepared data is damaged .*categorical.*run the command again"):
-        column[np.arange(7)]
-
-
 def test_files_left_by_a_killed_process_are_removed(cache, raw):
     folder = Criteo(path=raw).prepare().folder
     left = folder.rename(folder.with_suffix(".part"))
     (left / "0.npz").write_bytes(b"half")
     assert Criteo(path=raw).prepare().made
     assert tables(cache) == [folder]
-
-
-def run(raw, cache, **options) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "vflbench", "prepare", "dataset=criteo", f"dataset.path={raw}"],
-        env={**os.environ, "VFLBENCH_CACHE": str(cache)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cache.parent,
-        **options,
-    )
-
-
-@pytest.mark.slow
-def test_processes_that_prepare_the_same_at_once_make_it_once(cache, raw):
-    results = [process.communicate() for process in [run(raw, cache) for _ in range(3)]]
-    lines = sorted(out.splitlines()[-1].split(":")[0] for out, _ in results)
-    assert lines == ["already prepared", "already prepared", "prepared"], results
-    assert len(tables(cache)) == 1
-    assert sorted(path.name for path in cache.parent.iterdir()) == ["cache", "train.txt"]  # and no other file was written
 
 
 def test_callers_that_prepare_the_same_at_once_make_it_once(raw, monkeypatch):
@@ -214,34 +178,6 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(cache, raw):
     assert Criteo(path=raw).prepare().made
 
 
-@pytest.mark.slow
-def test_a_command_reports_a_full_disk_in_one_line(cache, raw):
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_DISK_BYTES, FULL_DISK_BYTES))
-
-    process = run(raw, cache, preexec_fn=limit)
-    _, errors = process.communicate()
-    assert process.returncode == 1
-    assert "the disk is full" in errors
-    assert "VFLBENCH_CACHE" in errors
-    assert len(errors.strip().splitlines()) == 1
-    assert not tables(cache)
-
-
-def test_a_disk_that_fills_up_at_any_moment(cache, raw, monkeypatch):
-    for number in (errno.ENOSPC, errno.EDQUOT):
-        for module, where in ((cache_module, "open_to_write"), (cache_module, "write_arrays")):
-
-            def full(*_, number=number, **__):
-                raise OSError(number, os.strerror(number))
-
-            with monkeypatch.context() as patch:
-                patch.setattr(module, where, full)
-                with pytest.raises(UserError, match="the disk is full"):
-                    Criteo(path=raw).prepare()
-            assert not tables(cache), (number, where)
-
-
 def test_a_cache_that_cannot_be_written_is_an_error(raw, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "file"))
@@ -261,20 +197,3 @@ def test_a_file_that_changes_while_it_is_read_is_rejected(cache, raw, monkeypatc
     with pytest.raises(UserError, match="changed while it was read"):
         Criteo(path=raw).prepare()
     assert not tables(cache)
-
-
-def test_the_cache_is_the_platforms_unless_a_folder_is_named(monkeypatch, tmp_path):
-    monkeypatch.setenv("VFLBENCH_CACHE", "~/there")
-    assert cache_folder() == Path.home() / "there"
-    monkeypatch.delenv("VFLBENCH_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder().name == "vflbench"
-
-
-def test_ids_counts_and_ranges_are_those_of_the_rows(raw):
-    table = Criteo(path=raw).prepare().table
-    assert (table.statistics.low[:2].tolist(), table.statistics.high[:2].tolist()) == ([0, -2999], [2999, 0])
-    for j, (size, counts) in enumerate(zip(table.sizes, table.statistics.counts, strict=True)):
-        assert np.array_equal(np.bincount(table.categorical[:, j], minlength=size), counts)
-    assert table.sizes[0] == 7
-    assert table.categorical[:, 0].tolist() == [i % 7 for i in range(3000)]

@@ -126,33 +126,11 @@ def test_a_point_stands_before_thousands_where_another_column_has_a_decimal_comm
     assert numeric[:, 1].tolist() == pytest.approx(scaled([1000 * (1 + i % 3) + 100 + i for i in range(N)]), abs=1e-6)
 
 
-def test_plain_texts_of_digits_in_parquet_stay_texts(tmp_path):
-    table = pa.table({"zip": [f"0{1000 + i % 9}" for i in range(N)], "y": [i % 2 for i in range(N)]})
-    pq.write_table(table, tmp_path / "t.parquet")
-    assert load(Parquet(path=str(tmp_path / "t.parquet"), label="y")).train.features["a"].columns.categorical == ("zip",)
-
-
-def test_a_later_row_that_is_no_date_is_named_by_its_line(tmp_path):
-    lines = ["x,y", *(f"2020-01-0{1 + i % 9},{i % 2}" for i in range(30)), "soon,1", *("2020-01-01,0" for _ in range(30))]
-    path = write(tmp_path / "t", lines)
-    assert load(Csv(path=path, label="y")).train.features["a"].columns.categorical == ("x",)
-    problem = error_of(Csv(path=path, label="y", types={"x": "date"}))
-    assert "dataset.types.x=date: it holds values such as" in problem
-
-
 def test_missing_dates_and_amounts_are_missing(tmp_path):
     numeric, split = read(tmp_path, ["" if i % 4 == 0 else f"{day:%d.%m.%Y}" for i, day in enumerate(DAYS)])
     assert (numeric[::4, :3] == 0).all()  # days, month and weekday; the fourth column says where they are missing
     assert numeric[:, 3].tolist() == [float(i % 4 == 0) for i in range(N)]
     assert split.facts["read_as"]["missing"] == {"x": 30}
-
-
-def test_a_party_that_has_a_date_has_its_parts(tmp_path):
-    lines = ["x,z,y", *(f"{day},{i % 5},{i % 2}" for i, day in enumerate(DAYS))]
-    split = load(Csv(path=write(tmp_path / "t", lines), label="y", parties={"a": ["x"], "b": ["z"]}))
-    assert split.train.features["a"].columns.numeric == ("x", "x.month", "x.weekday")
-    apart = load(Csv(path=str(tmp_path / "t"), label="y", parties={"a": ["x"], "b": ["z", "x.month"]}))
-    assert apart.train.features["b"].columns.numeric == ("x.month", "z")
 
 
 def test_whole_numbers_of_any_length_are_those_that_64_bits_hold():

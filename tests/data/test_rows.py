@@ -48,16 +48,6 @@ def test_blocks_in_order_are_all_rows_whatever_fits_in_memory():
 
 
 @pytest.mark.usefixtures("small_buffers")
-def test_an_epoch_from_buffers_meets_each_row_at_most_once_in_full_batches():
-    data = load()
-    batches = Batches(data.train, 1000, torch.Generator().manual_seed(1))
-    met = list(batches)
-    assert {len(ids) for ids in met} == {1000}
-    assert len(met) == len(batches) == len(data.train) // 1000
-    assert len(torch.cat(met).unique()) == 1000 * len(batches)
-
-
-@pytest.mark.usefixtures("small_buffers")
 def test_batches_of_any_size_are_cut_across_buffers():
     for batch_size in (1, 700, 4096, 9999, 36_000):
         data = load(n=40_000 if batch_size > 1 else 5000)
@@ -89,20 +79,6 @@ def test_a_sample_is_spread_over_all_rows():
     assert len(train.sample(10**9)) == len(train)
     assert len(ordered := torch.cat([b.ids for b in ordered_batches(train, 512)])) == len(train)
     assert (ordered.diff() > 0).all()
-
-
-def test_draws_of_many_rows_add_up():
-    n = 600_000
-    data = load(n=n, test_fraction=0.3, sample=0.5)
-    total = round(0.5 * n)
-    assert len(data.train) + len(data.test) == total
-    assert len(data.test) == int(total * 0.3 + 0.5)
-    assert (data.test.all().ids < n // 3).double().mean().item() == pytest.approx(1 / 3, abs=0.01)
-    balanced = load(n=n, positive_ratio=0.5)
-    labels = torch.cat([balanced.train.all().labels, balanced.test.all().labels])
-    assert abs(int((2 * labels - 1).sum())) <= 1
-    late = load(n=n, split="chronological")
-    assert late.train.all().ids.max() < late.test.all().ids.min()
 
 
 def test_any_rows_are_read_by_id_in_that_order(monkeypatch):

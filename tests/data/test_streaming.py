@@ -8,16 +8,9 @@ import pytest
 from raw_files import write
 from small_tables import COMMAS, GOOD, problem_of, request
 
-from vflbench.data.cache import Preparation, prepare
+from vflbench.data.cache import prepare
 from vflbench.data.csv import Csv
 from vflbench.errors import UserError
-
-
-def test_codes_follow_the_order_of_the_values(tmp_path):
-    table = prepare(request(write(tmp_path / "x", GOOD))).table
-    assert (table.categorical[:, 0].tolist(), table.sizes) == ([2, 1, 0, 1], (3,))  # "" < "fig" < "pear"
-    assert table.labels.tolist() == [0, 1, 1, 0]
-    assert table.numeric[:, 0].tolist() == pytest.approx([-7, np.nan, 12, 3], nan_ok=True)
 
 
 def test_the_smallest_integer_of_32_bits_is_no_missing_value(tmp_path):
@@ -43,23 +36,6 @@ def test_one_vocabulary_covers_all_blocks(waiting, tmp_path, monkeypatch):
             assert table.statistics.counts[0].tolist() == [kept.count(word) for word in sorted(set(kept))], (length, rows)
             assert table.numeric[:, 0].tolist() == list(range(len(kept)))
             assert (table.statistics.low.tolist(), table.statistics.high.tolist()) == ([0], [len(kept) - 1])
-
-
-def test_values_that_come_again_wait_in_memory_up_to_a_limit(tmp_path, monkeypatch):
-    """Of 3,000 rows of ten words in blocks of some 30."""
-    monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 200)
-    monkeypatch.setattr("vflbench.data.cache._WAITING", 100)
-    kept, join = [], Preparation._join
-
-    def noting(preparation):
-        kept.append(sum(len(of_column) for values, _ in preparation.blocks for of_column in values))
-        join(preparation)
-
-    monkeypatch.setattr(Preparation, "_join", noting)
-    table = prepare(request(write(tmp_path / "x", [f"{i % 2}\t{i}\tw{i % 10}" for i in range(3000)]))).table
-    assert table.categorical[:, 0].tolist() == [i % 10 for i in range(3000)]
-    assert len(kept) > 10
-    assert max(kept) < 150  # of some 1,200
 
 
 def test_numbers_that_all_differ_take_no_more_memory_in_a_longer_file(tmp_path, monkeypatch):

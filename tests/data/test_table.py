@@ -1,6 +1,6 @@
 import torch
 
-from vflbench.data.table import Columns, Features, VerticalTable, non_label_parties
+from vflbench.data.table import Columns, Features, VerticalTable
 
 
 def four() -> VerticalTable:
@@ -22,11 +22,3 @@ def test_choosing_rows_takes_them_from_every_block():
         assert chosen.features["a"].categorical[:, 0].tolist() == chosen.ids.tolist()
         assert chosen.features["label"].categorical[:, 0].tolist() == (5 - chosen.ids).tolist()
         assert (chosen.classes, chosen.features["a"].columns) == (table.classes, table.features["a"].columns)
-
-
-def test_the_label_party_is_no_non_label_party():
-    assert non_label_parties(four().columns) == ("a",)
-
-
-def test_columns_are_counted_together():
-    assert [len(columns) for columns in four().columns.values()] == [3, 1]

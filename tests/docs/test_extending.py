@@ -111,7 +111,10 @@ def test_a_party_that_cheats_and_the_honest_run_beside_it(tmp_path):
     assert "fast_learner" not in (folder / "honest" / "config.yaml").read_text()
     assert not manifest(folder / "honest")["threats"]["norm"]["active"]
     honest = train(tmp_path / "honest", *NARROW, "attack=norm", "dataset.parties=2")
-    figures = {f: [r for r in metrics(f) if r["metric"] not in ("seconds", "cpu_seconds")] for f in (folder, folder / "honest", honest)}
+    figures = {
+        f: [r for r in metrics(f) if r["metric"] not in ("seconds", "cpu_seconds")]
+        for f in (folder, folder / "honest", honest)
+    }
     assert figures[folder / "honest"] == figures[honest]
     assert figures[folder] != figures[honest]
 
@@ -137,13 +140,6 @@ def test_two_modules_without_a_base_class(tmp_path):
     assert manifest(folder)["cut_layers"] == {"a": ["cut"]}
     assert list(leaks(folder, "norm")) == ["net.0", "net.1", "cut"]
     assert leaks(folder, "norm")["cut"] > 0.7
-
-
-@pytest.mark.slow
-def test_an_lstm_without_a_base_class(tmp_path):
-    options = ("model.bottom=nets:LstmBottom", "model.shape=[-1,1]", "+model.bottom_options.width=4", "dataset.rows=500")
-    folder = train(tmp_path / "run", *OWN_MODULES, *options)
-    assert manifest(folder)["layers"] == {"a": ["lstm", "cut"], "label": ["top.first"]}
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 import browser_pages
 import pytest
 import sealed_site
-from pages import api, components, copies, notebooks
+from pages import copies, notebooks
 from pages.accessible import mended
 from pages.classes import Option, allowed, comments_in, option_table
 from pages.docstrings import read_docstring
@@ -74,13 +74,6 @@ def test_links_to_other_files_lead_to_pages_of_the_site():
     assert copies.moved("[a](docs/faq.md#x)", ROOT, "docs/added") == "[a](../faq.md#x)"
 
 
-@pytest.mark.slow
-def test_the_public_names_are_those_of_the_reference():
-    text = api.pages()["api/index.md"]
-    assert "### train\n" in text
-    assert "Recording.watch(" in text
-
-
 def test_a_saved_figure_of_a_notebook_is_on_its_page(tmp_path):
     cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "\n", "Text."]},
@@ -142,28 +135,6 @@ def test_what_is_loaded_from_elsewhere_is_found(markup, found, tmp_path):
     assert list(sealed_site.findings(tmp_path)) == ["x.css: loads https://x.org/a.css"]
 
 
-def links_in(page: Path):
-    text = re.sub(r"^\s*```.*?^\s*```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for match in re.finditer(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", text):
-        if not re.match(r"[a-z]+:", match[1]):
-            yield match[1]
-
-
-def test_every_link_leads_to_a_file_of_the_repository_or_a_computed_page():
-    """So that the sources can be read where no site is."""
-    computed = {"attacks", "defenses", "options", "api", "added"}
-    pages = [*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in computed)]
-    pages = [page for page in pages if not page.with_suffix(".ipynb").exists()]
-    lost = [f"{page.relative_to(ROOT)}: {link}" for page in pages for link in links_in(page) if not leads(page, link)]
-    assert not lost
-
-
-def leads(page: Path, link: str) -> bool:
-    target = (page.parent / link).resolve()
-    only_of_the_site = page == DOCS / "index.md" and target.parent.name in ("attacks", "defenses", "options", "api")
-    return target.exists() or only_of_the_site
-
-
 SEEN = (
     "index",
     "reference/options",
@@ -220,13 +191,3 @@ def search_needs_no_server(site: Path, chromium) -> None:
         shown.page.goto((site / "search.html").as_uri() + "?q=marvell")
         for place in ("defenses/marvell.html", "experiments/matrix.html"):  # results appear one after the other
             shown.page.wait_for_selector(f"#search-results li a[href^='{place}']")
-
-
-@pytest.mark.slow
-def test_pages_of_components_have_all_parts():
-    texts = components.pages()
-    for part in ("# norm", "```text\nr_i = |g_i|_2\n```", "## Threat model", "`top`", "## Measured", "ICLR 2022"):
-        assert part in texts["attacks/norm.md"]
-    for part in ("## Who applies it", "`alpha_d`", "## Measured"):
-        assert part in texts["defenses/dcor.md"]
-    assert len(texts) > 50

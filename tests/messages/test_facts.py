@@ -121,17 +121,6 @@ def test_facts_about_rows_follow_an_index_and_others_stay_whole(rng):
             assert len(part) == 0 or len(whole) != ROWS, type(fact)
 
 
-def test_rows_of_a_compressed_message_are_decoded_as_in_the_whole(rng):
-    (compression,) = (fact for fact in of_each_kind(rng) if isinstance(fact, Compression))
-    index = torch.tensor([3, 0])
-    for layer, encoded in compression.encoded["b"].items():
-        assert torch.equal(compression.rows(index).encoded["b"][layer].values, encoded.values[index]), layer
-    rules = compression.rules("b")
-    for layer, encoded in compression.encoded["b"].items():
-        assert torch.equal(rules[layer](encoded.values), encoded.values), layer  # the rule leaves its own values alone
-    assert compression.rules("nobody") == {}
-
-
 def test_copies_share_no_tensor(rng):
     for fact in of_each_kind(rng):
         copy = fact.copy()
@@ -143,14 +132,6 @@ def test_copies_share_no_tensor(rng):
                 tensor.fill_(77)
         for tensor, same in zip(tensors(fact), before, strict=True):
             assert torch.equal(tensor, same), type(fact)
-
-
-def test_an_attacker_asks_its_network_about_names(rng):
-    model = OwnModel(lambda ids: {"f1": 2.0 * ids[:, None]}).named(lambda names: names - 100)
-    assert model.embed(torch.tensor([101, 105]))["f1"].tolist() == [[2.0], [10.0]]
-    for fact in of_each_kind(rng):
-        if not isinstance(fact, OwnModel):
-            assert fact.named(lambda names: names - 100) is fact
 
 
 def test_what_facts_say_beside_their_parts(rng):

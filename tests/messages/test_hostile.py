@@ -99,35 +99,21 @@ SHARDS = {
     "nothing": (b"", "can't be read"),
     "a header cut off": (tensors()[:60], "can't be read"),
     "values cut off": (tensors()[:-1], "can't be read"),
-    "more than its values": (tensors() + b"\0", "can't be read"),
-    "a pickle": (pickle.dumps({"a": 1}), "can't be read"),
     "lists without end": (framed(b"[" * 10**5), "can't be read"),
     "a shape that overflows": (header({**GOOD, "shape": [2**61, 2**61, 2**61]}), "can't be read"),
     "tensors that overlap": (header(GOOD, **{"0/columns/numeric": GOOD}), "can't be read"),
     "a type of eight bits": (header({**GOOD, "dtype": "F8_E4M3"}), "can't be read"),
     "metadata that is no JSON": (header(GOOD, __metadata__={"0": "{"}), "metadata of 0"),
-    "metadata of another name": (header(GOOD, __metadata__={"0": '{"when": 1}'}), "metadata of 0: when"),
-    "an epoch below 0": (header(GOOD, __metadata__={"0": '{"epoch": -1}'}), "metadata of 0: epoch"),
-    "an epoch that is no number": (header(GOOD, __metadata__={"0": '{"epoch": NaN}'}), "metadata of 0"),
     "a step of 10^30": (header(GOOD, __metadata__={"0": '{"step": 1' + "0" * 30 + "}"}), "metadata of 0: step"),
     "no ids": (safetensors_bytes({"0/embedding/f1": H}), "0/ids: there must be"),
-    "ids that are reals": (tensors(ids=np.arange(N) * 1.0), "0/ids: there must be"),
-    "no rows": (safetensors_bytes({"0/ids": np.arange(0)}), "one at least"),
     "an id twice": (tensors(ids=np.array([0, 1, 2, 1])), "id 1 occurs twice in a batch"),
     "fewer rows": (tensors(gradient__f1=H[:3]), "its shape is (3, 2), and it must be (4, width)"),
-    "one dimension": (tensors(gradient__f1=H[:, 0].copy()), "its shape is (4,), and it must be (4, width)"),
     "another width": (tensors(gradient__f1=np.ones((N, 3), np.float32)), "its width is 3, and that of the layer is 2"),
     "infinities that cancel": (tensors(embedding__f1=np.array([[np.inf, -np.inf]] * N, np.float32)), "not finite"),
     "beyond float32": (tensors(embedding__f1=np.full((N, 2), 1e300)), "too large for float32"),
-    "whole numbers": (tensors(embedding__f1=np.ones((N, 2), np.int64)), "floating-point numbers, not int64"),
     "a path for a layer": (tensors(**{"embedding__../../up": H}), "manifest.json has no such layer"),
-    "an unknown kind": (tensors(labels__f1=H), "it is no `KIND/NAME`"),
     "control characters": (tensors(**{"embedding__\x1b[2J": H}), "it is no `KIND/NAME`"),
-    "logits of five classes": (tensors(prediction__logits=np.ones((N, 5), np.float32)), "logits of 2 classes"),
     "negative categories": (tensors(columns__categorical=np.full((N, 1), -1)), "ids of categories"),
-    "categories that are reals": (tensors(columns__categorical=H), "it must hold int32 or int64"),
-    "columns of another name": (tensors(columns__text=H), "columns are `columns/numeric`"),
-    "models in float32": (tensors(update__before=H[0]), "vectors in float64"),
     "half of an update": (tensors(update__before=np.ones(3)), "before, sent and after must be there"),
 } | {f"the step {step!r}": (safetensors_bytes({f"{step}/ids": IDS}), "is no `STEP/KIND/NAME`") for step in ("007", "٣", "a")}
 
@@ -152,35 +138,22 @@ def test_a_batch_that_does_not_fit_memory_is_refused(folder):
 MANIFESTS = {
     "another format": ({"format": "vflbench-messages/2"}, "its format is 'vflbench-messages/2'"),
     "a misspelt key": ({"klass": 2}, "klass"),
-    "one class": ({"classes": 1}, "classes"),
-    "no parties": ({"parties": {}}, "parties"),
     "a path for a party": ({"parties": {**PARTIES, "../up": {"layers": LAYERS}}}, "'../up' is no name"),
-    "escapes": ({"parties": {**PARTIES, "\x1b[2J": {"layers": LAYERS}}}, "is no name"),
     "65 parties": ({"parties": {f"p{i}": {"layers": {}} for i in range(65)}}, "parties"),
-    "1001 layers": ({"parties": {"a": {"layers": {f"f{i}": 1 for i in range(1001)}}}}, "parties.a.layers"),
-    "a width of 0": ({"parties": {"a": {"layers": {"f1": 0}}}}, "parties.a.layers.f1"),
-    "a layer of control characters": ({"parties": {"a": {"layers": {"\n": 1}}}}, "parties.a.layers"),
     "a cut that isn't there": (
         {"parties": {"a": {"layers": LAYERS, "cut": ["f9"]}}},
         "some of its layers, each once, not 'f9'",
     ),
-    "a cut layer twice": ({"parties": {"a": {"layers": LAYERS, "cut": ["f1", "f1"]}}}, "parties.a: cut must name"),
     "no label party": ({"labels": "../label"}, "labels"),
-    "shares of one class": ({"class_shares": [1.0]}, "class_shares: there are 1, for 2 classes"),
     "shares that add up to 2": ({"class_shares": [1.0, 1.0]}, "class_shares: they must add up to 1"),
-    "eps below 0": ({"claims": {"label_dp": {"eps": -1}}}, "claims.label_dp.eps"),
     "a figure above 1": ({"model": {"test_auc": 1.5}}, "model"),
-    "rules of another kind": ({"rules": {"parties": -2}}, "rules"),
     "a producer of 1 MB": ({"producer": "x" * 2**20}, "it is larger than 1,048,576 bytes"),
 }
 TEXTS = [
     "",
-    "[]",
-    "{",
     "[" * 10**5,
     '{"format": "\\ud800"}',
     '{"classes": ' + "9" * 5000 + "}",
-    '{"classes": NaN}',
     "\udcff",
 ]
 
@@ -202,13 +175,9 @@ def test_manifests_that_are_refused(folder):
 
 
 HEADS = {
-    "a seed below 0": ({"seed": -1}, "seed"),
-    "10,001 epochs": ({"steps": [1] * 10_001}, "steps"),
     "another epoch": ({"steps": [2]}, "run.json speaks of 0 steps in epoch 1, and there are messages"),
-    "fewer steps": ({"steps": [1, 2]}, "run.json speaks of 1 steps in epoch 0, and there are messages of step 1"),
     "more steps": ({"steps": [2, 10**7 - 1]}, "rounds of epoch 1 are missing, the first at step 2"),
     "10,000 epochs": ({"steps": [2, 2] + [10**7 - 1] * 9_998}, "rounds of epoch 2 are missing, the first at step 0"),
-    "batches below 0": ({"batches": -1}, "batches"),
     "an unknown key": ({"code": "x"}, "code"),
 }
 
@@ -235,27 +204,14 @@ def test_a_run_that_names_no_rounds_to_attack_is_not_taken_for_one_without_leaks
     assert "none of the rounds that run.json names is there to be attacked" in refusal(run)
 
 
-def twice_named():
-    sink = pa.BufferOutputStream()
-    table = pa.table({"id": IDS, "label": LABELS})
-    pq.write_table(table.append_column("label", table.column("label")), sink)
-    return sink.getvalue().to_pybytes()
-
-
 REFUSED_LABELS = {
-    "text": (b"id,label\n1,0\n", "can't be read"),
     "a pickle": (pickle.dumps({"id": [1]}), "can't be read"),
-    "cut off": (labels()[:-20], "can't be read"),
     "no labels": (labels(label=None), "it has no column label"),
-    "a column twice": (twice_named(), "two of its columns have one name"),
     "an id twice": (labels(id=np.where(IDS == 3, 5, IDS)), "id 5 is there twice"),
-    "ids that are reals": (labels(id=IDS * 1.0), "column id must hold a whole number in every row, not double"),
     "ids that are times": (labels(id=pa.array(IDS, pa.timestamp("s"))), "column id must hold a whole number"),
     "ids of 2^63": (labels(id=pa.array(2**63 + IDS.astype(np.uint64))), "can't be read"),
     "a missing label": (labels(label=pa.array([None, *LABELS[1:].tolist()])), "column label must hold"),
-    "lists": (labels(label=pa.array([[1]] * len(IDS))), "column label must hold"),
     "a class below 0": (labels(label=-LABELS.astype(int)), "column label holds -1 to 0, and classes are 0 to 1"),
-    "canaries that are numbers": (labels(canary=IDS), "column canary must hold a truth value"),
 }
 
 
@@ -283,8 +239,6 @@ FEATURES = {
     "NaN": ({"x": np.where(IDS == 3, np.nan, 0.0)}, "not finite"),
     "a missing value": ({"x": pa.array([None] * len(IDS), pa.float32())}, "column x has rows without a value"),
     "huge categories": ({"c": IDS + 2**40}, "ids of categories are whole numbers from 0"),
-    "dates": ({"x": pa.array(IDS, pa.timestamp("s"))}, "column x must hold numbers or text, not timestamp"),
-    "ids that are text": ({"id": [str(i) for i in IDS]}, "column id must hold a whole number"),
 }
 
 
@@ -303,12 +257,6 @@ def test_columns_that_are_refused_and_texts_that_are_categories(folder):
         codes = columns.categorical[:, 0].tolist()
         assert len(set(zip(texts, codes, strict=True))) == len(set(texts)) == len(set(codes))
         assert columns.numeric[:, 0].tolist() == (IDS * 0.5).tolist()
-
-
-def test_known_rows_that_no_message_is_about_are_left_out(folder):
-    far = {"id": np.array([10**15, *IDS[:8].tolist()]), "label": [1, *LABELS[:8].astype(int).tolist()]}
-    (folder / "known.parquet").write_bytes(table_bytes(far))
-    audit(folder, {"completion": Completion(known=4)}, probe=False)
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a folder", "a device", "a link"])

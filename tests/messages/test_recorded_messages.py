@@ -124,14 +124,6 @@ def test_half_and_double_precision_keep_their_values_and_are_named(dtype, tmp_pa
     assert RecordedMessages(tmp_path / "r").coverage["a"].types == {str(dtype).removeprefix("torch.")}
 
 
-def test_a_party_without_numeric_columns_reads_back(tmp_path):
-    none = OwnColumns(torch.empty(2, 0), torch.tensor([[1], [2]], dtype=torch.int32))
-    again = written(
-        tmp_path / "r", {"a": PartyLayers({"f1": 2})}, {"a": [Embeddings({"f1": torch.ones(2, 2)}), none]}, torch.arange(2)
-    )
-    assert parts_of(again.facts["a"][OwnColumns]) == parts_of(none)
-
-
 def test_layers_come_in_the_order_of_the_network(tmp_path):
     widths = {"z": 1, "f10": 1, "f2": 1, "a/b": 1}
     layers = {name: torch.full((2, 1), float(i)) for i, name in enumerate(reversed(widths))}
@@ -155,24 +147,6 @@ def test_a_private_batch_reads_back(tmp_path):
     write_private(tmp_path / "r", 1, 2, private)
     (again,) = RecordedMessages(tmp_path / "r").rounds(1)
     assert parts_of(again.private) == parts_of(private)
-
-
-def test_a_batch_that_is_written_again_takes_the_place_of_the_first(tmp_path):
-    parties = {"a": PartyLayers({"f": 1})}
-    for value in (1.0, 2.0):
-        again = written(tmp_path / "r", parties, {"a": [Gradients({"f": torch.full((3, 1), value)})]}, torch.arange(3))
-    assert again.facts["a"][Gradients].layers["f"].unique().tolist() == [2.0]
-    (tmp_path / "r" / "messages" / ".a-00000001.safetensors.tmp").write_bytes(b"half of it")  # of a writer that was killed
-    assert len(list(RecordedMessages(tmp_path / "r").rounds(0))) == 1
-
-
-@pytest.mark.parametrize("name", ["", "a\n", "\x00", "x" * 201])
-def test_names_that_no_reader_takes_stand_in_no_manifest(name):
-    with pytest.raises(ValueError, match="PartyLayers"):
-        Manifest(classes=2, parties={"a": PartyLayers({name: 1})})
-    for party in ("../up", "a/b", "", ".a", "x" * 65):
-        with pytest.raises(ValueError, match="is no name of letters"):
-            Manifest(classes=2, parties={party: PartyLayers({})})
 
 
 # Against a writer that shares nothing with the reader
@@ -294,16 +268,3 @@ def test_a_kind_that_one_party_or_batch_lacks_was_withheld(tmp_path):
     first, second = recording.rounds(0)
     assert list(first.facts["a"][Gradients].layers) == ["f2"]
     assert [dict(f[Gradients].layers) for f in (second.facts["a"], first.facts["b"], second.facts["b"])] == [{}, {}, {}]
-
-
-def test_rounds_may_be_read_in_any_order_and_again(tmp_path):
-    rng = np.random.default_rng(3)
-    batches = told(rng, parties=("a",))
-    shards = {"a-0.safetensors": as_safetensors(batches["a"])}
-    recording = RecordedMessages(write(tmp_path / "r", MANIFEST, shards, {}))
-    read = []
-    for order in (sorted(recording.epochs), sorted(recording.epochs, reverse=True)):
-        rounds = [round_ for epoch in order for round_ in recording.rounds(epoch)]
-        read.append({(r.epoch, r.step): r.facts["a"][Gradients].layers["f2"].tolist() for r in rounds})
-    assert read[0] == read[1]
-    assert len(read[0]) == 8

@@ -189,18 +189,6 @@ def test_gradients_of_several_backwards_add_up(tmp_path):
     loop.assert_recorded(tmp_path, steps(2))
 
 
-def test_graphs_that_a_loop_keeps_do_not_keep_batches_in_memory(tmp_path):
-    loop, losses = Loop(), []
-    with Recording(tmp_path, party="media") as rec:
-        for number in range(20):
-            h, loss = loop.forward(rec, number)
-            loss.backward(retain_graph=True)
-            losses.append(loss)
-            assert len(rec._pending) <= 6
-            loop.received.append(h.grad.clone())
-    loop.assert_recorded(tmp_path, steps(20))
-
-
 def test_a_change_of_h_in_place_comes_too_late(tmp_path):
     loop = Loop()
     ids, x, _ = loop.batch(0)
@@ -272,18 +260,6 @@ def test_layers_of_a_batch_stand_together(tmp_path):
     kinds = ["columns/categorical", "columns/numeric", "embedding/f1", "embedding/f2", "gradient/f1", "gradient/f2", "ids"]
     assert [sorted(batch) for batch in found.values()] == [kinds] * 3
     assert manifest(tmp_path)["parties"]["media"] == {"layers": {"f1": WIDTH, "f2": 2}, "cut": ["f2"]}
-
-
-def test_a_layer_without_a_part_in_the_loss_has_no_gradient(tmp_path):
-    loop = Loop()
-    with Recording(tmp_path, party="media") as rec:
-        for number in range(3):
-            ids, x, _ = loop.batch(number)
-            rec.watch(loop.bottom(x), ids=ids, layer="aside")
-            rec.watch(loop.bottom(x), ids=ids).sum().backward()
-    assert [sorted(batch) for batch in batches(tmp_path).values()] == [
-        ["embedding/aside", "embedding/cut", "gradient/cut", "ids"]
-    ] * 3
 
 
 def test_parties_of_one_process_share_a_folder(tmp_path):
@@ -424,13 +400,6 @@ def test_a_killed_process_leaves_whole_files_and_is_gone_on_with(tmp_path):
     assert list(batches(tmp_path)) == steps(len(found) + 1)
 
 
-@pytest.mark.slow
-def test_a_script_that_never_closes_is_closed_at_its_end(tmp_path):
-    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "live"]).returncode == 0
-    assert list(batches(tmp_path)) == steps(20)
-    assert labels(tmp_path) == dict.fromkeys(range(5), 0)
-
-
 def test_overwrite_deletes_this_party_and_its_labels_only(tmp_path):
     loop = Loop()
 
@@ -509,11 +478,9 @@ def test_nothing_recorded_is_said(tmp_path):
         range(3),
         [5, 7, -9],
         (2**62, 1, 0),
-        np.arange(3, dtype=np.int8),
         np.arange(3, dtype=np.uint64),
         np.array([[1], [2], [3]]),
         torch.tensor([3, 1, 2], dtype=torch.uint8),
-        torch.arange(3).int(),
     ],
     ids=lambda ids: type(ids).__name__,
 )
@@ -554,18 +521,9 @@ REFUSED = {
         "ids=3 rows: a row may occur once in a batch; id 4 is there more",
     ),
     "floats": ({"h": torch.ones(2, 2), "ids": [0.5, 1.0]}, "ids=float64: row ids must be integers"),
-    "truth values": ({"h": torch.ones(2, 2), "ids": [True, False]}, "row ids must be integers"),
     "text": ({"h": torch.ones(2, 2), "ids": ["a", "b"]}, "give text or larger ones a number each"),
-    "too large": ({"h": torch.ones(2, 2), "ids": [2**63, 1]}, "integers below 2"),
-    "too large, unsigned": ({"h": torch.ones(2, 2), "ids": np.array([2**63, 1], dtype=np.uint64)}, "integers below 2"),
-    "ids in two dimensions": ({"h": torch.ones(4, 2), "ids": [[1, 2], [3, 4]]}, "one id a row"),
-    "one number": ({"h": torch.ones(1, 2), "ids": 5}, "one id a row"),
     "nothing": ({"h": torch.ones(0, 2), "ids": []}, "at least one row"),
-    "no columns": ({"h": torch.ones(2, 0), "ids": [1, 2]}, "its width is 0"),
-    "a scalar": ({"h": torch.tensor(1.0), "ids": [1]}, "must be .1, width."),
-    "integers": ({"h": torch.ones(2, 2).long(), "ids": [1, 2]}, "it must hold floating-point numbers"),
     "a tuple": ({"h": (torch.ones(2, 2),), "ids": [1, 2]}, "watch each tensor of a dict or tuple"),
-    "a layer's name": ({"h": torch.ones(2, 2), "ids": [1, 2], "layer": "a\nb"}, "none of them control"),
 }
 
 
@@ -583,13 +541,9 @@ def test_what_the_format_does_not_take_is_said_at_once(tmp_path, name):
     ("options", "message"),
     [
         ({"party": "../media"}, "'../media' is no name of letters, digits"),
-        ({"party": "a/b"}, "'a/b' is no name"),
         ({"party": "media", "every": 0}, "every=0"),
-        ({"party": "media", "most": 2.5}, "most=2.5"),
         ({"party": "media", "classes": 1}, "classes: .*greater than or equal to 2"),
         ({"party": "media", "class_shares": [0.5, 0.6]}, "class_shares: they must add up to 1"),
-        ({"party": "media", "claims": {"label_dp": {"eps": -1}}}, "claims.label_dp.eps"),
-        ({"party": "media", "labels": ".."}, "labels"),
     ],
 )
 def test_options_are_checked_before_training(tmp_path, options, message):

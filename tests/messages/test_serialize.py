@@ -72,12 +72,6 @@ def test_damaged_bytes_are_read_or_are_a_value_error():
         decode(whole, most=100)
 
 
-@pytest.mark.parametrize("name", ["a", "ab", "abcdefgh", "a name of another length"])
-def test_tensors_are_aligned_as_torch_aligns_its_own(name):
-    for x in decode(encode({name: [torch.randn(3, 5), torch.zeros(1, dtype=torch.int8), torch.randn(2)]}))[name]:
-        assert x.data_ptr() % 64 == 0
-
-
 CHAINS = {
     "quantize": [Quantize],
     "quantize 300": [lambda: Quantize(levels=300)],
@@ -134,20 +128,14 @@ def test_a_gradient_arrives_as_it_was_sent(name, shape):
 
 WORDS = {"code": "words", "places": None, "payload": torch.full((9,), 255, dtype=torch.uint8)}
 HOSTILE = {
-    "a list": None,
     "another layer": {"f2": torch.zeros(4, 6)},
-    "text": {"f1": "x"},
     "other rows": {"f1": torch.zeros(5, 6)},
     "another type": {"f1": torch.zeros(4, 6, dtype=torch.float64)},
     "fewer bytes": {"payload": torch.zeros(1, dtype=torch.uint8)},
-    "more bytes": {"payload": torch.zeros(100, dtype=torch.uint8)},
-    "no bytes": {"payload": torch.zeros(6)},
     "places beyond the width": {"places": 99},
     "another code": {"code": "pickle"},
-    "no rule": {"rule": {}},
     "words that there aren't": {**WORDS, "rule": {"words": torch.zeros(3, 2)}, "announced": 0},
     "words without end": {**WORDS, "rule": {"words": torch.zeros(1, 10**6)}, "announced": 0},
-    "doubles": {**WORDS, "rule": {"words": torch.zeros(4, 1, dtype=torch.float64)}, "announced": 0},
     "rows on no grid": {"code": "rows", "rule": {"low": torch.zeros(2, 1), "step": torch.zeros(2, 1), "levels": 4}},
 }
 

@@ -1,8 +1,5 @@
-from dataclasses import replace
-
 import pytest
 
-from vflbench.messages.fact import Fact
 from vflbench.messages.facts import (
     BatchHints,
     ClassHints,
@@ -55,13 +52,6 @@ def test_active_and_ignorant_attackers_have_sentences_too():
     ]
 
 
-def test_a_fact_without_a_title_is_called_by_its_name():
-    class Rumour(Fact):
-        pass
-
-    assert Threat(knows={Rumour}).titles == ["Rumour"]
-
-
 def test_the_message_is_the_first_of_gradients_embeddings_updates():
     for knows, message in (
         ({Gradients, Embeddings, OwnModel}, Kind.GRADIENT),
@@ -75,12 +65,6 @@ def test_the_message_is_the_first_of_gradients_embeddings_updates():
         assert Threat(knows=knows).message is message, knows
 
 
-def test_known_rows_and_hints_imply_their_facts():
-    assert Threat(knows={Gradients}, known_rows=5).knows == {Gradients, Known}
-    assert Threat(hints=5).knows == {BatchHints}
-    assert Threat(knows=[Gradients, Gradients]).knows == frozenset({Gradients})
-
-
 def test_a_threat_that_does_not_say_how_many_rows_it_knows_is_refused():
     for wrong in (
         {"knows": {Known}},
@@ -91,14 +75,3 @@ def test_a_threat_that_does_not_say_how_many_rows_it_knows_is_refused():
     ):
         with pytest.raises(ValueError, match="must say how many: known_rows or hints"):
             Threat(**wrong)
-
-
-def test_threats_are_values():
-    one = Threat(knows={Gradients}, hints=2)
-    assert one == Threat(knows=[BatchHints, Gradients], hints=2)
-    assert hash(one) == hash(Threat(knows={Gradients}, hints=2))
-    active = replace(one, active=True)
-    assert (active.active, active.hints, active.knows) == (True, 2, one.knows)
-    assert not one.active
-    with pytest.raises(AttributeError):
-        one.hints = 3

@@ -51,12 +51,6 @@ def test_declared_facts_that_this_round_lacks_are_unavailable():
     assert issubclass(Unavailable, UserError)
 
 
-def test_nothing_undeclared_is_within_reach():
-    view = view_of(Threat(knows={Gradients}))
-    held = [value for value in vars(view).values() if isinstance(value, dict)]
-    assert {kind for part in held for kind in part} == {Gradients}
-
-
 def test_an_attack_that_writes_into_its_facts_changes_nothing_for_others():
     known, threat = facts(), Threat(knows={Gradients, OwnColumns}, known_rows=2, hints=1)
     first = view_of(threat, known)
@@ -70,17 +64,6 @@ def test_an_attack_that_writes_into_its_facts_changes_nothing_for_others():
     assert list(second[Gradients].layers) == ["f1"]
     assert (second[BatchHints].places.tolist(), second[Known].ids.tolist()) == ([2], [40, 10])
     assert not second[OwnColumns].numeric.any()
-
-
-def test_another_attack_may_be_shown_other_facts_about_the_same_rows():
-    view = view_of(Threat(knows={Gradients, Embeddings}, hints=1))
-    other = view.passed_on(Threat(knows={Gradients}, hints=1), Gradients({"f1": torch.zeros(3, 1)}))
-    assert other[Gradients].layers["f1"].shape == (3, 1)
-    assert other[BatchHints].places.tolist() == [2]
-    assert (other.epoch, other.step, other.rng, other.party) == (view.epoch, view.step, view.rng, "a")
-    with pytest.raises(Undeclared):
-        other[Embeddings]
-    assert view[Gradients].layers["f1"].shape == (3, 2)
 
 
 def test_passing_a_view_on_never_widens_what_is_known():

@@ -2,12 +2,10 @@ import torch
 from builders import session, table
 
 from vflbench.models.base import layer_names
-from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.wide_deep import WideDeep
-from vflbench.numerics.pixels import pixel_names
 
 
 def test_a_frozen_copy_stays_what_the_model_was(rng):
@@ -40,10 +38,6 @@ def test_vectors_of_the_ids_give_what_the_ids_give(rng):
     assert [t.shape for t in tables] == [(5, 4), (7, 4)]
     vectors = torch.stack([t[block.categorical[:, j].long()] for j, t in enumerate(tables)], dim=1)
     torch.testing.assert_close(bottom.from_vectors(block.numeric, vectors), bottom(block.numeric, block.categorical))
-
-
-def test_a_model_without_categories_has_no_tables(rng):
-    assert Cnn().bottom(pixel_names(4, 4), (), 10, rng).tables() == ()
 
 
 def test_a_top_adds_what_linear_parts_send(rng):

@@ -1,5 +1,3 @@
-import itertools
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -19,16 +17,6 @@ def test_layers_are_relu_of_convolutions_of_the_picture(rng):
     by_hand = F.relu(F.conv2d(by_hand, second.weight, second.bias, padding=1, stride=2))
     torch.testing.assert_close(out["f2"], by_hand.flatten(1))
     assert bottom.cut_width == out["f2"].shape[1] == 3 * 3 * 3
-
-
-def test_any_depth_sends_one_embedding_of_the_declared_width(rng):
-    for depth, cut_width in itertools.product((1, 2, 3, 5), (None, 7)):
-        bottom = Cnn(bottom_layers=depth, cut_width=cut_width).bottom(pixel_names(7, 7, 3), (), 10, rng)
-        out = bottom(torch.rand(2, 147, generator=rng), torch.empty(2, 0))
-        assert list(out) == [f"f{i}" for i in range(1, depth + 1)]
-        assert bottom.sends == (f"f{depth}",)
-        assert out[bottom.cut].shape == (2, bottom.cut_width)
-        assert cut_width in (None, bottom.cut_width)
 
 
 def test_the_second_moment_is_kept_from_layer_to_layer(rng):

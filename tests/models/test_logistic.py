@@ -46,11 +46,3 @@ def test_it_learns_what_logistic_regression_learns(rng, optimizer):
 
 
 PLACES = (("a", slice(0, 2)), ("label", slice(2, 4)))
-
-
-@pytest.mark.parametrize(("numeric", "sizes"), [(3, ()), (0, (3, 4)), (2, (5,))])
-def test_a_party_may_hold_columns_of_one_kind_only(rng, numeric, sizes):
-    bottom = Logistic().bottom_for(["x"] * numeric, sizes, 3, rng)
-    out = bottom(torch.rand(6, numeric), torch.zeros(6, len(sizes), dtype=torch.int32))
-    assert tuple(out["f1"].shape) == (6, 3)
-    assert len(bottom.tables()) == len(sizes)

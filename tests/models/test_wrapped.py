@@ -6,11 +6,10 @@ from builders import session, table, weights
 from torch import nn
 
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.models.base import Model, Top
 from vflbench.models.optimizers.sgd import Sgd
-from vflbench.models.torch import CUT, drawing_from
+from vflbench.models.torch import CUT
 from vflbench.options import options
 from vflbench.protocols.parties import classification_loss
 
@@ -189,24 +188,6 @@ def test_initialisation_and_training_come_from_the_seed_and_leave_torchs_generat
     assert not torch.equal(a, b)
 
 
-def test_drawing_from_a_generator(rng):
-    torch.manual_seed(3)
-    expected = torch.rand(4)
-    torch.manual_seed(3)
-    copy = torch.Generator()
-    copy.set_state(rng.get_state())
-    with drawing_from(rng):
-        first = torch.rand(3)
-    with drawing_from(rng, advance=True):
-        again = torch.rand(3)
-    assert torch.equal(first, again)
-    assert torch.equal(again, torch.rand(3, generator=copy))
-    assert torch.equal(rng.get_state(), copy.get_state())
-    with pytest.raises(RuntimeError), drawing_from(rng):
-        raise RuntimeError
-    assert torch.equal(torch.rand(4), expected)
-
-
 def test_dropout_is_drawn_anew_in_each_round_and_goes_on_where_it_stood(rng):
     rows = rows_for("dropout", rng)
     split, other = (session(rows, model=MODELS["dropout"]) for _ in range(2))
@@ -220,42 +201,3 @@ def test_dropout_is_drawn_anew_in_each_round_and_goes_on_where_it_stood(rng):
     other.label_party.bottom.rng.set_state(split.label_party.bottom.rng.get_state())
     assert split.round(rows.ids).training.loss == other.round(rows.ids).training.loss
     assert not (split.parties[0].predict(rows.ids).tensors["cut"] == 0).any()  # none is dropped
-
-
-def test_what_does_not_fit_is_refused_with_what_is_wanted(rng):
-    def of(output):
-        class Odd(nn.Module):
-            def forward(self, numeric, categorical):
-                return output(numeric)
-
-        return {"make_bottom": lambda *_: Odd()}
-
-    numeric = {"make_bottom": lambda numeric, *_: Numbers(numeric)}
-    wrong = {
-        r"Sequential: it takes one argument, the numeric columns, and a party holds 2 categorical ones; let its": {
-            "make_bottom": lambda *_: nn.Sequential(nn.Linear(2, 3))
-        },
-        r"Odd: it must return .* it returned a tensor \(2,\)": of(lambda x: x[:, 0]),
-        r"Odd: forward\(.*\) fails: .*shape.*; a party holds 2 numeric and 2 categorical columns": of(
-            lambda x: x @ torch.zeros(5, 1)
-        ),
-    }
-    for problem, parts in wrong.items():
-        with pytest.raises(UserError, match=f"^model=.*{problem}"):
-            session(table(rng), model=Own(**parts))
-    tops = {
-        r"Linear: it must return the logits of two classes, \(2, 1\).*; it returned a tensor \(2, 4\)": lambda i, _: (
-            nn.Linear(i, 4)
-        ),
-        r"Linear: forward\(\(2, 6\) float32\) fails: .*shape": lambda i, o: nn.Linear(i + 1, o),
-        r"Three: it must return the logits of two classes.*; it returned a tuple of 3": lambda *_: Three(),
-    }
-
-    class Three(nn.Module):
-        def forward(self, x):
-            return {}, x, x
-
-    rows = rows_for("one argument", rng, parties=("a",))
-    for problem, top in tops.items():
-        with pytest.raises(UserError, match=f"^model=.*{problem}"):
-            session(rows, model=Own(**numeric, make_top=top))

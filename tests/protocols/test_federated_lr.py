@@ -4,7 +4,6 @@ import pytest
 import torch
 from builders import run_in, seating, table
 
-from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
 from vflbench.data.synthetic import Bernoulli, Synthetic
 from vflbench.defenses.base import ParticipantDefense
 from vflbench.defenses.gaussian import Gaussian
@@ -117,14 +116,6 @@ def test_everything_goes_over_the_wire(rng):
     }
 
 
-def test_an_intercept_is_a_column_of_ones(rng):
-    rows = table(rng, 24)
-    design = seat(rows, intercept=True).design(rows)
-    assert design.shape == (24, 15)
-    assert (design[:, 0] == 1).all()
-    assert (design[:, 3:].sum(dim=1) == 2).all()  # a one for each categorical column
-
-
 def test_the_rules_say_which_columns_are_binary(rng):
     """Two numeric columns, then 5 and 7 categories: a numeric one is binary if no participant has another number in it."""
     rows = table(rng, 24)
@@ -171,22 +162,6 @@ def test_a_session_goes_on_where_another_stood(rng):
     assert torch.equal(session.server.model, other.server.model)
 
 
-@pytest.mark.slow
-def test_a_run_rebuilds_every_batch(tmp_path):
-    summary = run_in(
-        tmp_path / "run",
-        dataset=Bernoulli(rows=5, features=6, batches=10),
-        protocol=FederatedLr(),
-        attacks={"batch_reconstruction": BatchReconstruction()},
-        settings=Settings(epochs="auto", audit=Audit(batches="all")),
-    )
-    (rebuilt,) = summary["reconstructions"]
-    assert rebuilt["figures"]["contained"]["mean"] == 1
-    assert rebuilt["figures"]["rounds"]["mean"] == summary["epochs"] == 16
-    assert summary["test_auc"] > 0.5
-    assert (tmp_path / "run" / "reconstructions.npz").exists()
-
-
 def test_what_does_not_fit_is_refused(tmp_path, rng):
     settings = Settings(audit=Audit())
     with pytest.raises(ValueError, match="asynchronous"):
@@ -216,10 +191,3 @@ def test_what_does_not_fit_is_refused(tmp_path, rng):
         seat(table(rng, 24), adversaries={"cheat": Adversary()})
     with pytest.raises(UserError, match="adversary=fsha: it cheats at the label party of protocol=split"):
         seat(table(rng, 24), adversaries={"fsha": Fsha()})
-
-
-def test_who_takes_large_private_batches_is_told_how_large_they_are():
-    assert FederatedLr().notes(2 * 100) == ()
-    (note,) = FederatedLr().notes(2 * 2000)
-    assert note.startswith("private batches have 2,000 rows each")
-    assert FederatedLr(parties=4, mode="asynchronous", batches=5).notes(4 * 5 * 100) == ()

@@ -119,13 +119,6 @@ def test_a_run_stopped_amid_an_epoch_goes_on_to_the_same_bytes(tmp_path, monkeyp
     assert made(parts(), tmp_path / "stopped") == whole
 
 
-@pytest.mark.slow
-def test_it_makes_other_numbers_than_waiting(tmp_path):
-    stale = run_in(tmp_path / "stale", protocol=Split(staleness=1), attacks={})
-    fresh = run_in(tmp_path / "fresh", protocol=Split(), attacks={})
-    assert stale["test_auc"] != fresh["test_auc"]
-
-
 def test_what_needs_an_answer_first_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"protocol.staleness=1: a defense of party a decides by each answer"):
         run_in(tmp_path / "run", protocol=Split(staleness=1), defenses={"split_guard": SplitGuard()}, attacks={})

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from builders import TappedWire, seating, session, table, weights
+from builders import seating, session, table, weights
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -26,7 +26,6 @@ from vflbench.messages.wire import Wire
 from vflbench.models.base import CutModel
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
-from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
@@ -61,18 +60,6 @@ def test_one_step_without_compression_is_split_learning_to_the_bit(rng):
             assert all(map(torch.equal, weights(split), weights(shared))), case
             assert not any(map(torch.equal, start, weights(shared))), case
             assert torch.equal(split.predict(rows.ids), shared.predict(rows.ids)), case
-
-
-@pytest.mark.slow
-def test_one_step_is_split_learning_with_tables_that_the_optimiser_stores(rng):
-    rows = table(rng, parties=("a", "b", "label"))
-    split, shared = (
-        session(rows, model=SMALL, optimizer=LazyAdam(lr=0.01), protocol=protocol) for protocol in (None, SharedEmbeddings())
-    )
-    for ids in batches(rows, rng):
-        split.round(ids)
-        shared.round(ids)
-    assert all(map(torch.equal, weights(split), weights(shared)))
 
 
 def relu_stack(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
@@ -147,19 +134,6 @@ def test_it_is_algorithm_1_written_by_hand_in_float64(rng):
         theirs = [p for name in names for p in bottoms[name]] + server
         for one, other in zip(ours, theirs, strict=True):
             assert torch.allclose(one.double(), other, atol=2e-5), (classes, steps, keep)
-
-
-def test_a_fresh_embedding_of_the_others_is_something_else(rng):
-    """The counterexample: with several steps, stale embeddings train other weights than fresh ones would."""
-    rows = table(rng, parties=("a", "b"))
-    ids = rows.ids[:32]
-    stale, fresh = (
-        session(rows, model=SMALL, optimizer=Sgd(lr=0.5), protocol=SharedEmbeddings(local_steps=q)) for q in (3, 1)
-    )
-    stale.round(ids)
-    for _ in range(3):
-        fresh.round(ids)
-    assert any(not torch.allclose(a, b, atol=1e-4) for a, b in zip(weights(stale), weights(fresh), strict=True))
 
 
 def test_bytes_of_each_link_are_those_counted_by_hand(rng):
@@ -301,18 +275,6 @@ def test_modules_of_a_users_own_keep_statistics_and_draw(rng):
         if "running" not in name and "tracked" not in name:  # its own forward passes move these
             assert torch.equal(party.top.state_dict()[name], sent), name
     assert party.top.rng is not shared.label_party.top.rng
-
-
-@pytest.mark.slow
-def test_bf16_keeps_messages_and_weights_in_float32(rng):
-    rows = table(rng, parties=("a", "b", "label"))
-    carried = []
-    wire = TappedWire(carried.append)
-    shared = session(rows, precision="bf16", wire=wire, protocol=SharedEmbeddings(local_steps=2), optimizer=Adam(lr=0.01))
-    losses = [shared.round(rows.ids, watch=EVERYTHING).training.loss for _ in range(8)]
-    assert {t.dtype for message in carried for t in message.tensors.values()} == {torch.float32}
-    assert {w.dtype for w in weights(shared)} == {torch.float32}
-    assert losses[-1] < losses[0]
 
 
 def test_a_penalty_of_a_partys_own_is_learned_at_home(rng):

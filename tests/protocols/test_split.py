@@ -5,10 +5,8 @@ import torch
 from builders import TappedWire, session, table, weights, whole_network
 
 from vflbench.data.synthetic import Synthetic
-from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, WithheldError
 from vflbench.defenses.chain import Chain
-from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
 from vflbench.messages.facts import Embeddings, Gradients, OwnModel, Predictions, SummedGradients
@@ -242,15 +240,6 @@ def test_figures_name_the_party_the_layer_and_the_message(rng):
     assert split.messages_per_row == 2
 
 
-def test_the_model_learns_through_the_wire(rng):
-    rows = table(rng, rows=256)
-    learnable = VerticalTable(rows.ids, rows.features, (rows.features["a"].numeric[:, 0] > 0.5).long(), 2)
-    split = session(learnable, optimizer=Adam(lr=0.01))
-    losses = [split.round(learnable.ids).training.loss for _ in range(150)]
-    assert losses[0] == pytest.approx(0.69, abs=0.15)
-    assert losses[-1] < 0.1
-
-
 def test_each_way_costs_a_float_a_coordinate(rng):
     rows, wire = table(rng, rows=10, parties=("a", "b")), Wire()
     split = session(rows, model=WideDeep(width=8, cut_width=3, wide=True), wire=wire)
@@ -261,30 +250,6 @@ def test_each_way_costs_a_float_a_coordinate(rng):
         for p in "ab"
         for route, kind in (((p, "label"), Kind.EMBEDDING), (("label", p), Kind.GRADIENT))
     }
-
-
-def test_state_of_a_defense_is_kept_apart_for_each_party_and_layer(rng):
-    class Count(BothDefense):
-        made = []
-
-        def __init__(self):
-            self.shapes = set()
-            self.made.append(self)
-
-        def embedding(self, h, context):
-            self.shapes.add(("embedding", tuple(h.shape)))
-            return h
-
-        def gradient(self, g, y, context):
-            self.shapes.add(("gradient", tuple(g.shape)))
-            return g
-
-    rows = table(rng, parties=("a", "b"))
-    model = WideDeep(bottom_layers=2, width=8, wide=True)
-    started = session(rows, model=model, new_defense=lambda: Chain({"count": Count()}))
-    for _ in range(2):
-        started.round(rows.ids)
-    assert sorted(len(d.shapes) for d in Count.made) == [0, *[1] * 8]  # 2 parties x (f2, wide) x 2 directions, and labels
 
 
 @pytest.mark.slow
@@ -335,12 +300,3 @@ def test_defenses_compute_in_full_precision_under_bf16(rng):
     started.round(rows.ids)
     started.predict(rows.ids)
     assert defense.types == {torch.float32}
-
-
-def test_distance_correlation_under_bf16_is_that_of_float32(rng):
-    """The embeddings differ by the rounding of the network's products alone."""
-    rows, values = table(rng), {}
-    for precision in ("float32", "bf16"):
-        started = session(rows, precision=precision, defenses=[Dcor(alpha_d=0.1)])
-        values[precision] = [started.round(rows.ids).training.penalty for _ in range(5)]
-    assert values["bf16"] == pytest.approx(values["float32"], rel=0.02)

@@ -77,14 +77,6 @@ def test_gradients_of_layers_and_of_parameters_are_those_of_back_propagation(rng
         assert torch.allclose(facts[SummedGradients].parameters[name], reference, atol=1e-8), name
 
 
-def test_predictions_of_the_batch_are_those_before_the_step(rng):
-    rows = table(rng, classes=3)
-    split = session(rows)
-    before = split.predict(rows.ids)
-    predictions = split.round(rows.ids, watch=EVERYTHING).facts["label"][Predictions]
-    torch.testing.assert_close(predictions.logits, before)
-
-
 def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
     seated = session(table(rng, parties=("a", "b", "label")), model=WideDeep(bottom_layers=2, width=8, wide=True))
     assert seated.seats() == {Seat.NON_LABEL: ("a", "b"), Seat.LABEL: ("label",)}

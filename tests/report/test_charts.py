@@ -7,16 +7,11 @@ import altair as alt
 import numpy as np
 import pandas as pd
 import pytest
-from builders import run_in
 from jinja2.utils import htmlsafe_json_dumps
 from outputs_tree import interval, leak, marvell, sweep, write_run
 from PIL import Image
 from report.drawn import by_name, expressions, levels_of, lines_of, marks_of, points_of, section_of, texts_of
 
-from vflbench.attacks.kmeans import Kmeans
-from vflbench.attacks.norm import Norm
-from vflbench.data.pictures import Digits
-from vflbench.models.mlp import Mlp
 from vflbench.numerics.interval import Interval
 from vflbench.report.charts import (
     FIXED,
@@ -55,15 +50,6 @@ def every(words):
     points = [{"label": word, "x": word, "y": Interval(j, j - 1, j + 1), "more": word} for j, word in enumerate(words)]
     levels = [(word, j, "dotted", word) for j, word in enumerate(words)]
     return curve(points, names(alt.X, words[1], words), numbers(alt.Y, words[2]), levels=levels, note=words[3])
-
-
-@pytest.mark.slow
-def test_marks_stand_where_their_values_are():
-    """Equal steps are equally far apart, and what is larger stands higher."""
-    places = marks_of(curve([{"label": "a", "x": x, "y": y} for x, y in ((0, 0.1), (1, 0.5), (4, 0.9))]))
-    assert (places[2][0] - places[1][0]) / (places[1][0] - places[0][0]) == pytest.approx(3, abs=0.02)
-    assert (places[1][1] - places[2][1]) / (places[0][1] - places[1][1]) == pytest.approx(1, abs=0.02)
-    assert places[0][1] > places[1][1]
 
 
 def test_what_has_no_place_is_not_drawn():
@@ -192,19 +178,6 @@ def test_the_label_of_a_ceiling_says_where_what_it_assumes_does_not_hold(tmp_pat
     assert all(label.startswith("promised ceiling, ") and label.endswith(words) for label in labels)
     assert words or not any("assumption" in label for label in labels)
     assert "The ceiling of marvell assumes that they are Gaussians" in figure.note
-
-
-@pytest.mark.slow
-def test_two_ceilings_that_are_equal_are_one_line(tmp_path):
-    for sumkl, one in ((0.04, 0.6), (0.16, 0.6)):
-        keywords = marvell(sumkl, 0.6)
-        keywords["guarantees"]["marvell"] |= {"leak_auc_one_message": one, "leak_auc_all_messages": one}
-        write_run(tmp_path / "same" / str(sumkl), **keywords)
-        keywords["guarantees"]["marvell"]["leak_auc_one_message"] = one - sumkl
-        write_run(tmp_path / "apart" / str(sumkl), **keywords)
-    same, apart = ([s for s in lines_of(drawn(tmp_path / n)["along_sumkl"]) if "ceiling" in s] for n in ("same", "apart"))
-    assert same == ["promised ceiling, one message and all of a run"]
-    assert len(apart) == 2
 
 
 def test_a_sweep_has_utility_attacks_and_references_at_each_value(tmp_path):
@@ -347,18 +320,6 @@ def test_a_heat_map_has_each_value_in_its_cell_and_colours_from_white_to_red():
 def test_a_run_without_curves_is_still_a_run(tmp_path):
     (write_run(tmp_path / "run") / "metrics.csv").write_text('epoch,split\nx,"')
     assert list(drawn(tmp_path)) == ["layers"]
-
-
-@pytest.mark.slow
-def test_a_run_on_digits_has_figures_of_its_classes(tmp_path):
-    attacks = {"kmeans": Kmeans(), "norm": Norm()}
-    run_in(tmp_path / "run", dataset=Digits(), model=Mlp(bottom_layers=2, top_layers=1), attacks=attacks)
-    (tmp_path / "run" / "config.yaml").write_text("seed: 0\n")
-    figures = {figure.slug.rpartition("_")[2]: figure for figure in charts(section_of(tmp_path))}
-    assert list(figures) == ["utility", "leak", "ami", "accuracy"]
-    (line,) = lines_of(figures["ami"]).values()
-    assert [x for x, _ in line] == ["f1", "f2 (cut)", "h1"]
-    assert line[0][1] > 0.3
 
 
 def test_an_axis_on_which_all_points_have_one_place_says_which():

@@ -195,15 +195,6 @@ def test_when_split_guard_noticed_and_whom_it_accused(tmp_path):
     assert [row[4] for row in texts(table_of(tmp_path, "alarms"))][:1] == ["0 of 0"]
 
 
-def test_alarms_are_counted_by_threshold(tmp_path):
-    guarded(tmp_path / "one", [0.9, 0.2, 0.2], [1.0, 1.0, 0.1])
-    rows = table_of(tmp_path, "alarms").frame.query("policy == 'average'")
-    assert dict(zip(rows.threshold, rows.noticed, strict=True)) == {n / 10: f"{int(n > 2)} of 1" for n in range(1, 10)}
-    assert dict(zip(rows.threshold, rows["false alarms"], strict=True)) == {
-        n / 10: f"{int(n > 5)} of 1" for n in range(1, 10)
-    }
-
-
 def solved(folder, seed, rows, columns, seconds, **options):
     figures = {
         "solver_seconds": interval(seconds),
@@ -251,20 +242,3 @@ def test_prices_are_lines_with_a_point_for_each_number_of_epochs(tmp_path):
         "none": [("1", 0.8), ("5", 0.9)],
         "label_dp zero_sum, ceiling 0.680": [("1", 0.7), ("5", 0.8)],
     }
-
-
-def test_the_heat_map_of_the_matrix_has_the_numbers_of_its_table(matrix):
-    cells = drawn(matrix)["matrix"].spec["datasets"]["cells"]
-    values = {(cell["row"], cell["column"]): cell["value"] for cell in cells}
-    assert (values["none", "direct"], values["label_dp", "direct"], values["none", "probe"]) == (0.98, 0.6, 0.9)
-    words = {(cell["row"], cell["column"]): cell["words"] for cell in cells}
-    assert words["marvell", "ceiling"] == "refuted"
-    assert words["label_dp", "messages only"] == "0.70 spectral"
-
-
-def test_hostile_names_are_drawn_as_they_are(tmp_path):
-    for number, name in enumerate(("<b>&", "a'b\"c", "datum.x", "\u202egnp", "a\nb")):
-        leaks = [leak(f"{name}{i}", "f2", 0.5 + 0.05 * i) for i in range(6)]
-        write_run(tmp_path / str(number), leaks=leaks, defense={name: {"_target_": name}}, experiment="matrix")
-    (figure,) = drawn(tmp_path).values()
-    assert len(figure.spec["datasets"]["cells"]) == 5 * 32

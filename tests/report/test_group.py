@@ -4,15 +4,11 @@ import math
 
 import pytest
 from outputs_tree import leak, marvell, sweep, write_run
+from report.drawn import section_of
 
 from vflbench.errors import UserError
 from vflbench.report.group import data_parts, sections
 from vflbench.results.runs import read_tree
-
-
-def section_of(root, **wishes):
-    (section,) = sections(read_tree([root]).runs, **wishes)
-    return section
 
 
 def test_runs_that_differ_in_nothing_but_the_seed_are_averaged_and_no_others(tmp_path):

@@ -16,7 +16,7 @@ from vflbench.errors import UserError
 from vflbench.report.charts import library
 from vflbench.report.group import sections
 from vflbench.report.page import Wishes, alarms, without_bad_runs, write_report
-from vflbench.results.runs import Tree, read_tree
+from vflbench.results.runs import read_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = Wishes(formats=())
@@ -69,19 +69,6 @@ def test_a_quantity_that_no_run_has_is_refused_and_the_others_are_named(tmp_path
 
 
 @pytest.mark.slow
-def test_the_page_says_which_settings_are_compared_with_no_others_and_why(tmp_path):
-    write_run(tmp_path / "none")
-    write_run(tmp_path / "defended", norm=0.6, **marvell(0.16))
-    write_run(tmp_path / "weakly", norm=0.5, config={"attack": {}}, **marvell(0.04))
-    text = write_report([tmp_path], tmp_path / "r", PLAIN).read_text()
-    assert (
-        read_table(tmp_path / "r", "runs_criteo_settings")["marvell, sumkl 0.04"]["on the front"]
-        == "it wasn't attacked by norm"
-    )
-    assert "it wasn't attacked by norm" in text
-
-
-@pytest.mark.slow
 def test_an_adversary_is_named_with_its_honest_run_beside_it(tmp_path):
     for seed in range(2):
         write_run(tmp_path / f"none{seed}", seed=seed)
@@ -90,19 +77,6 @@ def test_an_adversary_is_named_with_its_honest_run_beside_it(tmp_path):
     assert "4 finished runs" in text
     assert "<b>scaled, adversary</b>: Party a deviates from the protocol. It multiplies its learning rate by 10." in text
     assert "2 with an honest run beside it" in text
-
-
-@pytest.mark.slow
-def test_ours_stand_beside_the_published_values(tmp_path):
-    for seed in range(3):
-        write_run(tmp_path / f"a{seed}", seed=seed, experiment="bytedance_sumkl", norm=0.6, **marvell(0.64, 0.8))
-        write_run(tmp_path / f"b{seed}", seed=seed, experiment="bytedance_sumkl", norm=0.99, **marvell(float("inf")))
-    folder = write_report([tmp_path], tmp_path / "report", PLAIN).parent
-    what = "leak AUC of the norm attack, sumKL 0.64 [Fashion-MNIST made binary, the demo of the repository, epoch 4]"
-    row = read_table(folder, "bytedance_sumkl_criteo_published")[what]
-    assert (float(row["published"]), float(row["here"]), row["runs"]) == (0.615, pytest.approx(0.6), "3")
-    assert float(row["here - published"]) == pytest.approx(-0.015)
-    assert "9,000 training rows" in (folder / "report.html").read_text()
 
 
 def origin(*, code="c" * 64, plugin=None, data="d" * 64, **manifest):
@@ -160,14 +134,6 @@ def test_a_run_that_cannot_be_shown_is_named_and_the_others_are_reported(tmp_pat
     assert without_bad_runs(tree, make) == [3 - len(fails)]
     assert len(tree.runs) == 3 - len(fails)
     assert {one.reason for one in tree.of_kind("unreadable")} == {"it can't be shown: ZeroDivisionError: no"}
-
-
-def test_what_the_user_asked_for_wrongly_is_raised():
-    def make(_):
-        raise UserError("no such thing", key="--x", value="y")
-
-    with pytest.raises(UserError, match="no such thing"):
-        without_bad_runs(Tree([], []), make)
 
 
 def test_what_stands_between_backticks_is_code_and_the_rest_is_text(tmp_path, monkeypatch):

@@ -11,15 +11,12 @@ from PIL import Image
 from report.drawn import by_name, levels_of, lines_of, points_of, section_of, texts_of
 
 from vflbench.report.pictures import (
-    bits_per_row,
     data_url,
     figures,
     gains,
     mosaic,
-    rebuilt_by,
     rebuilt_figure,
     rebuilt_figures,
-    strongest,
 )
 from vflbench.results.runs import read_run
 from vflbench.results.schema import HEADER
@@ -128,17 +125,6 @@ def test_the_first_run_of_each_setting_is_shown_and_what_cannot_be_read_is_named
     assert [one.path.name for one in odd] == ["reconstructions.npz"]
 
 
-def test_figures_are_those_of_whole_pictures_else_means_over_parties(tmp_path):
-    save(tmp_path / "a", entry("f2", "a", ssim=0.1), entry("f2", ssim=0.5), entry("mean", message="none", ssim=0.2))
-    save(tmp_path / "b", entry("f2", "a", ssim=0.1), entry("f2", "b", ssim=0.5), seed=1)
-    frame = rebuilt_by(section_of(tmp_path)).set_index(["run", "guess"]).ssim
-    assert frame.to_dict() == {(0, ""): 0.5, (0, "mean"): 0.2, (1, ""): pytest.approx(0.3)}
-
-
-def test_bits_are_those_of_the_last_epochs_training_messages(tmp_path):
-    assert bits_per_row(read_run(save(tmp_path / "run"))) == 16
-
-
 def test_the_gain_is_over_the_best_guess_that_needs_no_truth():
     lines = [
         ("", 0.02, None),
@@ -152,12 +138,6 @@ def test_the_gain_is_over_the_best_guess_that_needs_no_truth():
     frame = pd.DataFrame(of, columns=["setting", "attack", "guess", "mse", "attribute_auc"]).assign(run=0)
     made = gains(frame.astype({"mse": float, "attribute_auc": float})).set_index("attack").gain
     assert made.to_dict() == {"inversion": pytest.approx(0.75), "attribute": pytest.approx(0.75)}
-
-
-def test_the_strongest_attack_has_the_least_error():
-    frame = pd.DataFrame({"attack": ["a", "b", "b"], "guess": ["", "", "mean"], "mse": [0.2, 0.1, 0.9]})
-    assert strongest(frame) == "b"
-    assert strongest(frame.rename(columns={"mse": "id_accuracy"})) == "a"
 
 
 @pytest.fixture

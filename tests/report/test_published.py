@@ -2,16 +2,10 @@
 
 import pytest
 from outputs_tree import marvell, write_run
+from report.drawn import section_of
 
 from vflbench.report.experiments import measured
-from vflbench.report.group import sections
 from vflbench.report.published import Value
-from vflbench.results.runs import read_tree
-
-
-def section_of(folder):
-    (section,) = sections(read_tree([folder]).runs)
-    return section
 
 
 def save(folder, seed, test_auc, **dataset):

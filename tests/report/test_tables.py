@@ -68,19 +68,6 @@ def test_one_seed_has_no_interval_and_says_so(tmp_path):
     assert of.csv().splitlines()[1].startswith("none,1,0.76,,,")
 
 
-def test_a_weakly_attacked_setting_and_one_that_learned_nothing_are_on_no_front(tmp_path):
-    both = {"attack": {"norm": {"_target_": "vflbench.attacks.norm.Norm"}, "spectral": {}}}
-    leaks = [leak("norm", "f2", 0.9), leak("spectral", "f2", 0.95)]
-    for name, more in (("none", {}), ("m", marvell(0.16))):
-        write_run(tmp_path / name, leaks=leaks, config=both, **more)
-    write_run(tmp_path / "weak", norm=0.51, defense={"max_norm": {"_target_": "x.MaxNorm"}})
-    write_run(tmp_path / "coin", leaks=[leak("norm", "f2", 0.5)], test_auc=0.45, config=both, defense={"label_dp": {}})
-    of = made(tmp_path)
-    front = {name.split(",")[0]: line["on the front"] for name, line in lines(of["settings"]).items()}
-    assert front["max_norm"] == "it wasn't attacked by spectral"
-    assert front["label_dp"] == "its model learned nothing"
-
-
 def test_recordings_of_the_same_rows_stand_in_one_table_with_their_difference(tmp_path):
     for name, reads in (("recorded", 0.95), ("defended", 0.6)):
         facts = {"kind": "audit", "source": {"path": f"/x/{name}", "state": name * 2}, "data": {"fingerprint": "f" * 64}}

@@ -65,13 +65,6 @@ def test_the_page_lists_them_and_a_second_report_does_not_read_the_first(tmp_pat
     assert before == {file.name: file.read_text() for file in (root / "report" / "tables").iterdir()}
 
 
-def test_the_same_folder_twice_counts_once(tmp_path):
-    sweep(tmp_path, seeds=1)
-    tree = read_tree([tmp_path, tmp_path / "none0"])
-    assert len(tree.runs) == 3
-    assert tree.odd == []
-
-
 def test_a_summary_with_next_to_nothing_in_it_is_shown(tmp_path):
     folder = write_run(tmp_path / "bare")
     (folder / "summary.json").write_text(json.dumps({"test_auc": None, "leaks": [{"attack": "x"}]}))

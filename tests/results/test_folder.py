@@ -1,17 +1,13 @@
 """What a run's folder holds, and that one module names its files."""
 
-import ast
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-import vflbench
 from vflbench.errors import UserError
-from vflbench.results import folder
 from vflbench.results.folder import alone_in, look
 
 
@@ -85,29 +81,3 @@ def test_one_at_a_time_and_a_dead_process_holds_nothing(tmp_path):
         other.wait()
     with alone_in(tmp_path):
         (tmp_path / "metrics.csv").write_text("")
-
-
-def test_a_folder_where_nothing_began_is_left_empty(tmp_path):
-    with alone_in(tmp_path):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-PACKAGE = Path(vflbench.__file__).parent
-OTHERS = {"results/folder.py", "messages/recording_format.py"}
-"""The one that names them, and the one on the files of a recording, which has a manifest as well."""
-
-
-@pytest.mark.slow
-def test_no_other_module_spells_a_name():
-    names = {value for name, value in vars(folder).items() if name.isupper() and isinstance(value, str)}
-    names = {name for name in names if "." in name.strip(".")}
-    assert names >= {"summary.json", "metrics.csv", "manifest.json", "config.yaml", "error.txt", "checkpoint.pt"}
-    spelled = [
-        f"{module.relative_to(PACKAGE)}: {node.value}"
-        for module in sorted(PACKAGE.rglob("*.py"))
-        if module.relative_to(PACKAGE).as_posix() not in OTHERS
-        for node in ast.walk(ast.parse(module.read_text()))
-        if isinstance(node, ast.Constant) and node.value in names
-    ]
-    assert spelled == []

@@ -39,11 +39,6 @@ def test_the_largest_value_of_any_attack_layer_and_epoch_decides():
     )
 
 
-def test_a_cut_layer_that_is_called_cut_is_named_once():
-    one = judge(Gate.parse("leak_auc_two_sided=0.6"), [row("norm", 0.58, layer="cut")], THREATS, {"media": ["cut"]}, {})
-    assert "(norm, gradients, media cut);" in threshold(one)
-
-
 def test_the_value_itself_passes_and_the_least_more_fails():
     assert outcome("leak_auc_two_sided=0.6", row("norm", 0.6)).passed
     above = outcome("leak_auc_two_sided=0.6", row("norm", math.nextafter(0.6, 1)))
@@ -100,11 +95,6 @@ def test_worst_is_the_larger_of_two_sided_and_net_with_the_interval_of_the_verdi
     assert (early.row.value, early.of_all) == (0.9, False)
 
 
-def test_a_single_batch_has_no_interval():
-    alone = replace(row("norm", 0.7), ci_low=math.nan, ci_high=math.nan)
-    assert threshold(outcome("leak_auc_two_sided=0.6", alone)).endswith("from a single batch: no interval")
-
-
 @pytest.mark.parametrize(
     ("value", "half", "passed"),
     [
@@ -129,12 +119,8 @@ def test_what_too_few_batches_read_is_not_kept(value, half, passed):
         ("AUC", 0.51, 0.53, "leak"),
         ("AUC", 0.5, 0.59, "none"),
         ("AUC", 0.5, 0.6, "unknown"),
-        ("AUC", None, None, "unknown"),
-        ("AUC", 0.7, None, "unknown"),
         ("AUC", 0.7, float("nan"), "unknown"),
-        ("AUC", None, 0.55, "unknown"),
         ("AMI", -0.01, 0.19, "none"),
-        ("AMI", -0.01, 0.21, "unknown"),
         ("macro AUC", 0.5, 1.0, "unknown"),
     ],
 )
@@ -166,18 +152,11 @@ def test_a_key_that_is_not_there_names_those_that_are():
     ("larger", "smaller", "texts"),
     [
         (0.95, 0.746, ("0.950", "0.746")),
-        (0.95, 0.9496, ("0.9500", "0.9496")),
         (1.0, 0.9999, ("1.0000", "0.9999")),
         (1.0, 1 - 7.7e-13, ("1", "1 - 7.7e-13")),
-        (1 - 1e-8, 1 - 7e-8, ("1 - 1e-08", "1 - 7e-08")),
-        (0.6 + 1e-9, 0.6, ("0.600000001", "0.6")),
         (0.7, 0.7, ("0.700", "0.700")),
         (0.6, 0.7, ("0.600", "0.700")),
     ],
 )
 def test_as_many_digits_as_show_which_is_larger(larger, smaller, texts):
     assert apart(larger, smaller) == texts
-
-
-def test_what_is_undefined_has_a_text():
-    assert apart(math.nan, 0.7)[1] == "0.700"

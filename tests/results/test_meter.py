@@ -87,15 +87,6 @@ def test_seconds_are_those_of_the_phase_alone_but_an_audit_has_those_of_its_atta
     assert meter.seconds == {"audit/norm": [110.0, 54.0], "audit": [40.0, 14.0 + 32.0], "train": [30.0, 127.0 - 46.0]}
 
 
-def test_a_terminal_has_a_bar_that_is_cleared_at_the_end(monkeypatch):
-    stream = Stream(terminal=True)
-    monkeypatch.setattr(recorder, "SECONDS", {True: 0.0, False: 0.0})
-    monkeypatch.setattr(sys, "stderr", stream)
-    train(Meter())
-    assert "epoch 2/3: measuring the model since 0" in stream.getvalue()
-    assert stream.getvalue().endswith("\r")
-
-
 def test_a_sweep_shows_nothing_of_a_run(monkeypatch):
     stream = Stream()
     monkeypatch.setattr(sys, "stderr", stream)

@@ -63,10 +63,3 @@ def test_the_configs_own_digest_is_that_of_their_resolved_options():
     resolved = OmegaConf.to_container(config, resolve=True)
     assert resolved["model"]["width"] == 3
     assert resolved["hydra"]["dir"] == f"outputs/{digest(resolved, origin_of(resolved))}"
-
-
-def test_a_mandatory_value_that_is_missing_does_not_stop_the_digest():
-    config = composed("dataset=criteo")
-    OmegaConf.set_struct(config, False)
-    config.hydra = {"dir": "${digest:}"}
-    assert len(config.hydra.dir) == 8

@@ -79,19 +79,6 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_the_user(tmp_path):
         Recorder(tmp_path / "file" / "run", "", {}).begin()
 
 
-def test_a_run_that_never_began_leaves_the_folder_free(tmp_path):
-    Recorder(tmp_path / "run", "", {})
-    assert not (tmp_path / "run").exists()
-
-
-def test_quiet_prints_only_what_a_user_must_not_miss(tmp_path, capsys):
-    recorder = Recorder(tmp_path, "", {}, quiet=True)
-    recorder.say("an epoch")
-    recorder.say("a skipped attack", always=True)
-    assert capsys.readouterr().out == "a skipped attack\n"
-    assert (tmp_path / "train.log").read_text() == "an epoch\na skipped attack\n"
-
-
 def test_the_loss_log_is_written_whole_and_only_where_there_are_lines(tmp_path):
     recorder = Recorder(tmp_path, "", {})
     recorder.begin()

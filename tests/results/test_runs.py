@@ -97,10 +97,6 @@ def test_recorded_layers_come_first_and_then_what_else_was_measured():
     assert crossing.isdisjoint({("a", "f1"), ("b", "narrow"), ("a", "conv"), ("a", "last_seen")})
 
 
-def test_a_protocol_in_which_no_layer_crosses_records_that():
-    assert not a_run().crosses("a", "f1")
-
-
 def test_layers_of_several_runs_keep_their_order():
     lists = (["f1", "f2", "f3", "h1"], ["f1", "f2", "wide", "h1"], ["f1"], ["stem", "f1"])
     assert merged_order(lists) == ["stem", "f1", "f2", "wide", "f3", "h1"]

@@ -5,8 +5,6 @@ import math
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow
@@ -125,18 +123,6 @@ def test_nothing_but_the_runs_decides_the_bytes(tmp_path, monkeypatch):
     assert [exported(copy, file=tmp_path / f"s{ending}") for ending in ENDINGS] == written
 
 
-def test_the_lines_are_sorted_by_run_and_place(tmp_path):
-    out = tmp_path / "out"
-    for name in ("b", "a10", "a9"):
-        write_run(out / name, seed=len(name), epochs=4 + len(name))
-    (out / "b" / "metrics.csv").write_text(
-        f"{HEAD}1,test,,,,,auc,0.5,,,\n0,train,b,f1,,,auc,0.5,,,\n0,train,a,f1,,,auc,0.6,,,\n"
-    )
-    made = records(out, file=tmp_path / "r.jsonl")
-    assert list(dict.fromkeys(line["run"] for line in made)) == ["a10", "a9", "b"]
-    assert [(line["epoch"], line["party"]) for line in made if line["run"] == "b"][:3] == [(0, "a"), (0, "b"), (1, None)]
-
-
 def test_numbers_that_json_does_not_have_are_null_and_infinity_keeps_its_sign(tmp_path):
     out = tmp_path / "out"
     run = write_run(out / "m", seconds=None, **marvell(math.inf))
@@ -205,17 +191,6 @@ def test_hostile_texts_stay_in_their_line_and_column(tmp_path):
     assert all(value.isprintable() for line in made for value in line.values() if isinstance(value, str))
     text = exported(out, file=tmp_path / "r.csv").decode()
     assert not any(cell[:1] in "=+@\t" for line in text.splitlines() for cell in line.split(",") if cell)
-
-
-def test_a_damaged_run_is_left_out_and_counted_and_the_others_are_written(tmp_path):
-    out = sweep(tmp_path / "out", seeds=1)
-    (out / "m040" / "metrics.csv").write_text("epoch,split\n0,test\n")
-    (out / "m160" / "metrics.csv").unlink()
-    write_run(out / "failed", seed=9, failed="it broke")
-    tree = read_tree([out])
-    tree.set_aside(export(tree.runs, [out], tmp_path / "r.jsonl")[1])
-    assert tree.counts() == "1 run taken; left out: 1 failed, 2 unreadable"
-    assert {strict(line)["run"] for line in (tmp_path / "r.jsonl").read_text().splitlines()} == {"none0"}
 
 
 def test_nothing_is_written_where_there_is_nothing_to_write(tmp_path):
@@ -322,11 +297,8 @@ def folder(tmp_path):
 
 DAMAGED = {
     "deleted": None,
-    "empty": b"",
     "a short row": HEAD.encode() + b"0,train,a\n",
-    "an epoch that is no number": HEAD.encode() + b"x,train" + b"," * 9 + b"\n",
     "a number that is none": HEAD.encode() + b"0,test,,,,,auc,high,,,\n",
-    "columns missing": b"epoch,split\n0,test\n",
     "a quote that is never closed": b'epoch,split\nx,"',
     "no text": b"\x00\xff" * 50,
 }
@@ -342,13 +314,6 @@ def test_a_run_without_its_measurements_is_left_out_with_a_warning_that_names_it
     for name in DAMAGED:
         assert re.search(rf"lost: {name} is left out: (no metrics\.csv|metrics\.csv can't be read: .+)", said), name
     assert not any("lost" in run for run in table["run"].to_pylist())
-
-
-def test_a_run_of_another_version_is_left_out_with_a_warning(folder):
-    manifest = write_run(folder / "old") / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format": 1, ', ""))
-    with pytest.warns(UserWarning, match=r"old is left out: .*another version of vflbench made this run"):
-        assert "old" not in load(folder)["run"].to_pylist()
 
 
 def test_every_finished_run_is_there_with_what_users_group_by(folder):
@@ -403,13 +368,3 @@ def test_a_folder_without_a_finished_run_is_refused(folder):
             load(folder / place)
     with pytest.raises(UserError, match="options=epoch: the table has another column of this name"):
         load(folder, ["epoch"])
-
-
-@pytest.mark.slow
-def test_it_needs_no_torch(folder):
-    code = (
-        "import sys; from vflbench import load;"
-        f"rows = load({str(folder / 'none')!r}).num_rows;"
-        "sys.exit(bool({'torch', 'altair'} & set(sys.modules)) or not rows)"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -47,10 +47,6 @@ def test_messages_are_wrapped_at_a_terminal_and_lines_to_search_elsewhere(capsys
     assert " ".join(lines) == text
 
 
-def test_what_a_terminal_would_obey_is_escaped():
-    assert wrapped("a\033[2Jb\rc") == ["a\\x1b[2Jb\\rc"]
-
-
 def test_a_path_is_as_it_is_typed_from_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert path_text(tmp_path / "outputs" / "run") == "outputs/run"

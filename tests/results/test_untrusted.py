@@ -36,18 +36,12 @@ def test_aliases_and_infinity_are_options_of_runs(tmp_path):
 
 ENDLESS = {
     "a bomb": (BOMB, "too many aliases"),
-    "itself in a list": ("a: &a [*a]", "Circular"),
     "itself as a value": ("a: &a {b: {c: *a}}", "Circular"),
     "itself as a key": ("&a {*a : 1}", "unhashable key|recursive"),
-    "opened lists": ("a: " + "[" * 90_000, "nested too deeply"),
     "lists": ("a: " + deep(40_000), "nested too deeply"),
     "mappings": ("a: " + deep(9_000, "{a: ", "}"), "nested too deeply"),
-    "block lists": ("- " * 40_000 + "a", "nested too deeply"),
-    "block mappings": ("".join(f"{' ' * i}a:\n" for i in range(400)), "nested too deeply"),
     "size": (f"a: {'x' * 100_000}", "at most 100,000 are read"),
-    "no such anchor": ("a: [*b]", "undefined alias"),
     "a list": ("[1]", "no options"),
-    "no YAML": ("a: b: c", "mapping values"),
     "a call": ("a: !!python/object/apply:os.system [touch /tmp/called]", "constructor"),
 }
 
@@ -58,11 +52,6 @@ def test_a_config_that_grows_without_end_or_is_none_is_refused(tmp_path, case):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(Unreadable, match=rf"config\.yaml can't be read: .*{reason}"):
         read_config(tmp_path)
-
-
-def test_forty_levels_are_read(tmp_path):
-    (tmp_path / "config.yaml").write_text("a: " + deep(39))
-    assert list(read_config(tmp_path)) == ["a"]
 
 
 def test_a_file_of_more_bytes_than_the_limit_is_refused(tmp_path):

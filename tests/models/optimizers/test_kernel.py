@@ -60,11 +60,6 @@ def check(dim):
 
 
 @pytest.mark.slow
-def test_the_bits_are_those_of_the_plain_form():
-    check(4)
-
-
-@pytest.mark.slow
 def test_the_bits_of_all_widths():
     for dim in (1, 3, 8, 17):
         check(dim)

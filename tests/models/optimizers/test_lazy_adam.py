@@ -3,17 +3,15 @@ import itertools
 
 import pytest
 import torch
-from builders import run_in, session, table, weights
+from builders import session, table, weights
 from torch import optim
 
-from vflbench.data.synthetic import Synthetic
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.idle_adam import IdleAdam
-from vflbench.run.settings import Audit, Settings
 
 SIZES = (3, 40, 900, 4000)
 LR = 1e-3
@@ -75,16 +73,6 @@ def test_after_200_steps_the_weights_are_those_of_dense_adam():
             assert gap[seen].median() < (1e-3 if scale > 1e-6 else 2e-3), case
             assert gap.max() < 0.15, case
             assert not gap[~seen].any(), case
-
-
-@pytest.mark.slow
-def test_the_plain_and_the_compiled_path_give_the_same_bits():
-    plain, compiled = lazy("torch"), lazy("numba")
-    train(60, plain, compiled)
-    assert torch.equal(plain[0].lookup.packed[:, :13], compiled[0].lookup.packed[:, :13])
-    with torch.no_grad():
-        ids = torch.tensor([[c - 1 for c in SIZES], [0] * len(SIZES)], dtype=torch.int32)
-        assert torch.equal(plain[0](ids), compiled[0](ids))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -171,36 +159,6 @@ def test_a_whole_network_trains_as_with_adam(rng):
             settle(party.optimizer)
         for ours, reference in zip(weights(lazy_session), weights(dense_session), strict=True):
             assert (ours - reference).abs().max() < 0.1 * LR, f"wide={wide}"
-
-
-@pytest.mark.slow
-def test_the_test_auc_is_that_of_adam(tmp_path):
-    big = {
-        "dataset": Synthetic(rows=40_000, vocabulary=20_000),
-        "model": WideDeep(bottom_layers=2, top_layers=1, width=32),
-        "settings": Settings(epochs=1, batch_size=256, audit=Audit(batches=1)),
-    }
-    dense_auc, lazy_auc = (run_in(tmp_path / cls.__name__, optimizer=cls(), **big)["test_auc"] for cls in (Adam, LazyAdam))
-    assert dense_auc > 0.7
-    assert lazy_auc == pytest.approx(dense_auc, abs=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_auditing_and_predicting_do_not_change_training(tmp_path, kernel):
-    losses = []
-    for name, audit in (("none", Audit(batches=1)), ("all", Audit(batches="all", train_rows=10))):
-        settings = Settings(epochs=2, batch_size=128, audit=audit)
-        summary = run_in(tmp_path / name, optimizer=LazyAdam(kernel=kernel), settings=settings)
-        losses.append((summary["loss"], summary["test_auc"]))
-    assert losses[0] == losses[1]
-
-
-def test_the_table_never_gets_a_gradient():
-    """Only the rows of the batch do."""
-    module, optimizer = lazy("torch")
-    train(3, (module, optimizer))
-    assert module.table.grad is None
 
 
 def test_betas_without_a_sum_and_a_missing_kernel_raise(monkeypatch):

@@ -16,12 +16,3 @@ def test_a_batch_in_another_order_is_noticed_from_the_second_epoch_on(rng):
     assert other.out_of_place(ids, {"a": {"f1": later[order]}})
     assert not other.out_of_place(ids + 100, {"a": {"f1": later[order]}})  # rows that it never met
     assert not other.out_of_place(ids[:7], {"a": {"f1": later[:7].flip(0)}})  # too few to tell
-
-
-def test_each_number_takes_four_bytes(rng):
-    """Of rows that come in any order, over epochs."""
-    earlier, rows, width = EarlierEmbeddings(), 3000, 4
-    for _ in range(2):
-        for ids in torch.randperm(rows, generator=rng).split(100):
-            earlier.out_of_place(ids, {"a": {"f1": ids[:, None].float().expand(-1, width)}})
-    assert earlier.tables["a"].untyped_storage().nbytes() == 4 * rows * width

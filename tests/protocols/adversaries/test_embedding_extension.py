@@ -1,9 +1,6 @@
 import torch
-from builders import session, table
 
 from vflbench.defenses.base import Context
-from vflbench.messages.facts import Embeddings
-from vflbench.models.optimizers.adam import Adam
 from vflbench.numerics.distance_correlation import distance_correlation
 from vflbench.protocols.adversaries.embedding_extension import EmbeddingExtension
 
@@ -40,16 +37,3 @@ def test_a_single_column_and_constant_embeddings_stay_usable():
     assert torch.equal(EmbeddingExtension().embedding("wide", one, context(torch.arange(4))), one)
     assert torch.equal(EmbeddingExtension().gradient("wide", one, one, context(torch.arange(4))), one)
     assert not EmbeddingExtension().embedding("f1", torch.zeros(4, 8), context(torch.arange(4))).any()
-
-
-def test_the_label_party_gets_the_extended_embedding_in_training_alone(rng):
-    rows = table(rng)
-    honest, cheated = (session(rows, optimizer=Adam(), adversaries=a) for a in ({}, {"it": EmbeddingExtension()}))
-    assert torch.equal(honest.predict(rows.ids), cheated.predict(rows.ids))
-    sent = [
-        s.round(rows.ids, watch=frozenset({Embeddings})).facts["label"][Embeddings].received["a"] for s in (honest, cheated)
-    ]
-    layer = next(iter(sent[0]))
-    made = sent[0][layer].shape[1] // 4
-    assert torch.equal(sent[0][layer][:, :-made], sent[1][layer][:, :-made])
-    assert not torch.allclose(sent[0][layer][:, -made:], sent[1][layer][:, -made:])

@@ -63,8 +63,3 @@ def test_without_a_ratio_it_is_honest_and_what_it_keeps_is_restored(rng, optimiz
         for _ in range(2):
             split.round(rows.ids)
     assert all(map(torch.equal, weights(whole), weights(resumed)))
-
-
-def test_bounds_in_the_wrong_order_are_refused():
-    with pytest.raises(ValueError, match="it must be at most max_ratio"):
-        MaliciousOptimizer(min_ratio=6.0)
