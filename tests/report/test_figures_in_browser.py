@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from browser_pages import launched, opened
+from browser_pages import opened
 from outputs_tree import sweep
 from PIL import Image
 
@@ -23,12 +23,6 @@ def file(tmp_path_factory):
     return write_report([root], root / "report", Wishes(formats=()))
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with launched() as browser:
-        yield browser
-
-
 def plane(shown):
     shown.page.wait_for_function(DRAWN)
     return shown.page.locator("#figure_runs_criteo_plane")
@@ -41,8 +35,8 @@ def saved(shown, figure, kind):
     return download.value.path().read_bytes()
 
 
-def test_a_mark_says_what_it_is_and_the_legend_filters(browser, file):
-    with opened(browser, file) as shown:
+def test_a_mark_says_what_it_is_and_the_legend_filters(chromium, file):
+    with opened(chromium, file) as shown:
         figure, marks = plane(shown), shown.page.locator(MARKS)
         assert marks.count() == 3
         marks.first.hover()
@@ -55,8 +49,8 @@ def test_a_mark_says_what_it_is_and_the_legend_filters(browser, file):
         assert shown.complaints == []
 
 
-def test_ctrl_and_the_wheel_zoom_a_double_click_goes_back_and_the_wheel_alone_scrolls(browser, file):
-    with opened(browser, file) as shown:
+def test_ctrl_and_the_wheel_zoom_a_double_click_goes_back_and_the_wheel_alone_scrolls(chromium, file):
+    with opened(chromium, file) as shown:
         figure = plane(shown)
         figure.scroll_into_view_if_needed()
         ticks = figure.locator(".role-axis-label text")
@@ -78,8 +72,8 @@ def test_ctrl_and_the_wheel_zoom_a_double_click_goes_back_and_the_wheel_alone_sc
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_what_is_saved_is_light_whatever_the_page_is(browser, file, dark):
-    with opened(browser, file, dark=dark) as shown:
+def test_what_is_saved_is_light_whatever_the_page_is(chromium, file, dark):
+    with opened(chromium, file, dark=dark) as shown:
         figure = plane(shown)
         root = ElementTree.fromstring(saved(shown, figure, "svg"))
         assert root.find("{http://www.w3.org/2000/svg}rect").get("fill") == "#ffffff"
@@ -95,8 +89,8 @@ def test_what_is_saved_is_light_whatever_the_page_is(browser, file, dark):
         assert shown.complaints == []
 
 
-def test_a_figure_is_as_wide_as_its_place_when_the_window_changes(browser, file):
-    with opened(browser, file, 1280) as shown:
+def test_a_figure_is_as_wide_as_its_place_when_the_window_changes(chromium, file):
+    with opened(chromium, file, 1280) as shown:
         figure = plane(shown)
         for width in (400, 700, 1280):
             shown.page.set_viewport_size({"width": width, "height": 800})

@@ -1,7 +1,7 @@
 """A report's page at 400 pixels in Chromium: names and numbers are in sight together, and headings don't overlap."""
 
 import pytest
-from browser_pages import launched, opened
+from browser_pages import opened
 from outputs_tree import leak, write_run
 
 from vflbench.report.page import Wishes, write_report
@@ -34,12 +34,6 @@ def page(tmp_path_factory):
         leaks = [leak(name, "f2", 0.6 + 0.05 * place) for place, name in enumerate(ATTACKS)]
         write_run(root / f"mu{mu}", defense=defense, leaks=leaks, facts={"threats": threats})
     return write_report([root], root / "report", Wishes(formats=(), by=("defense.label_gdp.mu",)))
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with launched() as browser:
-        yield browser
 
 
 @pytest.mark.parametrize("width", [400, 1280])

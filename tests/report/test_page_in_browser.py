@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from browser_pages import SCREENS, launched, opened
+from browser_pages import SCREENS, opened
 from hostile_runs import TEXTS
 from outputs_tree import FACTS, interval, leak, marvell, sweep, write_adversarial_run, write_run
 
@@ -88,12 +88,6 @@ def write_every_kind(root):
 def every_kind(tmp_path_factory):
     root = write_every_kind(tmp_path_factory.mktemp("every"))
     return write_report([root], root / "report", Wishes(formats=()))
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with launched() as browser:
-        yield browser
 
 
 def is_empty(part):
