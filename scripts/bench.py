@@ -103,13 +103,13 @@ def measure(topic: str, options: argparse.Namespace, *words: str) -> dict[str, A
         "topic": topic,
         "lines": lines,
         "machine": machine(),
-        "command": " ".join(["python scripts/bench.py", topic, *own_words(words)]),
+        "command": " ".join(["python scripts/bench.py", topic, *deciding_words(words)]),
         "quick": options.quick,
         "seconds": time.perf_counter() - began,
     }
 
 
-def own_words(words: Sequence[str]) -> list[str]:
+def deciding_words(words: Sequence[str]) -> list[str]:
     """Those that decide figures: not where they are kept."""
     files = [i for i, word in enumerate(words) if word == "--page"]
     return [word for i, word in enumerate(words) if i not in files and i - 1 not in files]

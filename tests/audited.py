@@ -33,7 +33,7 @@ class Audited:
         self.auditor = Auditor(
             attacks,
             self.generators,
-            self.session.seats(),
+            self.session.roles(),
             data.train,
             self.rows,
             self.canaries,

@@ -26,7 +26,7 @@ from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.models.wide_deep import WideDeep
 from vflbench.places import config_folder
-from vflbench.protocols.base import Protocol, Seating
+from vflbench.protocols.base import Protocol, ProtocolSetup
 from vflbench.protocols.split import Split, SplitSession
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
@@ -60,7 +60,7 @@ def table(rng: torch.Generator, rows: int = 64, parties: tuple[str, ...] = ("a",
     return VerticalTable(torch.arange(rows), features, torch.randint(classes, (rows,), generator=rng), classes)
 
 
-def seating(
+def setup_of(
     rows: VerticalTable,
     /,
     *,
@@ -70,9 +70,9 @@ def seating(
     new_defense: Callable[[], Any] | None = None,
     seed: int = 0,
     **options: Any,
-) -> Seating:
-    """What a protocol needs to seat parties that own the rows of this table. options: of `Seating`."""
-    return Seating(
+) -> ProtocolSetup:
+    """What a protocol needs to build parties that own the rows of this table. options: of `ProtocolSetup`."""
+    return ProtocolSetup(
         **{
             "table": rows,
             "rows": AlignedRows.of(rows),
@@ -88,8 +88,8 @@ def seating(
 
 
 def session(rows: VerticalTable, /, *, protocol: Protocol | None = None, **options: Any) -> SplitSession:
-    """Parties of split learning that own the rows of this table. options: of `seating`."""
-    return (protocol or Split()).start(seating(rows, **options))
+    """Parties of split learning that own the rows of this table. options: of `setup_of`."""
+    return (protocol or Split()).start(setup_of(rows, **options))
 
 
 def weights(split_session: SplitSession) -> list[torch.Tensor]:

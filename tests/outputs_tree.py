@@ -10,7 +10,7 @@ FACTS = {
     "layers": {"a": ["f1", "f2"], "label": ["h1"]},
     "threats": {
         "norm": {
-            "seat": "non-label party",
+            "role": "non-label party",
             "knows": ["gradients"],
             "known_rows": 0,
             "text": "An honest-but-curious attacker at a non-label party, who knows the gradients.",

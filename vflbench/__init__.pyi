@@ -30,9 +30,9 @@ from vflbench.messages.facts import Gradients as Gradients
 from vflbench.messages.facts import Known as Known
 from vflbench.messages.facts import KnownColumn as KnownColumn
 from vflbench.messages.facts import Labels as Labels
-from vflbench.messages.facts import OwnColumns as OwnColumns
-from vflbench.messages.facts import OwnModel as OwnModel
-from vflbench.messages.facts import OwnTop as OwnTop
+from vflbench.messages.facts import LocalModel as LocalModel
+from vflbench.messages.facts import LocalTop as LocalTop
+from vflbench.messages.facts import PartyFeatures as PartyFeatures
 from vflbench.messages.facts import Predictions as Predictions
 from vflbench.messages.facts import SummedGradients as SummedGradients
 from vflbench.messages.facts import Updates as Updates
@@ -48,7 +48,7 @@ from vflbench.messages.recorder import Recording as Recording
 from vflbench.messages.recorder import flush_labels as flush_labels
 from vflbench.messages.recorder import write_batch as write_batch
 from vflbench.messages.recordings import RecordedMessages as RecordedMessages
-from vflbench.messages.threat import Seat as Seat
+from vflbench.messages.threat import Role as Role
 from vflbench.messages.threat import Threat as Threat
 from vflbench.messages.threat import Unavailable as Unavailable
 from vflbench.messages.threat import Undeclared as Undeclared

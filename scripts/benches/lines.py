@@ -34,8 +34,8 @@ class Cost:
 
     def beside(self, other: "Cost") -> float:
         """How many times the other it costs: in CPU seconds where both know them, by the clock otherwise."""
-        own, its = (self.wall, other.wall) if math.isnan(self.cpu + other.cpu) else (self.cpu, other.cpu)
-        return own / its if its else math.nan
+        mine, its = (self.wall, other.wall) if math.isnan(self.cpu + other.cpu) else (self.cpu, other.cpu)
+        return mine / its if its else math.nan
 
 
 @dataclass(frozen=True)

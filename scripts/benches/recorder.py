@@ -97,6 +97,6 @@ def bench(options: argparse.Namespace) -> Iterator[Line]:
 
 def more(costs: tuple[list[Cost], list[Cost]], which: str) -> str:
     """What the recorder costs, turn by turn: median and quartiles."""
-    ratios = [getattr(own, which) / getattr(bare, which) - 1 for own, bare in zip(*costs, strict=True)]
+    ratios = [getattr(with_it, which) / getattr(bare, which) - 1 for with_it, bare in zip(*costs, strict=True)]
     low, middle, high = np.percentile(ratios, [25, 50, 75])
     return f"{middle:+.1%} ({low:+.1%} .. {high:+.1%})"

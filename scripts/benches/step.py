@@ -145,8 +145,8 @@ class Bench:
     def _run(self, name: str, folder: Path) -> dict[str, Any]:
         """One alternative in a process of its own. Returns its figures; raises RuntimeError if it has none."""
         options = self.options
-        own = {"steps": options.steps, "warm-up": options.warm_up, "batch-size": options.batch_size}
-        words = [f"--{word}={value}" for word, value in {"worker": name, "folder": folder, **own}.items()]
+        sizes = {"steps": options.steps, "warm-up": options.warm_up, "batch-size": options.batch_size}
+        words = [f"--{word}={value}" for word, value in {"worker": name, "folder": folder, **sizes}.items()]
         done = subprocess.run(
             command("step", *words),
             capture_output=True,
@@ -254,7 +254,7 @@ def vflbench_session(options: argparse.Namespace, optimizer: Any, precision: str
     from vflbench.generators import Generators
     from vflbench.messages.wire import Wire
     from vflbench.models.wide_deep import WideDeep
-    from vflbench.protocols.base import Seating
+    from vflbench.protocols.base import ProtocolSetup
     from vflbench.protocols.split import Split
 
     numeric, categorical, labels, sizes = read_table(options)
@@ -262,7 +262,7 @@ def vflbench_session(options: argparse.Namespace, optimizer: Any, precision: str
     block = Features(Columns(*names, tuple(sizes)), torch.from_numpy(numeric), torch.from_numpy(categorical))
     rows = VerticalTable(torch.arange(len(labels)), {"a": block}, torch.from_numpy(labels), 2)
     generators = Generators(0)
-    seating = Seating(
+    setup = ProtocolSetup(
         table=rows,
         rows=AlignedRows.of(rows),
         model=WideDeep(bottom_layers=BOTTOM, top_layers=TOP, width=WIDTH, embedding_dim=DIM),
@@ -273,7 +273,7 @@ def vflbench_session(options: argparse.Namespace, optimizer: Any, precision: str
         device=torch.device("cpu"),
         precision=precision,
     )
-    return Split().start(seating), rows, generators
+    return Split().start(setup), rows, generators
 
 
 def networks(session: Any) -> list:

@@ -9,7 +9,7 @@ from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.base import Context
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, KnownColumn, Labels, OwnColumns
+from vflbench.messages.facts import Embeddings, KnownColumn, Labels, PartyFeatures
 from vflbench.numerics.auc import auc
 from vflbench.options import restore_state, state_of
 from vflbench.run.attackers import attribute_target
@@ -21,7 +21,7 @@ def show(attack, ids, h, y, values, own=None, count=2):
     own = torch.empty(len(ids), 0) if own is None else own
     facts = [
         Embeddings({}, {"a": {"f1": h}}),
-        OwnColumns(own, torch.empty(len(ids), 0, dtype=torch.int32)),
+        PartyFeatures(own, torch.empty(len(ids), 0, dtype=torch.int32)),
         Labels(y),
         KnownColumn("a", "age", torch.arange(K), values[:K], count),
     ]

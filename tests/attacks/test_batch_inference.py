@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from vflbench.attacks.batch_inference import BatchInference, SummedRows, shared_factor, sums_of_layers
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.norm import Norm
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, SummedGradients
+from vflbench.messages.facts import Embeddings, Gradients, PartyFeatures, SummedGradients
 from vflbench.models.layers import ReluStack
 from vflbench.numerics.auc import auc
 
@@ -35,7 +35,7 @@ class Round:
 
     def facts(self, prior=0.25):
         layers = {layer: h.detach() for layer, h in self.h.items()}
-        columns = OwnColumns(self.x, torch.zeros(len(self.x), 0, dtype=torch.int64))
+        columns = PartyFeatures(self.x, torch.zeros(len(self.x), 0, dtype=torch.int64))
         return SummedGradients(self.parameters), Embeddings(layers), columns, shares(prior)
 
     @property

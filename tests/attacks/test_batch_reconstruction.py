@@ -12,7 +12,7 @@ from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Updates
+from vflbench.messages.facts import ClassShares, PartyFeatures, Rules, Updates
 from vflbench.messages.threat import Threat, Undeclared, View
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
@@ -108,7 +108,7 @@ def test_real_tables_with_columns_that_depend_on_each_other(tmp_path, data_folde
 
 
 def view_of(*facts: Fact, threat: Threat = BatchReconstruction.threat) -> View:
-    own = OwnColumns(torch.ones(4, 2), torch.ones(4, 0, dtype=torch.int32))
+    own = PartyFeatures(torch.ones(4, 2), torch.ones(4, 0, dtype=torch.int32))
     known = {type(fact): fact for fact in (own, ClassShares((0.5, 0.5)), *facts)}
     return View("b", 0, 3, torch.empty(0, dtype=torch.int64), torch.Generator(), threat, known)
 

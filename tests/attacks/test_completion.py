@@ -2,7 +2,7 @@ import torch
 from attacks.views import view_of
 
 from vflbench.attacks.completion import Completion
-from vflbench.messages.facts import ClassShares, Gradients, Known, OwnModel
+from vflbench.messages.facts import ClassShares, Gradients, Known, LocalModel
 from vflbench.numerics.auc import auc
 
 WIDE = 16
@@ -12,7 +12,7 @@ def asked(attack, ids, known, labels, embedded=None, shares=(0.75, 0.25)):
     """Scores of these rows at the end of an epoch. embedded: (n, d) activations of rows 0, 1, ..."""
     facts = [Known(known, labels[known]), ClassShares(shares)]
     if embedded is not None:
-        facts.append(OwnModel(lambda rows: {"f1": embedded[rows]}))
+        facts.append(LocalModel(lambda rows: {"f1": embedded[rows]}))
     return attack.epoch(view_of(attack.threat, *facts, ids=ids, step=None))
 
 

@@ -11,7 +11,7 @@ from vflbench.attacks.spectral import Spectral
 from vflbench.data.clicklogs import Criteo
 from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.max_norm import MaxNorm
-from vflbench.messages.facts import OwnModel
+from vflbench.messages.facts import LocalModel
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.auc import auc
@@ -44,7 +44,7 @@ def run(attack, x, g=None, prior=PRIOR, batches=8):
     """What it answers at the end of an epoch with so many audited batches, whose rows are the first ones."""
     for ids in [] if g is None else torch.arange(len(g)).split(512)[:batches]:
         assert attack.observe(view_of(attack.threat, shares(prior), gradients(g[ids]), ids=ids)) is None
-    model = OwnModel(lambda ids: {"f1": x[ids]})
+    model = LocalModel(lambda ids: {"f1": x[ids]})
     return attack.epoch(view_of(attack.threat, model, shares(prior), ids=torch.arange(len(x)), step=None))
 
 

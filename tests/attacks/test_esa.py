@@ -5,7 +5,7 @@ from builders import session
 from vflbench.attacks.esa import Esa, log_odds, probabilities
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns, Predictions
+from vflbench.messages.facts import PartyFeatures, Predictions
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import View
 from vflbench.models.logistic import Logistic
@@ -129,7 +129,7 @@ def test_missing_directions_are_the_columns_less_an_independent_rank(rng, column
 def test_no_row_is_farther_from_the_truth_than_the_guess(rng):
     rows = rows_of(rng, {"a": 9, "b": 4}, classes=5, n=60)
     other = rows_of(rng, {"a": 9, "b": 4}, classes=5, n=80)
-    known = {p: OwnColumns(f.numeric.square(), f.categorical) for p, f in other.features.items()}
+    known = {p: PartyFeatures(f.numeric.square(), f.categorical) for p, f in other.features.items()}
     started = started_with(rows, rng)
     mean = torch.cat([known[p].numeric for p in ("a", "b")], dim=1).double().mean(dim=0)
     guesses = {"zero": torch.zeros(13, dtype=torch.float64), "middle": torch.full((13,), 0.5).double(), "mean": mean}
@@ -152,7 +152,7 @@ def test_correlated_columns_follow_from_auxiliary_rows_and_own_columns(rng):
 
     rows, others = of(40), of(300)
     started = started_with(rows, rng)
-    known = {p: OwnColumns(f.numeric, f.categorical) for p, f in others.features.items()}
+    known = {p: PartyFeatures(f.numeric, f.categorical) for p, f in others.features.items()}
     errors = {}
     for prior in ("mean", "class_mean", "normal"):
         _, truth, found = answer(rows, started, Auxiliary(known, others.labels), prior=prior)
@@ -278,14 +278,14 @@ def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
         return original(view, kind)
 
     monkeypatch.setattr(View, "__getitem__", noted)
-    known = {p: OwnColumns(f.numeric, f.categorical) for p, f in rows.features.items()}
+    known = {p: PartyFeatures(f.numeric, f.categorical) for p, f in rows.features.items()}
     answer(rows, started_with(rows, rng), Auxiliary(known, rows.labels), **options)
     assert read == Esa(**options).threat.knows
 
 
 def test_without_auxiliary_rows_a_prior_of_them_is_refused(rng):
     rows = rows_of(rng, {"a": 2})
-    empty = {"a": OwnColumns(torch.empty(0, 2), torch.empty(0, 0, dtype=torch.int32))}
+    empty = {"a": PartyFeatures(torch.empty(0, 2), torch.empty(0, 0, dtype=torch.int32))}
     with pytest.raises(UserError, match="no auxiliary rows"):
         answer(rows, started_with(rows, rng), Auxiliary(empty), prior="mean")
 

@@ -12,8 +12,8 @@ from builders import attack_nodes
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component
-from vflbench.messages.facts import ClassHints, Gradients, Known, OwnColumns, OwnModel, SummedGradients
-from vflbench.messages.threat import Seat
+from vflbench.messages.facts import ClassHints, Gradients, Known, LocalModel, PartyFeatures, SummedGradients
+from vflbench.messages.threat import Role
 from vflbench.numerics.auc import auc
 from vflbench.options import restore_state, state_of
 
@@ -28,7 +28,7 @@ def made(name):
     return component({**node, **FEWER.get(name, {})}, f"attack.{name}", Attack) if node else None
 
 
-NAMES = [name for name in attack_nodes() if (attack := made(name)) and attack.threat.seat is Seat.NON_LABEL]
+NAMES = [name for name in attack_nodes() if (attack := made(name)) and attack.threat.role is Role.NON_LABEL]
 SLOW = ("alignment", "exploit", "fake_classes", "posterior")
 ALL = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in NAMES]
 
@@ -40,7 +40,7 @@ def facts_about(h, g, y, prior):
         embeddings(h),
         Gradients({"f1": g}),
         SummedGradients({"f1.weight": g.T @ h[:, :4], "f1.bias": g.sum(dim=0)}),
-        OwnColumns(h[:, :4], (h[:, 4:6] > 0).long()),
+        PartyFeatures(h[:, :4], (h[:, 4:6] > 0).long()),
         positives(y.nonzero()[:5, 0].tolist()),
         ClassHints(torch.tensor(first)),
         shares(prior),
@@ -50,7 +50,7 @@ def facts_about(h, g, y, prior):
 def calls(attack, rng, h, gradients_of, y, *, batch=BATCH, prior=POSITIVE, epochs=EPOCHS):
     """(method, view, rows whose label was given) of each call in these epochs. gradients_of: number of rows -> (n, d)."""
     everyone, known = torch.arange(len(y)), torch.arange(len(y) // 20)
-    of_run = OwnModel(lambda ids: {"f1": h[ids]}), Known(known, y[known])
+    of_run = LocalModel(lambda ids: {"f1": h[ids]}), Known(known, y[known])
     for epoch in range(epochs):
         for ids in torch.randperm(len(y), generator=rng).split(batch):
             facts = facts_about(h[ids], gradients_of(len(ids)), y[ids], prior)

@@ -5,7 +5,7 @@ from torch import nn
 
 from vflbench.attacks.fsha import Fsha
 from vflbench.messages.facts import Embeddings
-from vflbench.messages.peer_facts import OwnDecoder, PeerDecoder
+from vflbench.messages.peer_facts import PeerDecoder, PeerDecoders
 from vflbench.protocols.adversaries.fsha import Fsha as Cheat
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.protocols.split import Split
@@ -24,7 +24,7 @@ def test_it_reads_all_layers_of_each_party_with_the_decoder_of_that_party():
     f1, wide = torch.tensor([[0.0, 2.0], [4.0, -2.0], [9.0, 9.0]]), torch.tensor([[-1.0], [1.0], [5.0]])
     embeddings = Embeddings({}, {"a": {"f1": f1, "wide": wide}, "b": {"f1": -f1, "wide": -wide}})
     attack = Fsha(rows=2)
-    facts = embeddings, OwnDecoder({"a": decoder(), "b": decoder()})
+    facts = embeddings, PeerDecoders({"a": decoder(), "b": decoder()})
     answer = attack.batch(view_of(attack.threat, *facts, ids=torch.tensor([5, 6, 7])))
     assert (answer.ids.tolist(), answer.layer) == ([5, 6], "f1")
     torch.testing.assert_close(answer.features["a"].numeric, torch.sigmoid(torch.tensor([[0.0, 1.0], [2.0, -1.0]])))
@@ -36,7 +36,7 @@ def test_it_reads_all_layers_of_each_party_with_the_decoder_of_that_party():
 def test_it_has_no_answer_before_the_first_gradient_of_the_adversary():
     attack = Fsha()
     received = Embeddings({}, {"a": {"f1": torch.ones(2, 2)}})
-    assert attack.batch(view_of(attack.threat, received, OwnDecoder({}), ids=torch.arange(2))) is None
+    assert attack.batch(view_of(attack.threat, received, PeerDecoders({}), ids=torch.arange(2))) is None
 
 
 @pytest.mark.parametrize("classes", [2, 10])

@@ -5,7 +5,7 @@ from builders import session
 
 from vflbench.attacks.grna import Grna
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import PartyFeatures
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import View
 from vflbench.models.mlp import Mlp
@@ -68,7 +68,7 @@ def test_auxiliary_rows_help(rng):
     rows, others = (rows_of(rng, {"a": 6, "label": 2}, classes=3, n=n) for n in (40, 300))
     for table in (rows, others):
         table.features["a"].numeric.mul_(0.2).add_(0.7 * table.features["label"].numeric[:, :1])
-    known = Auxiliary({p: OwnColumns(f.numeric, f.categorical) for p, f in others.features.items()}, others.labels)
+    known = Auxiliary({p: PartyFeatures(f.numeric, f.categorical) for p, f in others.features.items()}, others.labels)
     started = started_with(rows, rng)
     errors = {}
     for auxiliary, sees_labels in ((0, False), (300, True)):
@@ -123,7 +123,7 @@ def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
         return original(view, kind)
 
     monkeypatch.setattr(View, "__getitem__", noted)
-    known = {p: OwnColumns(f.numeric, f.categorical) for p, f in rows.features.items()}
+    known = {p: PartyFeatures(f.numeric, f.categorical) for p, f in rows.features.items()}
     attack = Grna(width=8, steps=2, **options)
     attack.batch(view_of(rows, attack, started_with(rows, rng), Auxiliary(known, rows.labels)))
     assert read == attack.threat.knows
@@ -131,7 +131,7 @@ def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
 
 def test_without_auxiliary_rows_it_says_so(rng):
     rows = rows_of(rng, {"a": 2})
-    empty = Auxiliary({"a": OwnColumns(torch.empty(0, 2), torch.empty(0, 0, dtype=torch.int32))})
+    empty = Auxiliary({"a": PartyFeatures(torch.empty(0, 2), torch.empty(0, 0, dtype=torch.int32))})
     attack = Grna(auxiliary=5, steps=1)
     with pytest.raises(UserError, match="no auxiliary rows"):
         attack.batch(view_of(rows, attack, started_with(rows, rng), empty))

@@ -4,7 +4,7 @@ import torch
 from attacks.views import view_of
 
 from vflbench.attacks.model_completion import ModelCompletion, _mixed
-from vflbench.messages.facts import ClassShares, Known, OwnModel
+from vflbench.messages.facts import ClassShares, Known, LocalModel
 from vflbench.numerics.auc import auc
 
 WIDTH, ROWS = 8, 1000
@@ -13,7 +13,7 @@ WIDTH, ROWS = 8, 1000
 def scores(h, y, known, classes=2, **options):
     """Of all rows but the first `known`, whose labels are known. The cut is the last of two layers."""
     attack = ModelCompletion(known=known, **{"steps": 100, **options})
-    own = OwnModel(lambda rows: {"f1": torch.zeros(len(rows), 3), "f2": h[rows]})
+    own = LocalModel(lambda rows: {"f1": torch.zeros(len(rows), 3), "f2": h[rows]})
     facts = Known(torch.arange(known), y[:known]), ClassShares((1 / classes,) * classes), own
     answer = attack.epoch(view_of(attack.threat, *facts, ids=torch.arange(known, len(h)), step=None))
     assert list(answer.layers) == ["f2"]

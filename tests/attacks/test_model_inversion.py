@@ -17,9 +17,9 @@ from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, OwnColumns
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, PartyFeatures
 from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
-from vflbench.messages.threat import Seat, Threat, Undeclared, View
+from vflbench.messages.threat import Role, Threat, Undeclared, View
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
@@ -96,9 +96,9 @@ def test_pictures_of_every_party_come_back():
 def test_it_sees_neither_labels_nor_features(rng):
     rows = rows_of(torch.rand(8, 5, generator=rng))
     attack = ModelInversion()
-    assert attack.threat.seat is Seat.LABEL
+    assert attack.threat.role is Role.LABEL
     view, _ = view_of(rows, attack, model=Mlp(bottom_layers=1, width=8))
-    hidden = (OwnColumns, Gradients, BatchHints, ClassHints, ClassShares, Queries, Auxiliary, Compression)
+    hidden = (PartyFeatures, Gradients, BatchHints, ClassHints, ClassShares, Queries, Auxiliary, Compression)
     for fact in hidden:
         with pytest.raises(Undeclared, match=fact.__name__):
             view[fact]
@@ -112,7 +112,7 @@ def test_a_black_box_is_undone_by_a_decoder(rng):
     everything = torch.rand(1200, 3, generator=rng) * torch.tensor([1.0, 1, 0.2])
     rows, known = rows_of(everything[:40]), everything[40:]
     attack = ModelInversion(mode="black_box", rows=40, auxiliary=1100, decoder_width=64)
-    own = OwnColumns(known, torch.empty(len(known), 0, dtype=torch.int32))
+    own = PartyFeatures(known, torch.empty(len(known), 0, dtype=torch.int32))
     view, _ = view_of(rows, attack, model=Mlp(bottom_layers=2, width=32), auxiliary={"a": own})
     rebuilt = attack.batch(view).features["a"].numeric
     assert (rebuilt - everything[:40]).square().mean() < 0.05 * everything.var(dim=0).mean()
@@ -121,7 +121,7 @@ def test_a_black_box_is_undone_by_a_decoder(rng):
 def test_asking_changes_nothing_of_the_run(rng):
     rows = rows_of(torch.rand(30, 5, generator=rng))
     plain, asked = (session(rows, model=Mlp(bottom_layers=1, width=8)) for _ in range(2))
-    known = {"a": OwnColumns(rows.features["a"].numeric, rows.features["a"].categorical)}
+    known = {"a": PartyFeatures(rows.features["a"].numeric, rows.features["a"].categorical)}
     for _ in range(3):
         plain.round(rows.ids)
         attack = ModelInversion(mode="black_box", decoder_steps=3)
@@ -168,7 +168,7 @@ def test_options_that_do_not_go_together_are_refused():
 
 def mean_errors(rows, known, options, *, defenses, width=24):
     """Mean square error of each form of the attack on the same messages. known: (m, k) auxiliary rows."""
-    auxiliary = {"a": OwnColumns(known, torch.empty(len(known), 0, dtype=torch.int32))}
+    auxiliary = {"a": PartyFeatures(known, torch.empty(len(known), 0, dtype=torch.int32))}
     truth, errors = rows.features["a"].numeric, []
     for chosen in options:
         attack = ModelInversion(rows=len(rows.ids), steps=150, decoder_steps=200, **chosen)
@@ -226,7 +226,7 @@ def test_the_channel_of_a_noisy_line_is_found_and_noise_alone_says_nothing(rng):
 def test_where_messages_are_noise_pca_answers_with_the_mean_of_the_auxiliary_rows(rng):
     everything = torch.rand(640, 5, generator=rng)
     known, noise = everything[40:], EmbeddingNoise(norm=1.0, eps=0.01)
-    rows, auxiliary = rows_of(everything[:40]), {"a": OwnColumns(known, torch.empty(600, 0, dtype=torch.int32))}
+    rows, auxiliary = rows_of(everything[:40]), {"a": PartyFeatures(known, torch.empty(600, 0, dtype=torch.int32))}
     attack = ModelInversion(rows=40, prior="pca")
     view, _ = view_of(rows, attack, model=Mlp(bottom_layers=2, width=24), defenses=[noise], auxiliary=auxiliary)
     answer = attack.batch(view).features["a"].numeric
@@ -273,9 +273,9 @@ def test_rows_like_the_auxiliary_ones_are_not_taken_for_others(rng):
 
 def test_pca_needs_numeric_columns_and_knows_no_more_than_it_declares(rng):
     attack = ModelInversion(prior="pca")
-    assert attack.threat == Threat(Seat.LABEL, {Embeddings, PeerModels, Queries, Auxiliary})
+    assert attack.threat == Threat(Role.LABEL, {Embeddings, PeerModels, Queries, Auxiliary})
     ids = torch.randint(3, (8, 1), generator=rng)
-    known = {"a": OwnColumns(torch.rand(30, 2, generator=rng), torch.zeros(30, 1, dtype=torch.int32))}
+    known = {"a": PartyFeatures(torch.rand(30, 2, generator=rng), torch.zeros(30, 1, dtype=torch.int32))}
     rows = rows_of(torch.rand(8, 2, generator=rng), ids, (3,))
     view, _ = view_of(rows, attack, model=WideDeep(bottom_layers=1, width=8), auxiliary=known)
     with pytest.raises(UserError, match="categorical"):

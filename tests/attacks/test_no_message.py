@@ -3,14 +3,14 @@ import torch
 from attacks.views import embeddings, positives, view_of
 
 from vflbench.attacks.no_message import NoMessage, likeness
-from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns, OwnModel
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients, LocalModel, PartyFeatures
 from vflbench.messages.threat import Undeclared
 from vflbench.numerics.auc import auc
 
 
 def scores(numeric, categorical, known):
     rows = len(categorical if numeric is None else numeric)
-    columns = OwnColumns(
+    columns = PartyFeatures(
         torch.empty(rows, 0) if numeric is None else numeric,
         torch.empty(rows, 0, dtype=torch.int32) if categorical is None else categorical,
     )
@@ -26,7 +26,7 @@ def test_products_are_those_of_the_matrix_of_likeness(rng):
     centre = torch.eye(40, dtype=torch.float64) - 1 / 40
     for steps in (1, 2, 3):
         expected = torch.linalg.matrix_power(centre @ matrix @ centre, steps) @ weights
-        product = likeness(OwnColumns(numeric, categorical), weights, steps)
+        product = likeness(PartyFeatures(numeric, categorical), weights, steps)
         assert torch.allclose(product, expected / expected.abs().max(), atol=1e-10), steps
 
 
@@ -42,9 +42,9 @@ def test_a_planted_class_is_recognised_from_five_rows(rng):
 
 
 def test_it_can_read_no_message():
-    columns = OwnColumns(torch.rand(5, 2), torch.empty(5, 0, dtype=torch.int32))
+    columns = PartyFeatures(torch.rand(5, 2), torch.empty(5, 0, dtype=torch.int32))
     view = view_of(NoMessage().threat, columns, embeddings(torch.ones(5, 2)), positives([0]))
-    for fact in (Embeddings, Gradients, ClassShares, OwnModel):
+    for fact in (Embeddings, Gradients, ClassShares, LocalModel):
         with pytest.raises(Undeclared, match=fact.__name__):
             view[fact]
     assert NoMessage().threat.message is None

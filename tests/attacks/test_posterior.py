@@ -5,7 +5,7 @@ import torch
 from attacks.views import gradients, shares, view_of
 
 from vflbench.attacks.posterior import Posterior
-from vflbench.messages.facts import OwnModel
+from vflbench.messages.facts import LocalModel
 from vflbench.numerics.auc import auc
 
 ROWS, WIDTH, PRIOR = 4096, 16, 0.25
@@ -42,7 +42,7 @@ def run(attack, x, epochs, prior=PRIOR, first=0):
 
 
 def ask(attack, x, prior=PRIOR):
-    model = OwnModel(lambda ids: {"f1": x[ids]})
+    model = LocalModel(lambda ids: {"f1": x[ids]})
     return attack.epoch(view_of(attack.threat, model, shares(prior), ids=torch.arange(len(x)), step=None))
 
 

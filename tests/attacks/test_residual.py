@@ -5,7 +5,7 @@ import torch
 from attacks.views import gradients, shares, view_of
 
 from vflbench.attacks.residual import Residual
-from vflbench.messages.facts import OwnModel
+from vflbench.messages.facts import LocalModel
 from vflbench.numerics.auc import auc
 
 ROWS, WIDTH, PRIOR = 8192, 16, 0.25
@@ -31,7 +31,7 @@ def run(attack, x, g, asked=None, audited=ROWS):
     """Batches of 512 of the first rows, then the question about the rows asked, all unless given."""
     for ids in torch.arange(audited).split(512) if audited else ():
         assert attack.observe(view_of(attack.threat, shares(PRIOR), gradients(g[ids]), ids=ids)) is None
-    model = OwnModel(lambda ids: {"f1": x[ids]})
+    model = LocalModel(lambda ids: {"f1": x[ids]})
     asked = torch.arange(len(x)) if asked is None else asked
     return attack.epoch(view_of(attack.threat, model, shares(PRIOR), ids=asked, step=None))
 

@@ -7,7 +7,7 @@ from scipy import stats
 
 from vflbench.attacks.residual_sum import ResidualSum
 from vflbench.defenses.label_noise import gaussian_likelihood, posterior
-from vflbench.messages.facts import Embeddings, Gradients, OwnModel
+from vflbench.messages.facts import Embeddings, Gradients, LocalModel
 from vflbench.messages.threat import View
 from vflbench.numerics.auc import auc
 from vflbench.numerics.hashing import normals
@@ -38,10 +38,10 @@ def attacked(rng, logits, h, along, y, *, target, epochs=4, attack=None):
         told = x if target == "estimate" else posterior(logits[:, None], likelihood)[:, 0]
         g = ((p - told) * length)[:, None].float() * along
         for ids in torch.randperm(ROWS, generator=rng).split(1000):
-            facts = (Gradients({"f1": g[ids]}), Embeddings({"f1": h[ids]}), OwnModel(lambda ids: {"f1": h[ids]}))
+            facts = (Gradients({"f1": g[ids]}), Embeddings({"f1": h[ids]}), LocalModel(lambda ids: {"f1": h[ids]}))
             attack.observe(view_of(attack.threat, *facts, shares(0.25), ids=ids, epoch=epoch))
     asked = torch.arange(ROWS)
-    known = {OwnModel: OwnModel(lambda ids: {"f1": h[ids]}), type(shares(0.25)): shares(0.25)}
+    known = {LocalModel: LocalModel(lambda ids: {"f1": h[ids]}), type(shares(0.25)): shares(0.25)}
     answer = attack.epoch(View("a", epochs, None, asked, rng, attack.threat, known))
     assert torch.equal(answer.ids, asked)
     return answer.layers["f1"], best

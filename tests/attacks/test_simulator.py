@@ -7,7 +7,7 @@ from builders import session
 from vflbench.attacks.simulator import Simulator
 from vflbench.data.pictures import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.messages.facts import ClassShares, Embeddings, OwnColumns, OwnTop
+from vflbench.messages.facts import ClassShares, Embeddings, LocalTop, PartyFeatures
 from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Undeclared, View
 from vflbench.models.cnn import Cnn
@@ -38,7 +38,7 @@ def clusters(rng, rows, columns=6, parties=("a",), sizes=()):
 
 def views(attack, rows, auxiliary, started, rng, *, batch=100, shuffled=False):
     """What the label party sees of each round."""
-    columns = {party: OwnColumns(own.numeric, own.categorical) for party, own in auxiliary.features.items()}
+    columns = {party: PartyFeatures(own.numeric, own.categorical) for party, own in auxiliary.features.items()}
     known = Auxiliary(columns, auxiliary.labels)
     for step, ids in enumerate(rows.ids.split(batch)):
         facts = {**started.round(ids, watch=attack.threat.knows).facts["label"], Auxiliary: known}
@@ -128,7 +128,9 @@ def test_pcat_learns_to_deceive_the_top(rng):
     own = auxiliary.features["a"]
     with torch.no_grad():
         simulated = attack._mimics["a"].bottom(own.numeric, own.categorical)
-    logits = view[OwnTop].logits({"a": {"f1": simulated["f1"]}}, OwnColumns(torch.empty(200, 0), torch.empty(200, 0).int()))
+    logits = view[LocalTop].logits(
+        {"a": {"f1": simulated["f1"]}}, PartyFeatures(torch.empty(200, 0), torch.empty(200, 0).int())
+    )
     assert (logits.argmax(1) == auxiliary.labels).float().mean() > 0.8
 
 
@@ -137,7 +139,7 @@ def test_it_is_told_neither_weights_nor_answers_of_the_party(rng):
     attack = Simulator()
     started = session(rows, model=Mlp(bottom_layers=1, width=8))
     (view,) = views(attack, rows, auxiliary, started, rng)
-    for fact in (PeerModels, Queries, OwnColumns, ClassShares):
+    for fact in (PeerModels, Queries, PartyFeatures, ClassShares):
         with pytest.raises(Undeclared, match=fact.__name__):
             view[fact]
     made = view[PeerArchitectures].peers["a"].build(rng)

@@ -4,8 +4,8 @@ from omegaconf import OmegaConf
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component
-from vflbench.messages.facts import Gradients, OwnModel
-from vflbench.messages.threat import Level, Seat
+from vflbench.messages.facts import Gradients, LocalModel
+from vflbench.messages.threat import Level, Role
 from vflbench.places import config_folder
 
 
@@ -15,7 +15,7 @@ def test_the_set_has_attacks_on_both_messages_at_each_passive_level():
     attacks = {name: component(options, f"attack.{name}", Attack) for name, options in node["attack"].items()}
     for level in (Level.MESSAGES, Level.LABELS):
         known = [attack.threat.knows for attack in attacks.values() if attack.threat.level is level]
-        assert {Gradients, OwnModel} <= frozenset().union(*known), level
+        assert {Gradients, LocalModel} <= frozenset().union(*known), level
     assert {attack.threat.level for attack in attacks.values()} == {Level.MESSAGES, Level.LABELS}
     assert {attack.threat.known_rows for attack in attacks.values()} == {0, 100}
-    assert {attack.threat.seat for attack in attacks.values()} == {Seat.NON_LABEL}
+    assert {attack.threat.role for attack in attacks.values()} == {Role.NON_LABEL}

@@ -23,16 +23,16 @@ from vflbench.messages.facts import (
     ClassShares,
     Embeddings,
     Gradients,
-    OwnColumns,
-    OwnModel,
-    OwnTop,
+    LocalModel,
+    LocalTop,
+    PartyFeatures,
     Predictions,
     Rules,
     Updates,
 )
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Auxiliary, PeerModels, Queries
-from vflbench.messages.threat import Seat, Threat, View
+from vflbench.messages.threat import Role, Threat, View
 
 ATTACKS = [
     Norm(),
@@ -59,11 +59,11 @@ ATTACKS = [
     [
         (Hints(k=4), Threat(knows={Gradients, BatchHints}, hints=4), Kind.GRADIENT),
         (Spectral(component="auto"), Threat(knows={Embeddings, Gradients, ClassShares}), Kind.GRADIENT),
-        (Directions(component=2), Threat(knows={OwnModel, ClassShares}), Kind.EMBEDDING),
-        (NoMessage(k=7), Threat(knows={OwnColumns, BatchHints}, hints=7), None),
-        (ModelInversion(mode="black_box"), Threat(Seat.LABEL, {Embeddings, Queries, Auxiliary}), Kind.EMBEDDING),
-        (Esa(), Threat(Seat.LABEL, {Predictions, PeerModels, OwnTop, OwnColumns}), Kind.PREDICTION),
-        (BatchReconstruction(), Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares}), Kind.UPDATE),
+        (Directions(component=2), Threat(knows={LocalModel, ClassShares}), Kind.EMBEDDING),
+        (NoMessage(k=7), Threat(knows={PartyFeatures, BatchHints}, hints=7), None),
+        (ModelInversion(mode="black_box"), Threat(Role.LABEL, {Embeddings, Queries, Auxiliary}), Kind.EMBEDDING),
+        (Esa(), Threat(Role.LABEL, {Predictions, PeerModels, LocalTop, PartyFeatures}), Kind.PREDICTION),
+        (BatchReconstruction(), Threat(Role.PARTICIPANT, {Updates, PartyFeatures, ClassShares}), Kind.UPDATE),
     ],
 )
 def test_threats_follow_the_options(attack, threat, message):
@@ -81,13 +81,13 @@ def test_attacks_read_all_that_they_declare(rng, monkeypatch):
         return original(view, kind)
 
     monkeypatch.setattr(View, "__getitem__", noted)
-    columns = OwnColumns(torch.rand(40, 3, generator=rng), torch.randint(4, (40, 2), generator=rng))
+    columns = PartyFeatures(torch.rand(40, 3, generator=rng), torch.randint(4, (40, 2), generator=rng))
     theta = torch.zeros(3, dtype=torch.float64)
     facts = (
         embeddings(torch.randn(40, 5, generator=rng)),
         gradients(torch.randn(40, 5, generator=rng)),
         columns,
-        OwnModel(lambda ids: {"f1": torch.randn(len(ids), 5, generator=rng)}),
+        LocalModel(lambda ids: {"f1": torch.randn(len(ids), 5, generator=rng)}),
         shares(0.25),
         positives([0, 3, 5, 7, 9, 11, 13]),
         ClassHints(torch.tensor([1, 0])),

@@ -6,7 +6,7 @@ from defenses.contexts import drawing
 
 from vflbench.attacks.ungroup import Ungroup
 from vflbench.defenses.batch_average import BatchAverage
-from vflbench.messages.facts import Gradients, OwnModel
+from vflbench.messages.facts import Gradients, LocalModel
 from vflbench.messages.threat import View
 from vflbench.numerics.auc import auc
 
@@ -27,14 +27,14 @@ def attacked(attack, g, h, rng, group, epochs, positive=0.25):
             sent = BatchAverage(group=group).gradient(g[ids], None, drawing(rng, ids, epoch)).values
             attack.observe(view_of(attack.threat, Gradients({"f1": sent}), own(h), shares(positive), ids=ids, epoch=epoch))
     asked = torch.arange(ROWS)
-    facts = {OwnModel: own(h), type(shares(positive)): shares(positive)}
+    facts = {LocalModel: own(h), type(shares(positive)): shares(positive)}
     answer = attack.epoch(View("a", epochs, None, asked, rng, attack.threat, facts))
     assert torch.equal(answer.ids, asked)
     return answer.layers["f1"]
 
 
 def own(h):
-    return OwnModel(lambda ids: {"f1": h[ids]})
+    return LocalModel(lambda ids: {"f1": h[ids]})
 
 
 @pytest.mark.parametrize(("group", "epochs", "low", "high"), [(4, 8, 0.99, 1.0), (8, 2, 0.74, 0.88), (None, 2, 0.4, 0.6)])

@@ -5,7 +5,7 @@ from builders import session
 from vflbench.attacks.unsplit import Unsplit
 from vflbench.data.pictures import Digits
 from vflbench.data.table import VerticalTable
-from vflbench.messages.facts import Labels, OwnColumns
+from vflbench.messages.facts import Labels, PartyFeatures
 from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Undeclared, View
 from vflbench.models.cnn import Cnn
@@ -56,7 +56,7 @@ def test_every_party_and_categories_get_an_answer(rng):
 def test_it_knows_the_architecture_and_the_messages_only():
     attack, rows = Unsplit(), pictures(4)
     view = view_of(rows, attack, model=Mlp(bottom_layers=1, width=8))
-    for fact in (PeerModels, Queries, Auxiliary, Labels, OwnColumns):
+    for fact in (PeerModels, Queries, Auxiliary, Labels, PartyFeatures):
         with pytest.raises(Undeclared, match=fact.__name__):
             view[fact]
     assert set(view[PeerArchitectures].peers) == {"a"}

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Gradients, OwnColumns
+from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Gradients, PartyFeatures
 from vflbench.messages.threat import Threat, View
 
 
@@ -20,7 +20,7 @@ def rows_in(fact: Fact) -> int | None:
     """The rows that a fact is about; None for a fact that is about no rows of a batch."""
     if isinstance(fact, Embeddings | Gradients):
         return len(next(iter(fact.layers.values())))
-    return len(fact.numeric) if isinstance(fact, OwnColumns) else None
+    return len(fact.numeric) if isinstance(fact, PartyFeatures) else None
 
 
 def scores_of(attack: Attack, *facts: Fact, layer: str = "f1") -> Tensor:

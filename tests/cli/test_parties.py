@@ -177,4 +177,4 @@ def test_a_party_with_a_file_of_its_own_names_no_other(tmp_path):
     kit = kit_in(tmp_path, "party: a\ndata: {path: table.csv, delimiter: ;}")
     options = kit.dataset({"_target_": "x", "delimiter": ",", "party_files": {"label": "/etc/passwd"}})
     assert options == {"_target_": "x", "delimiter": ";", "party_files": {"a": str(tmp_path / "table.csv")}}
-    assert not kit_in(tmp_path, "party: a").has_own_file
+    assert not kit_in(tmp_path, "party: a").has_file

@@ -12,7 +12,7 @@ from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset
 from vflbench.data.rows import AlignedRows, Batches, ordered_batches
 from vflbench.data.table import CHUNK_ROWS, raw_table
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.options import options
 from vflbench.protocols.split import Split
 
@@ -112,6 +112,6 @@ def test_training_from_buffers_gives_the_weights_of_the_same_order_in_memory():
     for rows in (data.aligned(), AlignedRows.of(everything)):
         split = session(everything, rows=rows)
         for ids in Batches(data.train, 700, torch.Generator().manual_seed(1)):
-            split.round(ids, watch=Split().offers(Seat.NON_LABEL))
+            split.round(ids, watch=Split().offers(Role.NON_LABEL))
         trained.append([*weights(split), split.predict(everything.ids[:3000])])
     assert all(map(torch.equal, *trained))

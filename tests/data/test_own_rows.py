@@ -17,13 +17,13 @@ from vflbench.data.rows import AlignedRows, Batches, TrainTest
 from vflbench.data.table import CHUNK_ROWS, raw_table
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import PartyFeatures
 from vflbench.messages.peer_facts import PeerArchitectures
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.options import options
 from vflbench.protocols.split import Split
 from vflbench.run.settings import Audit, Settings
-from vflbench.run.setup import seat
+from vflbench.run.setup import build_run
 
 PARTIES = {"a": ["x", "p"], "b": ["y", "q"], "label": ["z", "r"]}
 PREFIX = 40
@@ -124,30 +124,30 @@ def test_from_a_party_nothing_that_another_owns_can_be_reached(streamed, tmp_pat
         monkeypatch.setattr(rows_module, "BUFFER_ROWS", CHUNK_ROWS)
     data = load_stored(tmp_path) if streamed else load()
     parts = experiment(settings=Settings(epochs=2, batch_size=256, audit=Audit(batches=1, canaries=100)))
-    session = seat(parts, data, Generators(0), tmp_path).session
+    session = build_run(parts, data, Generators(0), tmp_path).session
     orders = []
     for number, ids in enumerate(Batches(data.train, 256, torch.Generator().manual_seed(1))):
-        session.round(ids, watch=Split().offers(Seat.NON_LABEL) | Split().offers(Seat.LABEL) if number < 2 else frozenset())
+        session.round(ids, watch=Split().offers(Role.NON_LABEL) | Split().offers(Role.LABEL) if number < 2 else frozenset())
         orders.append(ids)
     anywhere = torch.randperm(len(data.train.role), generator=torch.Generator().manual_seed(2))[:300]
-    session.facts(anywhere, frozenset({OwnColumns}))
+    session.facts(anywhere, frozenset({PartyFeatures}))
     session.predict(anywhere)
     orders = [ids.numpy() for ids in (*orders, anywhere)]
     for party in session.parties:
         others = [name for name in PARTIES if name != party.name]
         assert secrets_of(data, *others, labels=True, orders=orders).found(party) == set()
-        own = secrets_of(data, party.name, labels=False, orders=orders).found(party)
-        assert {f"{party.name} numeric", f"{party.name} categorical"} <= own  # the walk finds what is there
+        reached = secrets_of(data, party.name, labels=False, orders=orders).found(party)
+        assert {f"{party.name} numeric", f"{party.name} categorical"} <= reached  # the walk finds what is there
     known = session.facts(anywhere, frozenset({PeerArchitectures}))["label"][PeerArchitectures]
     assert secrets_of(data, *PARTIES, labels=True, orders=orders).found(known.peers) == set()
     label_party = session.label_party
     assert secrets_of(data, "a", "b", labels=False, orders=orders).found(label_party) == set()
-    own = secrets_of(data, "label", labels=True, orders=orders)
+    reached = secrets_of(data, "label", labels=True, orders=orders)
     if streamed:  # it holds no row, and reads them by id
-        assert own.found(label_party) == set()
-        assert {"label numeric", "label categorical"} <= own.found(label_party.rows(anywhere))
+        assert reached.found(label_party) == set()
+        assert {"label numeric", "label categorical"} <= reached.found(label_party.rows(anywhere))
     else:
-        assert {"labels", "label numeric"} <= own.found(label_party)
+        assert {"labels", "label numeric"} <= reached.found(label_party)
 
 
 def test_the_walk_finds_what_a_lookup_in_everybody_s_rows_would_reach():
@@ -189,8 +189,8 @@ def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path, monke
         rows = AlignedRows.encoded(data.train.raw, data.train.encoding, torch.device("cpu"))
         for party, reader in rows.parties.items():
             if most == 10:
-                own, columns = reader.args
-                assert (own.columns.numeric, own.columns.categorical) == tuple((name,) for name in PARTIES[party])
+                reached, columns = reader.args
+                assert (reached.columns.numeric, reached.columns.categorical) == tuple((name,) for name in PARTIES[party])
                 assert [column[ids.numpy()].shape for column in columns] == [(6, 1), (6, 1)]
             for wanted in (ids, ids[:0]):
                 ours, theirs = reader(wanted), everything.features[party].rows(wanted)

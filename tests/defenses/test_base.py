@@ -13,7 +13,7 @@ from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 
 
 def test_a_defense_that_overrides_nothing_changes_nothing(rng):
@@ -58,9 +58,9 @@ def test_state_holds_what_is_no_option():
 
 
 @pytest.mark.parametrize("cls", [TopK, Quantize])
-def test_options_may_say_at_which_seat_a_defense_stands(rng, cls):
+def test_options_may_say_in_which_role_a_defense_acts(rng, cls):
     x, y = torch.randn(6, 8, generator=rng), torch.zeros(6, dtype=torch.long)
     of_embeddings, of_gradients = cls(), cls(message="gradients")
-    assert (of_embeddings.seats, of_gradients.seats) == ({Seat.NON_LABEL}, {Seat.LABEL})
+    assert (of_embeddings.roles, of_gradients.roles) == ({Role.NON_LABEL}, {Role.LABEL})
     assert torch.equal(Chain({"it": of_embeddings}).gradient(x, y, drawing(rng)), x)
     assert torch.equal(Chain({"it": of_gradients}).embedding(x, drawing(rng)), x)

@@ -77,7 +77,7 @@ def test_two_losses_in_place_of_cross_entropy_are_refused():
 
 
 def test_a_chain_asks_each_defense_where_it_stands_and_only_there(rng):
-    class AtOneSeat(LabelDefense):
+    class AtOneParty(LabelDefense):
         """`embedding` is no hook of the label party."""
 
         def embedding(self, h, context):
@@ -86,7 +86,7 @@ def test_a_chain_asks_each_defense_where_it_stands_and_only_there(rng):
         def gradient(self, g, y, context):
             return -g
 
-    chain, x = Chain({"it": AtOneSeat()}), torch.ones(2, 2)
+    chain, x = Chain({"it": AtOneParty()}), torch.ones(2, 2)
     assert torch.equal(chain.embedding(x, drawing(rng)), x)
     assert torch.equal(chain.gradient(x, None, drawing(rng)), -x)
 
@@ -99,24 +99,24 @@ PROTECTORS = {
 }
 
 
-def test_a_defense_at_no_seat_of_the_protocol_is_refused():
+def test_a_defense_without_a_role_in_the_protocol_is_refused():
     for name, (defense, protocols) in PROTECTORS.items():
         for protocol in (Split(), FederatedLr()):
             called = type(protocol).__name__
             if called in protocols:
-                refuse_unfit({name: defense}, protocol.seats, called, 2)
+                refuse_unfit({name: defense}, protocol.roles, called, 2)
                 continue
             problem = (
                 f"defense={name}: it stands at .*, which the protocol {called} does not have, so it would protect nothing"
             )
             with pytest.raises(UserError, match=problem):
-                refuse_unfit({"gaussian": Gaussian(), name: defense}, protocol.seats, called, 2)
+                refuse_unfit({"gaussian": Gaussian(), name: defense}, protocol.roles, called, 2)
 
 
 def test_more_classes_than_a_defense_protects_are_refused():
     with pytest.raises(UserError, match="defense=marvell: it protects 2 classes, and the labels have 10"):
-        refuse_unfit({"dcor": Dcor(), "marvell": Marvell()}, Split().seats, "Split", 10)
-    refuse_unfit({"dcor": Dcor(), "label_dp": LabelDp()}, Split().seats, "Split", 10)
+        refuse_unfit({"dcor": Dcor(), "marvell": Marvell()}, Split().roles, "Split", 10)
+    refuse_unfit({"dcor": Dcor(), "label_dp": LabelDp()}, Split().roles, "Split", 10)
 
 
 def test_compressed_gradients_have_an_order_of_their_own():

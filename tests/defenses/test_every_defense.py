@@ -9,7 +9,7 @@ import yaml
 from vflbench.cli.components import component
 from vflbench.defenses.base import Context, Defense, LabelDefense
 from vflbench.defenses.chain import Chain
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import PartyFeatures
 from vflbench.places import config_folder
 
 ROWS, BATCH, D = 60, 20, 6
@@ -70,7 +70,7 @@ def answers(name, *, interrupted):
         for ids in torch.randperm(ROWS, generator=drawn).split(BATCH):
             if interrupted:
                 run = Defended(name, run.chain.state())
-            columns = OwnColumns(numeric[ids], torch.empty(len(ids), 0, dtype=torch.int32))
+            columns = PartyFeatures(numeric[ids], torch.empty(len(ids), 0, dtype=torch.int32))
             g, logits = torch.randn(BATCH, D, generator=drawn), torch.randn(BATCH, run.outputs, generator=drawn)
             values = run.batch(rng, h[ids], g, y[ids], logits, Context(ids, columns, epoch, rng))
             found += [plain(value) for value in values if not isinstance(value, float | None)]

@@ -32,7 +32,7 @@ def test_the_loss_of_each_batch_is_that_of_a_run(rng, name, classes):
     for epoch in range(3):
         logits = whole_network(run, rows)[1].detach()
         expected = run.round(rows.ids, epoch=epoch).training.loss
-        own = own or DEFENSES[name].in_own_loop(epochs=3, key=inside._key)
+        own = own or DEFENSES[name].training_loss(epochs=3, key=inside._key)
         logits.requires_grad_()
         loss = own(logits, rows.labels, rows.ids, epoch)
         assert loss.item() == pytest.approx(expected, rel=1e-6)
@@ -48,7 +48,9 @@ def test_noise_follows_from_the_key_and_where_it_is_drawn_anew_from_nothing_that
         (Tpsl(), False),
         (LabelDp(fresh_every_epoch=True), False),
     ):
-        first, again, other = (defense.in_own_loop(epochs=2, key=key)(logits, rows.labels, rows.ids, 0) for key in (5, 5, 6))
+        first, again, other = (
+            defense.training_loss(epochs=2, key=key)(logits, rows.labels, rows.ids, 0) for key in (5, 5, 6)
+        )
         assert (first == again) == returns
         assert first != other
 
@@ -58,7 +60,7 @@ def test_noise_follows_from_the_key_and_where_it_is_drawn_anew_from_nothing_that
 def test_types_of_numbers_change_no_noise(rng, name, kind):
     """Noise that was computed in 32 bits was none."""
     logits, y, ids = torch.randn(90, 1, generator=rng), torch.arange(90) % 2, torch.arange(90)
-    loss, other = (DEFENSES[name].in_own_loop(epochs=2, key=5) for _ in range(2))
+    loss, other = (DEFENSES[name].training_loss(epochs=2, key=5) for _ in range(2))
     assert loss(logits, y, ids, 1) == other(logits, y.to(kind), ids if kind.is_floating_point else ids.to(kind), 1)
 
 
@@ -78,7 +80,7 @@ def test_types_of_numbers_change_no_noise(rng, name, kind):
 )
 def test_what_would_hide_less_than_promised_is_refused(key, changed):
     given = {"logits": torch.zeros(4, 1), "y": torch.tensor([0, 1, 0, 1]), "ids": torch.arange(4), "epoch": 0}
-    loss = LabelGdp().in_own_loop(epochs=2, key=5)
+    loss = LabelGdp().training_loss(epochs=2, key=5)
     assert loss(**given).isfinite()
     with pytest.raises(UserError, match=rf"^{key}"):
         loss(**given | {key: changed})
@@ -87,12 +89,12 @@ def test_what_would_hide_less_than_promised_is_refused(key, changed):
 @pytest.mark.parametrize(("epochs", "key"), [(0, 5), (1.5, 5), (2, None), (2, -5), (2, 2**63)])
 def test_epochs_and_keys_are_whole_numbers(epochs, key):
     with pytest.raises(UserError, match=r"^(epochs|key)"):
-        LabelGdp().in_own_loop(epochs=epochs, key=key)
+        LabelGdp().training_loss(epochs=epochs, key=key)
 
 
 def test_a_mechanism_that_remembers_rows_is_refused_and_a_claim_names_the_epochs():
     with pytest.raises(UserError, match="mechanism=lp_2st"):
-        LabelDp(mechanism="lp_2st").in_own_loop(epochs=2, key=5)
+        LabelDp(mechanism="lp_2st").training_loss(epochs=2, key=5)
     defense = LabelGdp()
-    defense.in_own_loop(epochs=7, key=5)
+    defense.training_loss(epochs=7, key=5)
     assert "fresh in each of 7 epochs" in defense.guarantee().claim

@@ -4,7 +4,7 @@ from torch import nn
 
 from vflbench.defenses.base import Context
 from vflbench.defenses.nopeek import Nopeek
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import PartyFeatures
 
 
 def reference(columns, h):
@@ -25,7 +25,7 @@ def batch(rng, n=40):
     numeric = torch.rand(n, 3, generator=rng, dtype=torch.float64)
     categorical = torch.randint(4, (n, 2), generator=rng, dtype=torch.int32)
     one_hot = torch.cat([nn.functional.one_hot(c.long(), 4) for c in categorical.T], dim=1).double() / 2**0.5
-    context = Context(torch.arange(n), OwnColumns(numeric, categorical), 0, rng)
+    context = Context(torch.arange(n), PartyFeatures(numeric, categorical), 0, rng)
     return torch.cat([numeric, one_hot], dim=1), context
 
 

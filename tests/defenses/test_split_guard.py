@@ -101,7 +101,7 @@ def test_what_stands_beside_it_meets_the_rows_as_they_are_sent(rng):
 
     rows = table(rng)
     split = guarded(rows, others={"quantize": Watch()})
-    true = split.parties[0].own_layers(rows.ids)["f2"]
+    true = split.parties[0].activations_of(rows.ids)["f2"]
     split.round(rows.ids)
     h, ids, numeric = seen[0]
     torch.testing.assert_close(h, true[ids])

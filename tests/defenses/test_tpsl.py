@@ -11,7 +11,7 @@ from vflbench.defenses.chain import Chain, refuse_unfit
 from vflbench.defenses.label_dp import LabelDp, class_losses
 from vflbench.defenses.tpsl import Tpsl
 from vflbench.errors import UserError
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.metrics.privacy import Exposure, leak_auc_ceiling
 from vflbench.numerics.auc import auc
 
@@ -101,4 +101,4 @@ def test_what_it_cannot_do_is_refused(rng):
     with pytest.raises(UserError, match="another defense changes labels after it"):
         wrong.loss(logits, wrong.labels(y, logits, drawing(rng, torch.arange(200))))
     with pytest.raises(UserError, match="it protects 2 classes, and the labels have 10"):
-        refuse_unfit({"tpsl": Tpsl(noise="bernoulli")}, frozenset({Seat.LABEL}), "split", 10)
+        refuse_unfit({"tpsl": Tpsl(noise="bernoulli")}, frozenset({Role.LABEL}), "split", 10)

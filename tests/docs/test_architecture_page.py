@@ -15,7 +15,9 @@ def test_every_name_stands_in_the_file_that_the_page_says():
     assert len(named) > 20
     for name, file in named:
         text = (PACKAGE / file).read_text("utf-8")
-        assert not [part for part in name.split(".") if not re.search(rf"\b(?:class|def) {part}\b", text)], f"{name} in {file}"
+        assert not [part for part in name.split(".") if not re.search(rf"\b(?:class|def) {part}\b", text)], (
+            f"{name} in {file}"
+        )
 
 
 def test_the_table_of_rooms_is_that_of_the_imports():

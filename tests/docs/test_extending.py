@@ -11,7 +11,7 @@ import pytest
 import torch
 import warm_command
 
-from vflbench.messages.facts import Embeddings, OwnColumns
+from vflbench.messages.facts import Embeddings, PartyFeatures
 from vflbench.messages.recordings import RecordedMessages
 from vflbench.numerics.distance_correlation import distance_correlation
 
@@ -54,14 +54,14 @@ def test_an_attack(tmp_path):
     folder = train(tmp_path / "run", *NARROW, "--plugins", str(EXTENDING / "attack"), "attack=[loudest,norm]")
     assert min(leaks(folder, "loudest").values()) > 0.8
     threat = manifest(folder)["threats"]["loudest"]
-    assert (threat["seat"], threat["knows"], threat["active"]) == ("non-label party", ["gradients"], False)
+    assert (threat["role"], threat["knows"], threat["active"]) == ("non-label party", ["gradients"], False)
 
 
 def rounds(folder: Path):
     """(embeddings, columns) of party a in each recorded round of the last epoch."""
     for round_ in RecordedMessages(folder / "recording").rounds(1):
         facts = round_.facts["a"]
-        columns = facts[OwnColumns]
+        columns = facts[PartyFeatures]
         yield facts[Embeddings], torch.cat([columns.numeric, columns.categorical.float()], dim=1), round_.ids
 
 

@@ -17,9 +17,9 @@ from vflbench.messages.facts import (
     Known,
     KnownColumn,
     Labels,
-    OwnColumns,
-    OwnModel,
-    OwnTop,
+    LocalModel,
+    LocalTop,
+    PartyFeatures,
     Predictions,
     Rules,
     SummedGradients,
@@ -31,9 +31,9 @@ from vflbench.messages.peer_facts import (
     Auxiliary,
     Compression,
     NoiseMean,
-    OwnDecoder,
     PeerArchitectures,
     PeerDecoder,
+    PeerDecoders,
     PeerModel,
     PeerModels,
     Queries,
@@ -42,8 +42,8 @@ from vflbench.messages.peer_facts import (
 ROWS = 5
 
 
-def columns(rng: torch.Generator) -> OwnColumns:
-    return OwnColumns(torch.rand(ROWS, 2, generator=rng), torch.randint(9, (ROWS, 3), generator=rng).int())
+def columns(rng: torch.Generator) -> PartyFeatures:
+    return PartyFeatures(torch.rand(ROWS, 2, generator=rng), torch.randint(9, (ROWS, 3), generator=rng).int())
 
 
 def of_each_kind(rng: torch.Generator) -> list[Fact]:
@@ -66,18 +66,18 @@ def of_each_kind(rng: torch.Generator) -> list[Fact]:
         BatchHints(torch.tensor([4, 1])),
         ClassHints(torch.tensor([0, 3])),
         columns(rng),
-        OwnModel(lambda ids: {"f1": ids[:, None] + 0.5}),
+        LocalModel(lambda ids: {"f1": ids[:, None] + 0.5}),
         PeerModels({"b": PeerModel(nn.Linear(2, 3), ("I1", "I2"), ())}),
         Queries({"b": lambda *columns: {"f1": columns[0]}}),
         PeerArchitectures({"b": Architecture(("I1", "I2"), (), lambda rng: rng)}),
-        OwnDecoder({"b": PeerDecoder(nn.Linear(4, 2), ("f1",), torch.ones(4), 2, ())}),
+        PeerDecoders({"b": PeerDecoder(nn.Linear(4, 2), ("f1",), torch.ones(4), 2, ())}),
         Auxiliary({"b": columns(rng)}, torch.arange(ROWS)),
         Compression({"b": encoded}),
         NoiseMean({"b": {"f1": layer()}}),
         Updates(Rules(2, 0.1, "sum", 1, 4), *theta),
         Predictions(layer(1)),
         Labels(torch.tensor([0, 1, 1, 0, 2])),
-        OwnTop(TopNetworks(nn.Linear(2, 3))),
+        LocalTop(TopNetworks(nn.Linear(2, 3))),
     ]
 
 
@@ -107,7 +107,7 @@ def test_every_kind_of_fact_is_tested_here(rng):
 
 def test_facts_about_rows_follow_an_index_and_others_stay_whole(rng):
     index = torch.tensor([3, 0])
-    about_rows = {Embeddings, Gradients, OwnColumns, Compression, NoiseMean, Predictions, Labels}
+    about_rows = {Embeddings, Gradients, PartyFeatures, Compression, NoiseMean, Predictions, Labels}
     for fact in of_each_kind(rng):
         some = fact.rows(index)
         if type(fact) not in about_rows:

@@ -14,8 +14,8 @@ from vflbench.messages.fact import PrivateBatch
 from vflbench.messages.facts import (
     Embeddings,
     Gradients,
-    OwnColumns,
-    OwnModel,
+    LocalModel,
+    PartyFeatures,
     Predictions,
     Rules,
     Schema,
@@ -24,7 +24,7 @@ from vflbench.messages.facts import (
 )
 from vflbench.messages.recording_format import FACTS, Manifest, PartyLayers, packed, write_batch_file, write_manifest
 from vflbench.messages.recordings import RecordedMessages, write_private
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 
 NAMES = [
     "a/b",
@@ -98,7 +98,7 @@ def test_every_recordable_fact_reads_back_bit_for_bit(data, tmp_path_factory):
         Embeddings(draw["h"], {"b": {"cut": data.draw(reals((rows, 2)))}} if data.draw(st.booleans()) else {}),
         Gradients(draw["g"]),
         SummedGradients({data.draw(names): data.draw(reals(shape, types))}),
-        OwnColumns(data.draw(reals((rows, 2))), torch.randint(2**31 - 1, (rows, data.draw(st.integers(0, 2)))).int()),
+        PartyFeatures(data.draw(reals((rows, 2))), torch.randint(2**31 - 1, (rows, data.draw(st.integers(0, 2)))).int()),
         Predictions(data.draw(reals((rows, 1)))),
         Updates(RULES, *theta[:3], {"b": theta[3]}),
     ]
@@ -134,7 +134,7 @@ def test_layers_come_in_the_order_of_the_network(tmp_path):
 
 def test_functions_are_left_out_and_sparse_gradients_become_dense(tmp_path):
     slope = torch.tensor([[0.0, 2.0], [0.0, 0.0]])
-    known = [OwnModel(dict), SummedGradients({"table": slope.to_sparse()}), Gradients({"f": torch.ones(3, 1)})]
+    known = [LocalModel(dict), SummedGradients({"table": slope.to_sparse()}), Gradients({"f": torch.ones(3, 1)})]
     again = written(tmp_path / "r", {"a": PartyLayers({"f": 1})}, {"a": known}, torch.arange(3))
     assert set(again.facts["a"]) == {SummedGradients, Gradients}
     assert torch.equal(again.facts["a"][SummedGradients].parameters["table"], slope)
@@ -264,7 +264,7 @@ def test_a_kind_that_one_party_or_batch_lacks_was_withheld(tmp_path):
     b = [Told(0, step, np.arange(2), {"embedding/f2": h}) for step in (0, 1)]
     shards = {"a-0.safetensors": as_safetensors(a), "b-0.safetensors": as_safetensors(b)}
     recording = RecordedMessages(write(tmp_path / "r", MANIFEST, shards, {}))
-    assert recording.offers(Seat.NON_LABEL) == {Embeddings, Gradients}
+    assert recording.offers(Role.NON_LABEL) == {Embeddings, Gradients}
     first, second = recording.rounds(0)
     assert list(first.facts["a"][Gradients].layers) == ["f2"]
     assert [dict(f[Gradients].layers) for f in (second.facts["a"], first.facts["b"], second.facts["b"])] == [{}, {}, {}]

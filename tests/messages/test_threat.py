@@ -7,18 +7,18 @@ from vflbench.messages.facts import (
     Embeddings,
     Gradients,
     Known,
-    OwnColumns,
-    OwnModel,
+    LocalModel,
+    PartyFeatures,
     Predictions,
     Updates,
 )
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import PeerModels
-from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.threat import Role, Threat
 
 
 def test_a_threat_reads_as_a_line_a_sentence_and_plain_values():
-    threat = Threat(knows={Gradients, OwnColumns}, known_rows=20, hints=1)
+    threat = Threat(knows={Gradients, PartyFeatures}, known_rows=20, hints=1)
     assert str(threat) == (
         "non-label party; knows 1 known positive of each batch, gradients, own columns, the labels of 20 rows"
     )
@@ -27,7 +27,7 @@ def test_a_threat_reads_as_a_line_a_sentence_and_plain_values():
         "own columns and the labels of 20 rows."
     )
     assert threat.record() == {
-        "seat": "non-label party",
+        "role": "non-label party",
         "knows": ["gradients", "known labels", "known positives of each batch", "own columns"],
         "known_rows": 20,
         "hints": 1,
@@ -39,10 +39,10 @@ def test_a_threat_reads_as_a_line_a_sentence_and_plain_values():
 
 
 def test_active_and_ignorant_attackers_have_sentences_too():
-    active = Threat(Seat.LABEL, {Embeddings}, active=True)
+    active = Threat(Role.LABEL, {Embeddings}, active=True)
     assert str(active) == "label party; knows embeddings; active"
     assert active.sentence() == "An active attacker at the label party, who knows: embeddings."
-    nobody = Threat(Seat.PARTICIPANT)
+    nobody = Threat(Role.PARTICIPANT)
     assert str(nobody) == "participant; knows nothing"
     assert nobody.sentence() == "An honest-but-curious attacker at one of the participants."
     assert nobody.record()["message"] == "none"
@@ -54,13 +54,13 @@ def test_active_and_ignorant_attackers_have_sentences_too():
 
 def test_the_message_is_the_first_of_gradients_embeddings_updates():
     for knows, message in (
-        ({Gradients, Embeddings, OwnModel}, Kind.GRADIENT),
+        ({Gradients, Embeddings, LocalModel}, Kind.GRADIENT),
         ({Embeddings, ClassShares, PeerModels}, Kind.EMBEDDING),
-        ({OwnModel, OwnColumns}, Kind.EMBEDDING),
-        ({Updates, OwnColumns}, Kind.UPDATE),
-        ({Predictions, OwnColumns, ClassShares}, Kind.PREDICTION),
+        ({LocalModel, PartyFeatures}, Kind.EMBEDDING),
+        ({Updates, PartyFeatures}, Kind.UPDATE),
+        ({Predictions, PartyFeatures, ClassShares}, Kind.PREDICTION),
         ({Predictions, Embeddings}, Kind.EMBEDDING),
-        ({OwnColumns, ClassShares}, None),
+        ({PartyFeatures, ClassShares}, None),
     ):
         assert Threat(knows=knows).message is message, knows
 

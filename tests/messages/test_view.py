@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Gradients, Known, OwnColumns
+from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Gradients, Known, PartyFeatures
 from vflbench.messages.threat import Threat, Unavailable, Undeclared, View
 
 IDS = torch.tensor([40, 10, 30])
@@ -13,7 +13,7 @@ def facts():
     return {
         Embeddings: Embeddings({"f1": torch.ones(3, 2)}),
         Gradients: Gradients({"f1": torch.full((3, 2), 7.0)}),
-        OwnColumns: OwnColumns(torch.zeros(3, 1), torch.zeros(3, 0, dtype=torch.int32)),
+        PartyFeatures: PartyFeatures(torch.zeros(3, 1), torch.zeros(3, 0, dtype=torch.int32)),
         BatchHints: BatchHints(torch.tensor([2])),
         Known: Known(IDS[:2], torch.tensor([0, 1])),
     }
@@ -24,17 +24,17 @@ def view_of(threat, known=None, **options):
 
 
 def test_declared_facts_are_there():
-    view = view_of(Threat(knows={Gradients, OwnColumns}, hints=1))
+    view = view_of(Threat(knows={Gradients, PartyFeatures}, hints=1))
     assert (view.party, view.epoch, view.step, view.ids.tolist(), view.visible) == ("a", 3, 5, [40, 10, 30], True)
     assert view[Gradients].layers["f1"].tolist() == [[7.0, 7.0]] * 3
     assert view[BatchHints].places.tolist() == [2]
-    assert OwnColumns in view
+    assert PartyFeatures in view
     assert not view_of(Threat(knows={Gradients}), visible=False).visible
 
 
 def test_undeclared_facts_raise_whether_they_are_there_or_not():
     view = view_of(Threat(knows={Gradients}))
-    for kind in (Embeddings, OwnColumns, BatchHints, Known, ClassShares):
+    for kind in (Embeddings, PartyFeatures, BatchHints, Known, ClassShares):
         assert kind not in view
         with pytest.raises(Undeclared) as refusal:
             view[kind]
@@ -52,9 +52,9 @@ def test_declared_facts_that_this_round_lacks_are_unavailable():
 
 
 def test_an_attack_that_writes_into_its_facts_changes_nothing_for_others():
-    known, threat = facts(), Threat(knows={Gradients, OwnColumns}, known_rows=2, hints=1)
+    known, threat = facts(), Threat(knows={Gradients, PartyFeatures}, known_rows=2, hints=1)
     first = view_of(threat, known)
-    for tensor in (first[Gradients].layers["f1"], first[OwnColumns].numeric, first[BatchHints].places, first[Known].ids):
+    for tensor in (first[Gradients].layers["f1"], first[PartyFeatures].numeric, first[BatchHints].places, first[Known].ids):
         tensor.fill_(-1)
     first[Gradients].layers["f9"] = torch.zeros(3, 1)
     assert first[Gradients].layers["f1"].tolist() == [[-1.0, -1.0]] * 3  # its own copy, the same at each reading
@@ -63,13 +63,13 @@ def test_an_attack_that_writes_into_its_facts_changes_nothing_for_others():
     assert second[Gradients].layers["f1"].tolist() == [[7.0, 7.0]] * 3
     assert list(second[Gradients].layers) == ["f1"]
     assert (second[BatchHints].places.tolist(), second[Known].ids.tolist()) == ([2], [40, 10])
-    assert not second[OwnColumns].numeric.any()
+    assert not second[PartyFeatures].numeric.any()
 
 
 def test_passing_a_view_on_never_widens_what_is_known():
     view = view_of(Threat(knows={Gradients}))
-    with pytest.raises(Undeclared, match=r"one that also knows \['Embeddings', 'OwnColumns'\]"):
-        view.passed_on(Threat(knows={Gradients, OwnColumns, Embeddings}))
+    with pytest.raises(Undeclared, match=r"one that also knows \['Embeddings', 'PartyFeatures'\]"):
+        view.passed_on(Threat(knows={Gradients, PartyFeatures, Embeddings}))
     given = view.passed_on(Threat(knows={Embeddings}), Embeddings({"f1": torch.zeros(3, 1)}), ClassShares((0.5, 0.5)))
     assert given[Embeddings].layers["f1"].shape == (3, 1)
     for kind in (Gradients, ClassShares):  # given, but not declared

@@ -16,7 +16,7 @@ from vflbench.data.synthetic import BreastCancer
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import Embeddings, Gradients, OwnModel
+from vflbench.messages.facts import Embeddings, Gradients, LocalModel
 from vflbench.messages.peer_facts import PeerModels
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.adam import Adam
@@ -547,8 +547,8 @@ def test_predictions_and_watching_change_nothing(rng):
     for _ in range(4):
         alone.round(rows.ids)
         busy.predict(rows.ids)
-        busy.parties[0].own_layers(rows.ids)
-        busy.round(rows.ids, watch=FACTS | {OwnModel, PeerModels})
+        busy.parties[0].activations_of(rows.ids)
+        busy.round(rows.ids, watch=FACTS | {LocalModel, PeerModels})
     assert all(map(torch.equal, weights(alone), weights(busy)))
 
 

@@ -2,7 +2,7 @@ import copy
 
 import pytest
 import torch
-from builders import run_in, seating, table
+from builders import run_in, setup_of, table
 
 from vflbench.data.synthetic import Bernoulli, Synthetic
 from vflbench.defenses.base import ParticipantDefense
@@ -11,21 +11,21 @@ from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns, Schema, Updates
+from vflbench.messages.facts import PartyFeatures, Schema, Updates
 from vflbench.messages.message import Kind
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr, gradient, signs
 from vflbench.run.settings import Audit, Settings
 
-EVERYTHING = FederatedLr().offers(Seat.PARTICIPANT)
+EVERYTHING = FederatedLr().offers(Role.PARTICIPANT)
 
 
-def seat(rows, *, defenses=(), size=4, adversaries=None, **options):
+def started(rows, *, defenses=(), size=4, adversaries=None, **options):
     protocol = FederatedLr(batch_size=size, **options)
     size *= protocol.parties * protocol.batches
-    return protocol.start(seating(rows, defenses=defenses, round_size=size, adversaries=adversaries or {}))
+    return protocol.start(setup_of(rows, defenses=defenses, round_size=size, adversaries=adversaries or {}))
 
 
 def rounds(session, rows, seed=0, epochs=2):
@@ -37,7 +37,7 @@ def rounds(session, rows, seed=0, epochs=2):
 
 def test_parties_keep_their_batches_and_the_curious_one_takes_new_ones(rng):
     rows = table(rng, 24)
-    first, second = rounds(seat(rows), rows)
+    first, second = rounds(started(rows), rows)
     assert len(first) == 3
     for one, other in zip(first, second, strict=True):
         assert torch.equal(one[:4], other[:4])
@@ -49,21 +49,21 @@ def test_parties_keep_their_batches_and_the_curious_one_takes_new_ones(rng):
 
 def test_shuffling_changes_every_batch(rng):
     rows = table(rng, 24)
-    first, second = rounds(seat(rows, defenses=[Shuffle()]), rows)
+    first, second = rounds(started(rows, defenses=[Shuffle()]), rows)
     assert not any(torch.equal(one[:4], other[:4]) for one, other in zip(first, second, strict=True))
 
 
 def test_the_curious_one_sees_the_sum_of_the_others_updates(rng):
     for parties in (2, 4):
         rows = table(rng, 40)
-        session = seat(rows, parties=parties, reduction="sum")
-        assert session.seats() == {Seat.PARTICIPANT: ("abcd"[parties - 1],)}
+        session = started(rows, parties=parties, reduction="sum")
+        assert session.roles() == {Role.PARTICIPANT: ("abcd"[parties - 1],)}
         (epoch,) = rounds(session, rows, epochs=1)
         for step, ids in enumerate(epoch):
             done = session.round(ids, epoch=3, step=step, watch=EVERYTHING)
             ((curious, facts),) = done.facts.items()
             assert curious == session.curious
-            assert set(facts) == {Updates, OwnColumns}
+            assert set(facts) == {Updates, PartyFeatures}
             x, y, updates = done.private.x, done.private.y, facts[Updates]
             assert torch.allclose(updates.others, -0.1 * gradient(updates.before, x, y, "sum"), atol=1e-12)
             assert done.private.owner == "+".join("abc"[: parties - 1])
@@ -72,14 +72,14 @@ def test_the_curious_one_sees_the_sum_of_the_others_updates(rng):
             assert torch.equal(y, others.labels * 2.0 - 1)
             assert torch.equal(updates.after, session.server.model)
             assert torch.equal(done.ids, ids[-4:])  # the curious participant's own, which it knows
-            assert torch.equal(facts[OwnColumns].numeric, session.design(rows.rows(ids[-4:])))
+            assert torch.equal(facts[PartyFeatures].numeric, session.design(rows.rows(ids[-4:])))
             assert torch.equal(done.training.ids, ids)
             assert torch.equal(done.training.labels, rows.labels[ids])
 
 
 def test_plain_aggregation_shows_each_update_and_changes_nothing_else(rng):
     rows = table(rng, 40)
-    summed, plain = seat(rows, parties=4), seat(rows, parties=4, aggregation="plain")
+    summed, plain = started(rows, parties=4), started(rows, parties=4, aggregation="plain")
     for ids in rounds(summed, rows, epochs=1)[0]:
         unseen, seen = (session.round(ids, watch=EVERYTHING).facts["d"][Updates] for session in (summed, plain))
         assert not unseen.received
@@ -92,7 +92,7 @@ def test_plain_aggregation_shows_each_update_and_changes_nothing_else(rng):
 
 def test_being_watched_changes_no_model_by_a_bit(rng):
     rows = table(rng, 24)
-    alone, watched = seat(rows), seat(rows)
+    alone, watched = started(rows), started(rows)
     for epoch in rounds(alone, rows):
         for ids in epoch:
             unseen, seen = alone.round(ids), watched.round(ids, watch=EVERYTHING)
@@ -104,7 +104,7 @@ def test_being_watched_changes_no_model_by_a_bit(rng):
 
 def test_everything_goes_over_the_wire(rng):
     rows = table(rng, 24)
-    session = seat(rows)
+    session = started(rows)
     session.round(rounds(session, rows, epochs=1)[0][0])
     traffic = session.wire.take_traffic()
     width = 2 + 5 + 7  # numeric, one-hot
@@ -120,15 +120,15 @@ def test_the_rules_say_which_columns_are_binary(rng):
     """Two numeric columns, then 5 and 7 categories: a numeric one is binary if no participant has another number in it."""
     rows = table(rng, 24)
     categories, one_hot = tuple(range(2, 14)), ((2, 5), (7, 7))
-    assert seat(rows).rules.schema == Schema(categories, False, one_hot)
+    assert started(rows).rules.schema == Schema(categories, False, one_hot)
     shifted = Schema((0, *(j + 1 for j in categories)), True, tuple((first + 1, size) for first, size in one_hot))
-    assert seat(rows, intercept=True).rules.schema == shifted
+    assert started(rows, intercept=True).rules.schema == shifted
     for column in range(2):
         block = next(iter(rows.features.values()))
         block.numeric[:, column] = torch.arange(len(rows)) % 2
-    assert seat(rows).rules.schema.binary == (0, 1, *categories)
+    assert started(rows).rules.schema.binary == (0, 1, *categories)
     block.numeric[-1, 1] = 2.0
-    session = seat(rows)
+    session = started(rows)
     assert session.rules.schema.binary == (0, *categories)
     design = session.design(rows)
     for first, size in session.rules.schema.one_hot:
@@ -145,12 +145,12 @@ def test_rules_say_whether_updates_are_whole(rng):
     cases = (([], True), ([noise], True), ([selective], False), ([noise, selective], False))
     cases += (([SelectiveUpdate(fraction=1.0)], True), ([Halved()], None), ([Halved(), selective], False))
     for defenses, whole in cases:
-        assert seat(rows, defenses=defenses).rules.whole is whole, defenses
+        assert started(rows, defenses=defenses).rules.whole is whole, defenses
 
 
 def test_a_session_goes_on_where_another_stood(rng):
     rows = table(rng, 24)
-    session, other = seat(rows), seat(rows)
+    session, other = started(rows), started(rows)
     first, second = rounds(session, rows)
     for ids in first:
         session.round(ids)
@@ -186,8 +186,8 @@ def test_what_does_not_fit_is_refused(tmp_path, rng):
         with pytest.raises(UserError, match=problem):
             run_in(tmp_path, **{"attacks": {}, "settings": settings, **parts})
     with pytest.raises(UserError, match="two classes"):
-        seat(table(rng, 24, classes=3))
+        started(table(rng, 24, classes=3))
     with pytest.raises(UserError, match=r"adversary\.cheat\.party=a: .* none in this protocol"):
-        seat(table(rng, 24), adversaries={"cheat": Adversary()})
+        started(table(rng, 24), adversaries={"cheat": Adversary()})
     with pytest.raises(UserError, match="adversary=fsha: it cheats at the label party of protocol=split"):
-        seat(table(rng, 24), adversaries={"fsha": Fsha()})
+        started(table(rng, 24), adversaries={"fsha": Fsha()})

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from builders import seating, session, table, weights
+from builders import session, setup_of, table, weights
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,10 +18,19 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.split_guard import SplitGuard
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients, Labels, OwnColumns, OwnModel, OwnTop, Predictions, SummedGradients
+from vflbench.messages.facts import (
+    Embeddings,
+    Gradients,
+    Labels,
+    LocalModel,
+    LocalTop,
+    PartyFeatures,
+    Predictions,
+    SummedGradients,
+)
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Compression, PeerArchitectures, PeerModels, Queries
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.messages.wire import Wire
 from vflbench.models.base import CutModel
 from vflbench.models.mlp import Mlp
@@ -32,7 +41,7 @@ from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimize
 from vflbench.protocols.shared_embeddings import SharedEmbeddings
 
 PARTIES = (("a",), ("a", "b"), ("a", "b", "c", "d"), ("a", "b", "label"))
-EVERYTHING = SharedEmbeddings().offers(Seat.NON_LABEL) | SharedEmbeddings().offers(Seat.LABEL)
+EVERYTHING = SharedEmbeddings().offers(Role.NON_LABEL) | SharedEmbeddings().offers(Role.LABEL)
 SMALL = WideDeep(bottom_layers=2, top_layers=2, width=8, cut_width=5)
 
 
@@ -179,8 +188,8 @@ def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradien
     before = {p.name: p.bottom.frozen() for p in shared.parties}
     facts = shared.round(ids, watch=EVERYTHING | {Gradients, SummedGradients}).facts
     assert not any({Gradients, SummedGradients} & set(known) for known in facts.values())
-    assert set(facts["label"]) == SharedEmbeddings().offers(Seat.LABEL)  # all that is offered is there
-    assert set(facts["a"]) == set(facts["b"]) == SharedEmbeddings().offers(Seat.NON_LABEL)
+    assert set(facts["label"]) == SharedEmbeddings().offers(Role.LABEL)  # all that is offered is there
+    assert set(facts["a"]) == set(facts["b"]) == SharedEmbeddings().offers(Role.NON_LABEL)
     grid = torch.tensor([0, 1 / 3, 2 / 3, 1])
     for name, others in (("a", {"b", "label"}), ("b", {"a", "label"}), ("label", {"a", "b"})):
         received = facts[name][Embeddings].received
@@ -193,9 +202,9 @@ def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradien
             asked = facts[name][Queries].answer[other](columns.numeric[ids], columns.categorical[ids], rng)
             assert torch.equal(asked["f2"], received[other]["f2"])  # as it stood when it sent
         assert torch.equal(facts[name][Labels].classes, rows.labels[ids])
-        columns = facts[name][OwnColumns]
+        columns = facts[name][PartyFeatures]
         assert torch.equal(columns.numeric, rows.features[name].numeric[ids])
-        logits = facts[name][OwnTop].logits(received, columns)
+        logits = facts[name][LocalTop].logits(received, columns)
         assert torch.allclose(logits, facts[name][Predictions].logits, atol=1e-5), name
     # all receivers of a message get the same, and a party knows its own embedding without compression
     assert torch.equal(facts["a"][Embeddings].received["label"]["f2"], facts["b"][Embeddings].received["label"]["f2"])
@@ -204,7 +213,7 @@ def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradien
     assert torch.equal(facts["a"][Embeddings].layers["f2"], before["a"](a.numeric[ids], a.categorical[ids])["f2"])
     between = shared.facts(ids, EVERYTHING)
     assert set(between["a"][PeerModels].models) == {"b", "label"}
-    assert {Labels, OwnModel, OwnTop, OwnColumns, Queries} <= set(between["a"])
+    assert {Labels, LocalModel, LocalTop, PartyFeatures, Queries} <= set(between["a"])
 
 
 @pytest.mark.slow
@@ -306,7 +315,7 @@ def test_what_has_no_place_is_refused(rng):
     with pytest.raises(UserError, match="judges the gradients"):
         session(rows, defenses=(SplitGuard(),), protocol=SharedEmbeddings())
     with pytest.raises(UserError, match="no gradient is sent") as refused:
-        SharedEmbeddings().start(seating(rows, adversaries={"malicious_optimizer": MaliciousOptimizer(party="a")}))
+        SharedEmbeddings().start(setup_of(rows, adversaries={"malicious_optimizer": MaliciousOptimizer(party="a")}))
     assert refused.value.key == "adversary"
     with pytest.raises(ValueError, match="local_steps"):
         SharedEmbeddings(local_steps=0)

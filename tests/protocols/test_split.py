@@ -9,10 +9,10 @@ from vflbench.defenses.base import LabelDefense, NonLabelDefense, WithheldError
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
-from vflbench.messages.facts import Embeddings, Gradients, OwnModel, Predictions, SummedGradients
+from vflbench.messages.facts import Embeddings, Gradients, LocalModel, Predictions, SummedGradients
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Queries
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.messages.wire import Wire
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam
@@ -22,11 +22,11 @@ from vflbench.protocols.parties import classification_loss
 from vflbench.protocols.split import Split
 
 PARTIES = (("a",), ("a", "b"), ("a", "b", "c", "d"), ("a", "b", "label"))
-EVERYTHING = Split().offers(Seat.NON_LABEL) | Split().offers(Seat.LABEL)
+EVERYTHING = Split().offers(Role.NON_LABEL) | Split().offers(Role.LABEL)
 
 
 class BothDefense(NonLabelDefense, LabelDefense):
-    """Stands at both seats of split learning."""
+    """Stands in both roles of split learning."""
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_being_watched_changes_no_weight_by_a_bit(rng):
         for step in range(5):
             alone.round(rows.ids)
             watched.round(rows.ids, step=step, watch=EVERYTHING)
-            asked.round(rows.ids, watch=frozenset({OwnModel, Queries})).facts["a"][OwnModel].embed(rows.ids)
+            asked.round(rows.ids, watch=frozenset({LocalModel, Queries})).facts["a"][LocalModel].embed(rows.ids)
             asked.facts(rows.ids[:5], EVERYTHING)
         assert all(map(torch.equal, weights(alone), weights(watched))), name
         assert all(map(torch.equal, weights(alone), weights(asked))), name

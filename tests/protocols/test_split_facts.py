@@ -7,15 +7,24 @@ from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.fake_labels import FakeLabels
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
-from vflbench.messages.facts import Embeddings, Gradients, Labels, OwnColumns, OwnModel, OwnTop, Predictions, SummedGradients
+from vflbench.messages.facts import (
+    Embeddings,
+    Gradients,
+    Labels,
+    LocalModel,
+    LocalTop,
+    PartyFeatures,
+    Predictions,
+    SummedGradients,
+)
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.parties import classification_loss
 from vflbench.protocols.split import Split
 
-EVERYTHING = Split().offers(Seat.NON_LABEL) | Split().offers(Seat.LABEL)
+EVERYTHING = Split().offers(Role.NON_LABEL) | Split().offers(Role.LABEL)
 
 
 def columns_of(rows, party):
@@ -45,7 +54,7 @@ def test_a_round_holds_what_crossed_and_what_each_layer_computed(rng):
     assert list(at_label.layers) == ["h1", "h2"]
     assert {party: list(sent) for party, sent in at_label.received.items()} == {p: ["f3", "wide"] for p in "ab"}
     assert torch.equal(at_label.received["b"]["f3"], messages[1].tensors["f3"])
-    own = done.facts["a"][OwnColumns]
+    own = done.facts["a"][PartyFeatures]
     assert torch.equal(own.numeric, rows.features["a"].numeric)
     assert torch.equal(own.categorical, rows.features["a"].categorical)
     assert done.layers("a", Kind.GRADIENT) == ("f1", "f2", "f3", "wide")
@@ -78,20 +87,20 @@ def test_gradients_of_layers_and_of_parameters_are_those_of_back_propagation(rng
 
 
 def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
-    seated = session(table(rng, parties=("a", "b", "label")), model=WideDeep(bottom_layers=2, width=8, wide=True))
-    assert seated.seats() == {Seat.NON_LABEL: ("a", "b"), Seat.LABEL: ("label",)}
-    assert Split().offers(Seat.NON_LABEL) == {Embeddings, Gradients, SummedGradients, OwnColumns, OwnModel}
+    running = session(table(rng, parties=("a", "b", "label")), model=WideDeep(bottom_layers=2, width=8, wide=True))
+    assert running.roles() == {Role.NON_LABEL: ("a", "b"), Role.LABEL: ("label",)}
+    assert Split().offers(Role.NON_LABEL) == {Embeddings, Gradients, SummedGradients, PartyFeatures, LocalModel}
     of_others = {Embeddings, PeerModels, PeerArchitectures, Queries, Compression, NoiseMean}
-    assert Split().offers(Seat.LABEL) == {*of_others, Predictions, Labels, OwnColumns, OwnTop}
-    assert Split().offers(Seat.PARTICIPANT) == frozenset()
-    done = seated.round(torch.arange(64), watch=EVERYTHING)
+    assert Split().offers(Role.LABEL) == {*of_others, Predictions, Labels, PartyFeatures, LocalTop}
+    assert Split().offers(Role.PARTICIPANT) == frozenset()
+    done = running.round(torch.arange(64), watch=EVERYTHING)
     assert {party: set(facts) for party, facts in done.facts.items()} == {
-        "a": Split().offers(Seat.NON_LABEL),
-        "b": Split().offers(Seat.NON_LABEL),
-        "label": Split().offers(Seat.LABEL),
+        "a": Split().offers(Role.NON_LABEL),
+        "b": Split().offers(Role.NON_LABEL),
+        "label": Split().offers(Role.LABEL),
     }
-    assert seated.cut_layers() == {"a": ("f2", "wide"), "b": ("f2", "wide")}
-    assert seated.layers() == {"a": ("f1", "f2"), "b": ("f1", "f2"), "label": ("f1", "f2", "h1", "h2", "h3")}
+    assert running.cut_layers() == {"a": ("f2", "wide"), "b": ("f2", "wide")}
+    assert running.layers() == {"a": ("f1", "f2"), "b": ("f1", "f2"), "label": ("f1", "f2", "h1", "h2", "h3")}
 
 
 def test_models_and_answers_of_peers_are_those_of_the_round(rng):
@@ -114,10 +123,10 @@ def test_models_and_answers_of_peers_are_those_of_the_round(rng):
 
 
 def test_a_partys_own_model_is_the_one_of_the_moment(rng):
-    """`OwnModel` and the facts between rounds answer about any of the party's rows, with the network as it stands."""
+    """`LocalModel` and the facts between rounds answer about any of the party's rows, with the network as it stands."""
     rows = table(rng, parties=("a", "b"))
     split = session(rows)
-    embed = split.round(rows.ids[:20], watch=EVERYTHING).facts["a"][OwnModel].embed
+    embed = split.round(rows.ids[:20], watch=EVERYTHING).facts["a"][LocalModel].embed
     some = torch.tensor([50, 2, 2])
     first = embed(some)
     with torch.no_grad():
@@ -126,10 +135,10 @@ def test_a_partys_own_model_is_the_one_of_the_moment(rng):
     split.round(rows.ids)
     between = split.facts(some, EVERYTHING)
     assert not torch.equal(embed(some)["f2"], first["f2"])
-    assert torch.equal(between["a"][OwnModel].embed(some)["f2"], embed(some)["f2"])
-    assert torch.equal(between["a"][OwnColumns].numeric, rows.features["a"].numeric[some])
-    assert set(between["b"]) == {OwnModel, OwnColumns}
-    assert set(between["label"]) == {PeerModels, PeerArchitectures, Queries, Labels, OwnColumns, OwnTop}
+    assert torch.equal(between["a"][LocalModel].embed(some)["f2"], embed(some)["f2"])
+    assert torch.equal(between["a"][PartyFeatures].numeric, rows.features["a"].numeric[some])
+    assert set(between["b"]) == {LocalModel, PartyFeatures}
+    assert set(between["label"]) == {PeerModels, PeerArchitectures, Queries, Labels, PartyFeatures, LocalTop}
     assert split.parties[0].bottom.training
     assert split.facts(torch.tensor([10**9]), frozenset({Gradients})) == {"a": {}, "b": {}, "label": {}}  # no row is read
 
@@ -152,7 +161,7 @@ def test_the_label_party_has_labels_columns_and_its_networks_as_they_answered(rn
         split = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=True))
         done = split.round(rows.ids, watch=EVERYTHING).facts["label"]
         assert torch.equal(done[Labels].classes, rows.labels)
-        own = done[OwnColumns]
+        own = done[PartyFeatures]
         if "label" in parties:
             assert torch.equal(own.numeric, rows.features["label"].numeric)
         else:
@@ -161,13 +170,13 @@ def test_the_label_party_has_labels_columns_and_its_networks_as_they_answered(rn
             party: {layer: h.requires_grad_() for layer, h in sent.items()}
             for party, sent in done[Embeddings].received.items()
         }
-        logits = done[OwnTop].logits(received, own)
+        logits = done[LocalTop].logits(received, own)
         assert torch.equal(logits, done[Predictions].logits)  # before the step, although the party has learned since
         logits.sum().backward()
         assert all(bool(h.grad.any()) for sent in received.values() for h in sent.values())
-        assert not any(weights.requires_grad for weights in done[OwnTop].networks.forward.parameters())
+        assert not any(weights.requires_grad for weights in done[LocalTop].networks.forward.parameters())
         now = split.facts(rows.ids, EVERYTHING)["label"]
-        assert torch.equal(now[OwnTop].logits(split_embeddings(split, rows), now[OwnColumns]), split.predict(rows.ids))
+        assert torch.equal(now[LocalTop].logits(split_embeddings(split, rows), now[PartyFeatures]), split.predict(rows.ids))
         assert torch.equal(now[Labels].classes, rows.labels)
 
 
@@ -181,4 +190,4 @@ def test_the_own_top_says_what_defenses_make_of_its_logits(rng):
     split = session(rows, defenses=(FakeLabels(),))
     split.round(rows.ids)  # in which the fake classes are drawn
     done = split.round(rows.ids, watch=EVERYTHING).facts["label"]
-    assert torch.equal(done[OwnTop].logits(done[Embeddings].received, done[OwnColumns]), done[Predictions].logits)
+    assert torch.equal(done[LocalTop].logits(done[Embeddings].received, done[PartyFeatures]), done[Predictions].logits)

@@ -8,7 +8,7 @@ from vflbench.report.page import Wishes, write_report
 
 pytestmark = pytest.mark.slow
 ATTACKS = ("norm", "direct", "spectral", "residual", "posterior", "completion_both", "hidden_subset_sum")
-THREAT = {"seat": "non-label party", "knows": ["gradients"], "known_rows": 0, "text": "An attacker.", "does": "`x` scores."}
+THREAT = {"role": "non-label party", "knows": ["gradients"], "known_rows": 0, "text": "An attacker.", "does": "`x` scores."}
 OVERLAPS = """
 [...document.querySelectorAll('thead tr')].flatMap(row => [...row.cells].filter((cell, i) => {
   const range = document.createRange(), next = row.cells[i + 1];

@@ -70,7 +70,7 @@ def test_an_attack_of_ones_own_has_a_line_where_another_one_reads_more(tmp_path,
 
 
 def test_the_usual_attacks_are_said_not_to_be_the_strongest(tmp_path, monkeypatch):
-    threats = {name: {"seat": "non-label party", "knows": ["gradients"]} for name in ("norm", "spectral", "probe")}
+    threats = {name: {"role": "non-label party", "knows": ["gradients"]} for name in ("norm", "spectral", "probe")}
     facts = {"threats": threats}
     folder = write_run(tmp_path / "run", verdict=verdict(reading()), facts=facts)
     assert "try      attack=strongest: stronger attacks; defense=label_gdp: noise on labels" in rest(
@@ -228,7 +228,7 @@ def of_marvell(value, bounds="the leak", **more):
     doubt = {"assumption": "the classes are isotropic Gaussians", "tested": tested, "assumption_holds": False}
     levels = {
         "messages only": reading("remainder", value, value - 0.01, value),
-        "known labels": reading("completion", 0.8, 0.78, 0.82, message="embedding", own_columns=0.65),
+        "known labels": reading("completion", 0.8, 0.78, 0.82, message="embedding", features_only=0.65),
     }
     worst = verdict(
         reading("remainder", value, value - 0.01, value),

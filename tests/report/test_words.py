@@ -10,7 +10,7 @@ from vflbench.results.runs import Run
 from vflbench.results.schema import Manifest, Privacy, Summary
 
 NAN = float("nan")
-LABELS = {"completion": {"known_rows": 100, "level": "known labels", "seat": "non-label party"}}
+LABELS = {"completion": {"known_rows": 100, "level": "known labels", "role": "non-label party"}}
 TWO = {"cut_layers": {"a": ["f2"], "b": ["f2"]}}
 LEARNED = {"test_auc": 0.79, "test_auc_low": 0.77, "test_auc_high": 0.81, "test_positives": 300, "test_negatives": 700}
 
@@ -70,7 +70,7 @@ SENTENCES = {
         {
             "worst": reading("completion", message="embedding"),
             "leaks": [leak("spectral", 0.6)],
-            "levels": {"known labels": reading("completion", own_columns=0.84)},
+            "levels": {"known labels": reading("completion", features_only=0.84)},
             "facts": {"threats": LABELS},
         },
         "Embeddings at the cut give 91 % of label pairs away (AUC 0.91 with 100 known labels; a coin 0.50; own columns "

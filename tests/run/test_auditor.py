@@ -17,11 +17,11 @@ from vflbench.messages.facts import (
     Gradients,
     Known,
     Labels,
-    OwnColumns,
-    OwnModel,
+    LocalModel,
+    PartyFeatures,
 )
 from vflbench.messages.peer_facts import PeerModels
-from vflbench.messages.threat import Seat, Threat, Unavailable, Undeclared
+from vflbench.messages.threat import Role, Threat, Unavailable, Undeclared
 from vflbench.results.recorder import Meter
 from vflbench.run.attackers import RUN_FACTS, Attacker, remembered, unmet_attacks
 
@@ -64,7 +64,7 @@ class Attending(Attack):
     """Is there in every round. Its answer is 1 for the rows of the round that it saw last."""
 
     every_round = True
-    threat = Threat(Seat.LABEL, {Embeddings, Labels})
+    threat = Threat(Role.LABEL, {Embeddings, Labels})
 
     def __init__(self):
         self.seen = []
@@ -199,7 +199,7 @@ def test_rows_of_known_class_are_not_scored_and_features_are_no_message(data):
 
 def test_the_rows_of_the_end_of_an_epoch_are_training_rows_in_no_order(data):
     class Clerk(Attack):
-        threat = Threat(knows={OwnModel})
+        threat = Threat(knows={LocalModel})
         seen = []
 
         def epoch(self, view):
@@ -225,7 +225,7 @@ def test_a_view_at_the_end_of_an_epoch_has_no_values_of_a_round(data):
             return Scores(view.ids, view[self.reads].layers)
 
     with pytest.raises(Unavailable, match="reads Gradients, which party a does not have here"):
-        Audited(data, {"reader": Reader(Gradients, OwnModel)})
+        Audited(data, {"reader": Reader(Gradients, LocalModel)})
 
 
 def test_a_follower_of_hidden_layers_never_sees_what_other_parties_sent():
@@ -247,7 +247,7 @@ def test_a_follower_of_hidden_layers_never_sees_what_other_parties_sent():
 
 def test_an_attacker_at_the_label_party_sees_what_it_was_sent_by_sender():
     class Receiver(Attack):
-        threat = Threat(Seat.LABEL, knows={Embeddings, PeerModels})
+        threat = Threat(Role.LABEL, knows={Embeddings, PeerModels})
         seen = []
 
         def batch(self, view):
@@ -266,8 +266,8 @@ def test_attacks_that_can_not_run_here_say_why():
     class Active(Attack):
         threat = Threat(knows={Gradients}, active=True)
 
-    def offers(seat):
-        return frozenset({Gradients}) if seat is Seat.NON_LABEL else frozenset()
+    def offers(role):
+        return frozenset({Gradients}) if role is Role.NON_LABEL else frozenset()
 
     attacks = {"wise": Wise(), "active": Active(), "norm": Norm(), "no_message": NoMessage()}
     assert unmet_attacks(attacks, offers, 2) == {
@@ -278,8 +278,8 @@ def test_attacks_that_can_not_run_here_say_why():
     assert set(unmet_attacks(attacks, offers, 2, cheating=["a"])) == {"wise", "no_message"}
     ten = unmet_attacks({"norm": Norm()}, offers, 10, where="this recording")
     assert ten == {"norm": "it tells 2 classes apart, and the labels have 10"}
-    assert {Known, BatchHints, ClassHints} <= RUN_FACTS[Seat.NON_LABEL]
-    assert not {Known, BatchHints, ClassHints} & RUN_FACTS[Seat.LABEL]  # it has every label
+    assert {Known, BatchHints, ClassHints} <= RUN_FACTS[Role.NON_LABEL]
+    assert not {Known, BatchHints, ClassHints} & RUN_FACTS[Role.LABEL]  # it has every label
 
 
 def test_attacks_at_a_party_that_cheats_are_active():
@@ -325,8 +325,8 @@ def test_an_attack_that_reads_what_it_may_not_is_named(fact, refusal):
 
 def test_attacks_may_change_what_their_network_remembers_of_the_rows_of_the_end():
     rows = torch.arange(5)
-    own = OwnModel(lambda ids: {"f1": ids[:, None].double()})
-    model = remembered({"a": {OwnModel: own}}, [rows, torch.arange(3, 9)])["a"][OwnModel]
+    own = LocalModel(lambda ids: {"f1": ids[:, None].double()})
+    model = remembered({"a": {LocalModel: own}}, [rows, torch.arange(3, 9)])["a"][LocalModel]
     model.embed(rows)["f1"].zero_()
     for asked in (rows, rows[:2], torch.tensor([8, 1, 4, 20, 3])):  # of one part, of both, and of none
         assert model.embed(asked.clone())["f1"][:, 0].tolist() == asked.tolist()
@@ -338,7 +338,7 @@ class Partial(Attack):
     threat = Threat()
 
     def __init__(self, labels, *, change=lambda ids, scores: (ids, scores), hints=0):
-        self.threat, self.labels, self.change = Threat(knows={Gradients, OwnModel}, hints=hints), labels, change
+        self.threat, self.labels, self.change = Threat(knows={Gradients, LocalModel}, hints=hints), labels, change
 
     def _answer(self, view):
         chosen = torch.randperm(len(view.ids), generator=view.rng)[: len(view.ids) // 2]
@@ -454,7 +454,7 @@ def test_class_counts_are_graded_beside_a_guess_from_the_class_shares(data):
 
 def test_an_attack_may_answer_nothing_or_several_things(data):
     class Silent(Attack):
-        threat = Threat(knows={Gradients, OwnModel})
+        threat = Threat(knows={Gradients, LocalModel})
 
         def batch(self, view):
             return None
@@ -494,11 +494,11 @@ def test_rebuilt_rows_are_graded_against_the_rows_that_they_name(data):
     class Owner(Attack):
         """Rebuilds its own columns, which it knows, in another order."""
 
-        threat = Threat(knows={OwnColumns})
+        threat = Threat(knows={PartyFeatures})
 
         def batch(self, view):
             places = torch.randperm(len(view.ids), generator=view.rng)[:30]
-            return RebuiltRows(view.ids[places], "f2", {view.party: view[OwnColumns].rows(places)})
+            return RebuiltRows(view.ids[places], "f2", {view.party: view[PartyFeatures].rows(places)})
 
     (found,) = [
         r for r in Audited(data, {"owner": Owner()}).findings[0].reconstructions if r.attack == "owner" and r.layer == "f2"
@@ -520,7 +520,7 @@ def test_a_single_tensor_counts_for_the_cut_layer_or_for_features(data):
     attacks = {
         "of gradients": Plain(Gradients),
         "of embeddings": Plain(Embeddings, ClassShares),
-        "of columns": Plain(OwnColumns),
+        "of columns": Plain(PartyFeatures),
     }
     leaks = Audited(data, attacks).leaks
     assert [(leak.attack, leak.message, leak.party, leak.layer) for leak in leaks] == [

@@ -19,7 +19,7 @@ from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
-from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.threat import Role, Threat
 from vflbench.metrics.reconstruction import CHANCE
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
@@ -176,7 +176,7 @@ def test_an_attack_gets_the_facts_that_it_declared_and_nothing_else(tmp_path):
     assert [s[2:4] for s in Witness.seen if s[1]] == [(0, 0), (0, 10), (0, 20)]
     assert {s[0] for s in Witness.seen if s[1]} == {"a"}
     assert {s[4] for s in Witness.seen} == {tuple(facts["train_class_ratios"])}
-    assert Witness.threat.seat is Seat.NON_LABEL
+    assert Witness.threat.role is Role.NON_LABEL
 
 
 def test_a_broken_attack_stops_the_run_rather_than_reporting_no_leak(tmp_path):
@@ -297,7 +297,7 @@ def test_model_inversion_rebuilds_pictures_of_all_parties_and_writes_them(tmp_pa
     changes = {"dataset": Digits(parties=4, rows=600), "model": Cnn(), "attacks": {"model_inversion": attack}}
     summary = run_in(tmp_path, **changes, settings=Settings(epochs=1, batch_size=64, audit=Audit(batches=1)))
     found = {(r["party"], r["layer"]): r["figures"] for r in summary["reconstructions"]}
-    guesses = {*GUESSES, CHANCE, *OF_THE_TRUTH} - {"own_columns", "own_linear"}  # the label party holds none
+    guesses = {*GUESSES, CHANCE, *OF_THE_TRUTH} - {"features_network", "features_linear"}  # the label party holds none
     assert set(found) == {*((p, "f2") for p in (*"abcd", "all")), *(("all", g) for g in guesses)}
     whole = {layer: {n: v["mean"] for n, v in found["all", layer].items()} for layer in ("f2", "mean")}
     assert whole["f2"]["mse"] < 0.5 * whole["mean"]["mse"]

@@ -12,8 +12,8 @@ from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.data.synthetic import Bernoulli, Synthetic
-from vflbench.messages.facts import Known, OwnModel, Updates
-from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.facts import Known, LocalModel, Updates
+from vflbench.messages.threat import Role, Threat
 from vflbench.metrics.leak import Leak
 from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.interval import Estimate, Interval
@@ -33,7 +33,7 @@ class Curious(Attack):
     More about it.
     """
 
-    threat = Threat(knows={OwnModel}, known_rows=7)
+    threat = Threat(knows={LocalModel}, known_rows=7)
 
     def epoch(self, view):
         assert len(view[Known].ids) == 7
@@ -43,7 +43,7 @@ class Curious(Attack):
 class Elsewhere(Attack):
     """Sits in another protocol."""
 
-    threat = Threat(Seat.PARTICIPANT, knows={Updates})
+    threat = Threat(Role.PARTICIPANT, knows={Updates})
 
 
 def manifest_of(folder, **changes):
@@ -73,7 +73,7 @@ def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_pa
     assert f"attack=elsewhere is skipped: {NOWHERE}" in log
     assert list(manifest["threats"]) == [*attacks, "hints (own columns)", "curious (own columns)"]
     assert manifest["threats"]["norm"] == {
-        "seat": "non-label party",
+        "role": "non-label party",
         "knows": ["gradients"],
         "known_rows": 0,
         "hints": 0,
@@ -88,7 +88,7 @@ def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_pa
     assert curious["does"] == "Knows rows."
     assert "the labels of 7 rows" in curious["text"]
     assert manifest["threats"]["hints"]["hints"] == 60
-    assert manifest["threats"]["elsewhere"]["seat"] == "participant"
+    assert manifest["threats"]["elsewhere"]["role"] == "participant"
 
 
 def test_a_federated_run_has_one_layer(tmp_path):
@@ -105,7 +105,7 @@ def test_a_federated_run_has_one_layer(tmp_path):
 
 def test_an_active_attack_is_skipped_where_nobody_cheats(tmp_path):
     class Active(Attack):
-        threat = Threat(knows={OwnModel}, active=True)
+        threat = Threat(knows={LocalModel}, active=True)
 
         def epoch(self, view):
             return None

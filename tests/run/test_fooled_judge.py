@@ -7,7 +7,7 @@ from vflbench.attacks.base import RebuiltRows
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import BreastCancer, Synthetic
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import PartyFeatures
 from vflbench.metrics.inversion import Recogniser
 from vflbench.metrics.reconstruction import ReconstructionTable
 from vflbench.run.grade_reconstruction import ReconstructionGrader as Grader
@@ -32,7 +32,7 @@ class Court:
 
     def judge(self, x):
         table = ReconstructionTable()
-        answer = RebuiltRows(self.rows.ids, "f2", {"a": OwnColumns(x, torch.empty(len(x), 0))})
+        answer = RebuiltRows(self.rows.ids, "f2", {"a": PartyFeatures(x, torch.empty(len(x), 0))})
         self.grader.grade("attack", answer, self.rows, 0, table)
         return {r.layer: r for r in table.found()}
 
@@ -108,10 +108,17 @@ def test_own_columns_are_a_guess_where_the_attackers_seat_has_them():
     rows, table = data.train.all().rows(torch.arange(60)), ReconstructionTable()
     own = rows.features["a"]
     Grader(data.train, data.test, 1).grade(
-        "attack", RebuiltRows(rows.ids, "f2", {"a": OwnColumns(own.numeric, own.categorical)}), rows, 0, table
+        "attack", RebuiltRows(rows.ids, "f2", {"a": PartyFeatures(own.numeric, own.categorical)}), rows, 0, table
     )
     (answer,) = (r for r in table.found() if r.message != "none")
-    assert list(answer.beats_guesses) == ["mean", "class_mean", "random_row", "class_row", "own_columns", "own_linear"]
+    assert list(answer.beats_guesses) == [
+        "mean",
+        "class_mean",
+        "random_row",
+        "class_row",
+        "features_network",
+        "features_linear",
+    ]
     assert answer.beats_every_guess is True
     assert answer.figures["identified"].mean == 1
 
@@ -130,12 +137,12 @@ def test_a_regression_on_own_columns_is_no_attack():
     dataset = BreastCancer(parties={"a": list(names[:10]), "label": list(names[10:])}, test_fraction=0.3)
     data = dataset.load(torch.Generator().manual_seed(0))
     rows, known, table = data.train.all().rows(torch.arange(3, 303, 5)), data.test.all(), ReconstructionTable()
-    answer = OwnColumns(ridge(known, known.features["a"].numeric, rows), torch.empty(60, 0))
+    answer = PartyFeatures(ridge(known, known.features["a"].numeric, rows), torch.empty(60, 0))
     Grader(data.train, data.test, 5).grade("ridge", RebuiltRows(rows.ids, "f2", {"a": answer}), rows, 0, table)
     (found,) = (r for r in table.found() if r.message != "none")
     assert found.told_apart is True
-    assert found.beats_guesses["own_columns"].beats
-    assert not found.beats_guesses["own_linear"].beats
+    assert found.beats_guesses["features_network"].beats
+    assert not found.beats_guesses["features_linear"].beats
     assert found.beats_every_guess is False
 
 
@@ -151,7 +158,7 @@ def test_what_no_row_can_hold_is_refused(name):
     data = Digits(rows=300).load(torch.Generator().manual_seed(0))
     rows = data.train.all().rows(torch.arange(10))
     change, problem = BAD[name]
-    answer = RebuiltRows(rows.ids, "f2", {"a": OwnColumns(change(rows.features["a"].numeric), torch.empty(10, 0))})
+    answer = RebuiltRows(rows.ids, "f2", {"a": PartyFeatures(change(rows.features["a"].numeric), torch.empty(10, 0))})
     with pytest.raises(UserError, match=f"attack=attack: it rebuilt columns of party a .*{problem}"):
         Grader(data.train, data.test, 5).grade("attack", answer, rows, 0, ReconstructionTable())
 
@@ -160,9 +167,9 @@ def test_ids_that_no_column_has_are_refused():
     data = Synthetic(rows=300, numeric=1, categorical=1, vocabulary=5).load(torch.Generator().manual_seed(0))
     rows = data.train.all().rows(torch.arange(10))
     own = rows.features["a"]
-    answer = RebuiltRows(rows.ids, "f2", {"a": OwnColumns(own.numeric, torch.full_like(own.categorical, 1000))})
+    answer = RebuiltRows(rows.ids, "f2", {"a": PartyFeatures(own.numeric, torch.full_like(own.categorical, 1000))})
     with pytest.raises(UserError, match="ids that"):
         Grader(data.train, data.test, 5).grade("attack", answer, rows, 0, ReconstructionTable())
-    unknown = RebuiltRows(rows.ids, "f2", {"z": OwnColumns(own.numeric, own.categorical)})
+    unknown = RebuiltRows(rows.ids, "f2", {"z": PartyFeatures(own.numeric, own.categorical)})
     with pytest.raises(UserError, match="party z"):
         Grader(data.train, data.test, 5).grade("attack", unknown, rows, 0, ReconstructionTable())

@@ -40,7 +40,7 @@ def whole(tmp_path_factory):
 def test_the_threat_is_active_and_says_who_cheats_and_the_honest_run_stands_beside(whole):
     manifest, honest = (json.loads((folder / "manifest.json").read_text()) for folder in (whole, whole / "honest"))
     threat = manifest["threats"]["fsha"]
-    assert (threat["level"], threat["seat"], threat["active"]) == ("active", "label party", True)
+    assert (threat["level"], threat["role"], threat["active"]) == ("active", "label party", True)
     assert " Party label cheats: Send, in place of gradients of the loss, those of a critic" in threat["text"]
     assert manifest["threats"]["norm"]["level"] == "messages only"  # of a party that does not cheat
     assert manifest["adversary"]["fsha"]["party"] == "label"

@@ -4,7 +4,7 @@ import torch
 from vflbench.attacks.base import RebuiltRows
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import PartyFeatures
 from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
 from vflbench.results.schema import GUESSES, OF_THE_TRUTH
 from vflbench.run import grade_reconstruction
@@ -16,7 +16,7 @@ def graded(dataset, change):
     """Figures of answers that are what `change` makes of the truth, by (party, message, layer)."""
     data = dataset.load(torch.Generator().manual_seed(0))
     rows = data.train.all().rows(torch.arange(5, 45))
-    answers = {p: change(OwnColumns(f.numeric, f.categorical)) for p, f in rows.features.items()}
+    answers = {p: change(PartyFeatures(f.numeric, f.categorical)) for p, f in rows.features.items()}
     table = ReconstructionTable()
     Grader(data.train, data.test, 5).grade("inversion", RebuiltRows(rows.ids, "f2", answers), rows, 0, table)
     found = {(r.party, r.message, r.layer): {n: v.mean for n, v in r.figures.items()} for r in table.found()}
@@ -50,7 +50,7 @@ def test_columns_of_a_table_are_told_apart():
     def change(own):
         wrong = own.categorical.clone()
         wrong[:20, 0] = (wrong[:20, 0] + 1) % 2
-        return OwnColumns(1 - own.numeric, wrong)
+        return PartyFeatures(1 - own.numeric, wrong)
 
     found, examples, _ = graded(Synthetic(rows=600, numeric=2, categorical=2, vocabulary=40), change)
     own = found["a", "embedding", "f2"]
@@ -92,7 +92,7 @@ def test_no_row_is_recognised_by_a_network_that_was_trained_on_it(monkeypatch):
     monkeypatch.setattr(grade_reconstruction, "Recogniser", Noted)
     data = Digits(rows=300).load(torch.Generator().manual_seed(0))
     rows = data.train.all()
-    answers = {p: OwnColumns(f.numeric, f.categorical) for p, f in rows.features.items()}
+    answers = {p: PartyFeatures(f.numeric, f.categorical) for p, f in rows.features.items()}
     Grader(data.train, data.test, 5).grade("inversion", RebuiltRows(rows.ids, "f2", answers), rows, 0, ReconstructionTable())
     for seen, pictures in [*asked[:2], *asked_features]:
         assert not (pictures.flatten(1)[:, None] == seen.flatten(1)[None]).all(-1).any()

@@ -7,7 +7,7 @@ from builders import run_in
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.data.synthetic import Synthetic
-from vflbench.messages.facts import Gradients, OwnModel
+from vflbench.messages.facts import Gradients, LocalModel
 from vflbench.messages.threat import Threat
 from vflbench.run.interruption import Interrupted, Interruption
 from vflbench.run.settings import Audit, Settings
@@ -38,14 +38,14 @@ def test_the_second_signal_stops_at_once():
 class Stopper(Attack):
     """Scores the length of embeddings, and asks the run to stop while it does, once."""
 
-    threat = Threat(knows={OwnModel})
+    threat = Threat(knows={LocalModel})
     stops = False
 
     def epoch(self, view):
         if view.epoch == 0 and Stopper.stops:
             Stopper.stops = False
             os.kill(os.getpid(), signal.SIGTERM)
-        return Scores(view.ids, {layer: h.norm(dim=1) for layer, h in view[OwnModel].embed(view.ids).items()})
+        return Scores(view.ids, {layer: h.norm(dim=1) for layer, h in view[LocalModel].embed(view.ids).items()})
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
-from vflbench.messages.facts import Gradients, Known, OwnModel
+from vflbench.messages.facts import Gradients, Known, LocalModel
 from vflbench.messages.threat import Threat
 from vflbench.run.attackers import draw_canaries, draw_known, draw_one_of_each, draw_positives
 from vflbench.run.settings import Audit, Settings
@@ -110,10 +110,10 @@ class Completion(Attack):
     threat = Threat()
 
     def __init__(self, known, *, misled=False):
-        self.threat, self.misled, self.shown, self.answers = Threat(knows={OwnModel}, known_rows=known), misled, [], []
+        self.threat, self.misled, self.shown, self.answers = Threat(knows={LocalModel}, known_rows=known), misled, [], []
 
     def epoch(self, view):
-        known, embed = view[Known], view[OwnModel].embed
+        known, embed = view[Known], view[LocalModel].embed
         self.shown.append(known)
         x = embed(known.ids)["f2"].double()
         y = torch.nn.functional.one_hot(known.labels.roll(int(self.misled)), 10).double()
@@ -126,11 +126,11 @@ class Completion(Attack):
 class Logged(Attack):
     """Scores rows by their likeness to known positives; keeps what it knew."""
 
-    threat = Threat(knows={OwnModel}, known_rows=10)
+    threat = Threat(knows={LocalModel}, known_rows=10)
     known = []
 
     def epoch(self, view):
-        known, embed = view[Known], view[OwnModel].embed
+        known, embed = view[Known], view[LocalModel].embed
         self.known.append(known)
         return Scores(view.ids, embed(view.ids)["f2"] @ embed(known.ids[known.labels == 1])["f2"].mean(0))
 

@@ -26,7 +26,7 @@ from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions
+from vflbench.messages.facts import Embeddings, Gradients, PartyFeatures, Predictions
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.recording_format import (
     Claims,
@@ -39,7 +39,7 @@ from vflbench.messages.recording_format import (
 )
 from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.tables import read_labels, write_rows
-from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.threat import Role, Threat
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.results.recorder import write_rows as write_metrics
 from vflbench.results.schema import Leak
@@ -81,7 +81,7 @@ def audited_lines(path, result):
     return path.read_text().splitlines()
 
 
-ALL = sorted(name for name, attack in every_attack().items() if attack.threat.seat is Seat.NON_LABEL)
+ALL = sorted(name for name, attack in every_attack().items() if attack.threat.role is Role.NON_LABEL)
 """Attacks on a split network that need nothing but messages."""
 
 
@@ -227,16 +227,16 @@ def test_another_seed_and_other_batches_are_another_audit(run):
 @pytest.mark.slow
 def test_what_a_recording_is_not_enough_for_is_skipped_with_the_missing_fact(run):
     class Inverter(Attack):
-        threat = Threat(Seat.LABEL, {Embeddings, Auxiliary})
+        threat = Threat(Role.LABEL, {Embeddings, Auxiliary})
 
         def batch(self, view):
             return RebuiltRows(view.ids, "f1", view[Auxiliary].columns)
 
     class Reader(Attack):
-        threat = Threat(knows={OwnColumns, Gradients})
+        threat = Threat(knows={PartyFeatures, Gradients})
 
         def epoch(self, view):
-            return Scores(view.ids, view[OwnColumns].numeric[:, 0])
+            return Scores(view.ids, view[PartyFeatures].numeric[:, 0])
 
     class Cheat(Attack):
         threat = Threat(knows={Gradients}, active=True)
@@ -245,7 +245,7 @@ def test_what_a_recording_is_not_enough_for_is_skipped_with_the_missing_fact(run
             return None
 
     class Curious(Attack):
-        threat = Threat(Seat.LABEL, {Predictions})
+        threat = Threat(Role.LABEL, {Predictions})
         seen = []
 
         def batch(self, view):
@@ -266,7 +266,7 @@ def test_what_a_recording_is_not_enough_for_is_skipped_with_the_missing_fact(run
         "cheat": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)",
     }
     assert set(Curious.seen) == {(50, 1)}
-    assert set(Receiver.seen) == {("a", True, "f1", "f2"), ("label", False, "h1")}  # none of another seat
+    assert set(Receiver.seen) == {("a", True, "f1", "f2"), ("label", False, "h1")}  # none of another party
     assert {leak.attack for leak in result.findings[-1].leaks} == {"reader", "norm", "probe"}
 
 

@@ -80,11 +80,11 @@ def test_a_gradient_of_another_shape_is_refused_by_name(link, change, problem):
     with pytest.raises(PartyError, match="without an embedding"):
         link.call("learn", {"gradient": {}, "watched": False})
     link.call("embed", {"ids": torch.arange(4), "epoch": 0, "watched": False})
-    before = [p.clone() for p in link.process.seated.bottom.parameters()]
+    before = [p.clone() for p in link.process.local_party.bottom.parameters()]
     tensors = {"f2": torch.zeros(4, 8), "wide": torch.zeros(4, 1), **change}
     with pytest.raises(PartyError, match=problem):
         link.call("learn", {"gradient": tensors, "watched": False})
-    assert all(map(torch.equal, before, link.process.seated.bottom.parameters()))
+    assert all(map(torch.equal, before, link.process.local_party.bottom.parameters()))
 
 
 @pytest.mark.parametrize("mark", ["../../../etc/x", "", "0123456789abcde/"])
@@ -157,7 +157,7 @@ def test_figures_and_checkpoints_that_are_none_are_refused_by_name(link, party, 
         party.state()
 
 
-def seated(data, folder, defense, **changes):
+def built(data, folder, defense, **changes):
     whole = experiment(model=WideDeep(bottom_layers=2, top_layers=1, width=8), attacks={}, defenses=defense, **changes)
     link = apart(whole, data, folder).engine.links["a"]
     link.process.secret = b"s" * 32
@@ -174,10 +174,10 @@ def test_no_request_puts_the_same_noise_on_another_row(data, tmp_path):
     noise that was drawn for that.
     """
     noise, plain = {"embedding_noise": EmbeddingNoise(eps=1.0)}, {}
-    honest = {row: embedded(seated_and_greeted(data, tmp_path / f"p{row}", plain), [row]) for row in (0, 3)}
+    honest = {row: embedded(built_and_greeted(data, tmp_path / f"p{row}", plain), [row]) for row in (0, 3)}
     difference = honest[0] - honest[3]
 
-    link = seated_and_greeted(data, tmp_path / "a", noise)
+    link = built_and_greeted(data, tmp_path / "a", noise)
     mark = link.call("save", {})["mark"]
     first = embedded(link, [0])
     link.call("resume", {"mark": mark})
@@ -188,21 +188,21 @@ def test_no_request_puts_the_same_noise_on_another_row(data, tmp_path):
 
     with pytest.raises(PartyError, match="has been greeted"):
         link.call("hello", HELLO)
-    again = seated_and_greeted(data, tmp_path / "b", noise)
+    again = built_and_greeted(data, tmp_path / "b", noise)
     assert torch.equal(embedded(again, [0]), first)
-    anew = seated_and_greeted(data, tmp_path / "c", noise)
+    anew = built_and_greeted(data, tmp_path / "c", noise)
     assert (first - embedded(anew, [3]) - difference).abs().max() > 0.5
-    later = seated_and_greeted(data, tmp_path / "d", noise)
+    later = built_and_greeted(data, tmp_path / "d", noise)
     embedded(later, [5])
     assert (embedded(later, [0]) - first).abs().max() > 0.5
 
 
-def seated_and_greeted(data, folder, defense, **changes):
-    link = seated(data, folder, defense, **changes)
+def built_and_greeted(data, folder, defense, **changes):
+    link = built(data, folder, defense, **changes)
     link.call("hello", HELLO)
     return link
 
 
 def test_the_label_party_can_not_choose_the_order_that_guards_do_not_see(data, tmp_path):
     with pytest.raises(PartyError, match="has to see each answer"):
-        seated_and_greeted(data, tmp_path / "b", {"split_guard": SplitGuard()}, protocol=Split(staleness=1))
+        built_and_greeted(data, tmp_path / "b", {"split_guard": SplitGuard()}, protocol=Split(staleness=1))

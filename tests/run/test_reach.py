@@ -13,9 +13,9 @@ from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients, OwnModel
+from vflbench.messages.facts import Embeddings, Gradients, LocalModel
 from vflbench.messages.peer_facts import Compression
-from vflbench.messages.threat import Seat, Threat
+from vflbench.messages.threat import Role, Threat
 from vflbench.models.base import Model
 from vflbench.options import options
 from vflbench.protocols.adversary import Adversary
@@ -29,16 +29,16 @@ SMALL = {"dataset": Synthetic(rows=700, vocabulary=100)}
 class Asker(Attack):
     """Asks its own network at the end of each epoch."""
 
-    threat = Threat(knows={OwnModel})
+    threat = Threat(knows={LocalModel})
 
     def epoch(self, view):
-        return Scores(view.ids, {layer: h.norm(dim=1) for layer, h in view[OwnModel].embed(view.ids).items()})
+        return Scores(view.ids, {layer: h.norm(dim=1) for layer, h in view[LocalModel].embed(view.ids).items()})
 
 
 class Eraser(Attack):
     """Writes zeros into the codebook by which embeddings were compressed."""
 
-    threat = Threat(Seat.LABEL, {Embeddings, Compression})
+    threat = Threat(Role.LABEL, {Embeddings, Compression})
 
     def batch(self, view):
         for layers in view[Compression].encoded.values():
@@ -118,7 +118,7 @@ def test_predicting_and_asking_leave_modules_in_their_modes_and_parties_share_no
     started = session(rows, model=FrozenModel())
     started.round(rows.ids)
     started.predict(rows.ids)
-    started.parties[0].own_layers(rows.ids)
+    started.parties[0].activations_of(rows.ids)
     for party in started.parties:
         assert party.bottom.module.training
         assert not party.bottom.module.norm.training

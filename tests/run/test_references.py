@@ -10,7 +10,7 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
-from vflbench.messages.facts import Gradients, Known, OwnModel
+from vflbench.messages.facts import Gradients, Known, LocalModel
 from vflbench.messages.threat import Threat
 from vflbench.metrics.leak import LeakTable
 from vflbench.models.wide_deep import WideDeep
@@ -80,10 +80,10 @@ def test_an_attack_that_follows_rows_also_sees_those_whose_label_it_knows(tmp_pa
 class Head(Attack):
     """The difference of the means of known rows, in its own network."""
 
-    threat = Threat(knows={OwnModel}, known_rows=200)
+    threat = Threat(knows={LocalModel}, known_rows=200)
 
     def epoch(self, view):
-        known, embed = view[Known], view[OwnModel].embed
+        known, embed = view[Known], view[LocalModel].embed
         layers = {}
         for layer, h in embed(known.ids).items():
             layers[layer] = embed(view.ids)[layer] @ (h[known.labels == 1].mean(0) - h[known.labels == 0].mean(0))

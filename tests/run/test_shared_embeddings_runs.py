@@ -1,4 +1,4 @@
-"""Runs in which parties share embeddings: bytes by link, attackers at either seat, what is refused, and going on."""
+"""Runs in which parties share embeddings: bytes by link, attackers in either role, what is refused, and going on."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ def parts(**changes):
         "dataset": Synthetic(rows=400, vocabulary=100, parties=parties),
         "protocol": SharedEmbeddings(local_steps=2),
         "defenses": {"quantize": Quantize(levels=4, learn_batches=8)},
-        "attacks": {"model_inversion": ModelInversion(seat="non_label", party="b", rows=4, steps=20, candidates=4)},
+        "attacks": {"model_inversion": ModelInversion(role="non_label", party="b", rows=4, steps=20, candidates=4)},
         "settings": Settings(**settings),
         **changes,
     }
@@ -82,7 +82,7 @@ def test_what_can_not_be_done_is_refused(tmp_path):
     with pytest.raises(UserError, match="every party holds the labels"):
         run_in(tmp_path / "recorded", **parts(settings={"record": "messages"}))
     with pytest.raises(UserError, match="no such party attacks here; there are a, b, label, and all"):
-        run_in(tmp_path / "who", **parts(attacks={"it": ModelInversion(seat="non_label", party="z", rows=2, steps=1)}))
+        run_in(tmp_path / "who", **parts(attacks={"it": ModelInversion(role="non_label", party="z", rows=2, steps=1)}))
     with pytest.raises(ValueError, match="the label party is one alone"):
         ModelInversion(party="a")
 
@@ -98,7 +98,7 @@ def test_a_party_attacks_all_but_itself_and_reads_as_well_as_the_label_party(tmp
     options = {"rows": 16, "steps": 200}
     attacks = {
         "label": ModelInversion(**options),
-        "party": ModelInversion(seat="non_label", party="a", **options),
+        "party": ModelInversion(role="non_label", party="a", **options),
     }
     changes = {"dataset": Digits(parties=4), "model": Mlp(bottom_layers=2, width=32), "defenses": {}, "attacks": attacks}
     summary = run_in(tmp_path / "run", **parts(**changes, settings={"epochs": 1, "audit": Audit(batches=1)}))
@@ -110,5 +110,5 @@ def test_a_party_attacks_all_but_itself_and_reads_as_well_as_the_label_party(tmp
     assert set(mse) == {*(("label", p) for p in (*"abcd", "all")), *(("party", f"{p} by a") for p in (*"bcd", "all"))}
     for party in "bcd":  # the same messages, and other random starts
         assert mse["party", f"{party} by a"] == pytest.approx(mse["label", party], rel=0.5, abs=2e-3)
-    seats = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert seats["skipped"] == {}
+    read = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert read["skipped"] == {}

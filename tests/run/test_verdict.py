@@ -158,7 +158,7 @@ def test_an_attack_with_labels_counts_only_beyond_what_own_columns_tell():
         ours = verdict_of(Dcor(), found, levels)
         assert (ours.falls and ours.falls.attack) == falls
         known = ours.levels["known labels"]
-        assert (known.attack, known.own_columns) == ("completion", pytest.approx(alone, abs=0.01))
+        assert (known.attack, known.features_only) == ("completion", pytest.approx(alone, abs=0.01))
         assert ours.levels["messages only"].attack == "spectral"
         assert "active" not in ours.levels
         assert ours.references["probe"].value == pytest.approx(0.83, abs=0.01)

@@ -9,12 +9,12 @@ from torch import Tensor
 from vflbench.attacks.base import Attack, ColumnScores
 from vflbench.attacks.completion import completed
 from vflbench.attacks.rows import with_rows
-from vflbench.messages.facts import Embeddings, KnownColumn, Labels, OwnColumns
-from vflbench.messages.threat import Seat, Threat, View
+from vflbench.messages.facts import Embeddings, KnownColumn, Labels, PartyFeatures
+from vflbench.messages.threat import Role, Threat, View
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.options import Count, Range, Rows, ShareOrZero, options
 
-_LAST, _MEAN, _OWN, _LABEL = "last ", "mean ", "own", "label"
+_LAST, _MEAN, _FEATURES, _LABEL = "last ", "mean ", "features", "label"
 
 
 @options
@@ -36,7 +36,7 @@ class Attribute(Attack):
     They are graded by their AUC against the column, mean over its values, and never count as a leak of the label.
 
     Source: the attack of Fu et al., "Label inference attacks against vertical federated learning", USENIX Security 2022, at
-    the other seat and with another target; Song and Shmatikov, "Overlearning reveals sensitive attributes", ICLR 2020, for
+    the other party and with another target; Song and Shmatikov, "Overlearning reveals sensitive attributes", ICLR 2020, for
     embeddings that reveal what they were not trained for. The heads are ours.
     """
 
@@ -56,12 +56,12 @@ class Attribute(Attack):
 
     @property
     def threat(self) -> Threat:
-        return Threat(Seat.LABEL, {Embeddings, OwnColumns, Labels, KnownColumn}, known_rows=self.known)
+        return Threat(Role.LABEL, {Embeddings, PartyFeatures, Labels, KnownColumn}, known_rows=self.known)
 
     def observe(self, view: View) -> None:
-        layers, own = view[Embeddings].received[view[KnownColumn].party], view[OwnColumns]
+        layers, features = view[Embeddings].received[view[KnownColumn].party], view[PartyFeatures]
         held = {_LAST + layer: h.float().cpu() for layer, h in layers.items()}
-        held[_OWN] = column_vectors(own.numeric, own.categorical).float().cpu()
+        held[_FEATURES] = column_vectors(features.numeric, features.categorical).float().cpu()
         held[_LABEL] = view[Labels].classes.cpu()[:, None].float()
         self._met.append((view.ids.cpu(), held))
 
@@ -84,7 +84,7 @@ class Attribute(Attack):
         last = [h for name, h in of.items() if name.startswith(_LAST)]
         means = [sums[:, :-1] / sums[:, -1:] for name, sums in of.items() if name.startswith(_MEAN)]
         label = torch.nn.functional.one_hot(of[_LABEL][:, 0].long(), int(self._kept[_LABEL].max()) + 1).float()
-        return [[*last, *means], *([[of[_OWN]]] if of[_OWN].shape[1] else []), [label]]
+        return [[*last, *means], *([[of[_FEATURES]]] if of[_FEATURES].shape[1] else []), [label]]
 
     def _end_epoch(self) -> None:
         """Join what was met since the last call with what was met before."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns
+from vflbench.messages.facts import Embeddings, Gradients, PartyFeatures
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat, View
 
@@ -43,7 +43,7 @@ class RebuiltRows:
 
     ids: Tensor
     layer: str
-    features: Mapping[str, OwnColumns]
+    features: Mapping[str, PartyFeatures]
     figures: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
 
@@ -162,11 +162,11 @@ class Attack:
         return getattr(cls, method) is not getattr(Attack, method)
 
     def unmet(self, offered: frozenset[type[Fact]], classes: int, where: str = "this protocol") -> str | None:
-        """Why this attack can't run, or None. offered: facts that an attacker of its seat can have; where: who offers."""
+        """Why this attack can't run, or None. offered: facts that an attacker in its role can have; where: who offers."""
         missing = sorted(fact.title or fact.__name__ for fact in self.threat.knows - offered)
         if missing:
             are = "are" if len(missing) > 1 or missing[0].endswith("s") else "is"
-            return f"{' and '.join(missing)} {are} not in {where} for the {self.threat.seat}"
+            return f"{' and '.join(missing)} {are} not in {where} for the {self.threat.role}"
         if classes > self.max_classes:
             return f"it tells {self.max_classes} classes apart, and the labels have {classes}"
         return None

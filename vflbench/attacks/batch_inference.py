@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Scores
 from vflbench.attacks.direct import Direct
-from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns, SummedGradients
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients, PartyFeatures, SummedGradients
 from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
 from vflbench.options import Layers, Steps, options
@@ -55,11 +55,11 @@ class BatchInference(Direct):
     rounds: Steps = 2
     steps: Steps = 10
 
-    threat = Threat(knows={SummedGradients, Embeddings, OwnColumns, ClassShares})
+    threat = Threat(knows={SummedGradients, Embeddings, PartyFeatures, ClassShares})
 
     def batch(self, view: View) -> Scores:
         embeddings = {layer: h for layer, h in view[Embeddings].layers.items() if layer != WIDE}
-        inputs = {"": view[OwnColumns].numeric, **embeddings}
+        inputs = {"": view[PartyFeatures].numeric, **embeddings}
         known = sums_of_layers(inputs, view[SummedGradients].parameters)
         if not known:
             return Scores(view.ids, {})

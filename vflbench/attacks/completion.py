@@ -10,7 +10,7 @@ from torch import Tensor
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.rows import with_rows
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import ClassShares, Gradients, Known, OwnModel
+from vflbench.messages.facts import ClassShares, Gradients, Known, LocalModel
 from vflbench.messages.threat import Threat, View
 from vflbench.options import Rows, options
 
@@ -18,9 +18,9 @@ _RANKS = (0, 1, 2, 4, 8, 16, 32, 64)  # of the directions that are removed befor
 _FLOOR = 1e-12  # of squared lengths, relative to their mean
 
 _FACTS: Mapping[str, set[type[Fact]]] = {
-    "embeddings": {OwnModel},
+    "embeddings": {LocalModel},
     "gradients": {Gradients},
-    "both": {OwnModel, Gradients},
+    "both": {LocalModel, Gradients},
 }
 
 
@@ -100,7 +100,7 @@ class Completion(Attack):
         joined = self._means(ids.cpu()) if self.follows else {}
         if self.message == "gradients":
             return {layer: [[total, units], [lengths]] for layer, (total, units, lengths) in joined.items()}
-        embedded = {layer: h.cpu() for layer, h in view[OwnModel].embed(ids).items()}
+        embedded = {layer: h.cpu() for layer, h in view[LocalModel].embed(ids).items()}
         if self.message == "embeddings":
             return {layer: [[h]] for layer, h in embedded.items()}
         common = [layer for layer in joined if layer in embedded]

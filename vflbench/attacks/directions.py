@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.spectral import point_to_positives
-from vflbench.messages.facts import ClassShares, Gradients, OwnModel
+from vflbench.messages.facts import ClassShares, Gradients, LocalModel
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import gradient_moments, leading_components, logit_direction, without_loudness
@@ -53,7 +53,7 @@ class Directions(Attack):
 
     @property
     def threat(self) -> Threat:
-        return Threat(knows={OwnModel, ClassShares} | ({Gradients} if self.component == "auto" else set()))
+        return Threat(knows={LocalModel, ClassShares} | ({Gradients} if self.component == "auto" else set()))
 
     def observe(self, view: View) -> None:
         """Add its gradients to what those of other batches say."""
@@ -63,7 +63,7 @@ class Directions(Attack):
     def epoch(self, view: View) -> Scores:
         prior, scores, candidates = view[ClassShares].positive, {}, {}
         most = 2 if self.component == "auto" else self.component
-        for layer, h in view[OwnModel].embed(view.ids).items():
+        for layer, h in view[LocalModel].embed(view.ids).items():
             centred = h - h.mean(dim=0)
             spreads, vectors = leading_components(centred, max(self.components, most))
             candidates[layer] = centred @ vectors[:, : min(self.components, h.shape[1])].to(h)

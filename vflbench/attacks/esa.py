@@ -16,9 +16,9 @@ from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.joint_model import Coding, JointModel
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Labels, OwnColumns, OwnTop, Predictions
+from vflbench.messages.facts import Labels, LocalTop, PartyFeatures, Predictions
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
-from vflbench.messages.threat import Seat, Threat, View
+from vflbench.messages.threat import Role, Threat, View
 from vflbench.options import Count, Fraction, Range, Rows, Sigma, Steps, options
 
 Decimals = Annotated[int, Range(1, 12)]
@@ -113,28 +113,28 @@ class Esa(Attack):
 
     @property
     def threat(self) -> Threat:
-        knows: set[type[Fact]] = {Predictions, PeerModels, OwnTop, OwnColumns}
+        knows: set[type[Fact]] = {Predictions, PeerModels, LocalTop, PartyFeatures}
         knows |= {Auxiliary} if self.prior in ("mean", "class_mean", "normal") else set()
         knows |= {Labels} if self.prior in ("class_mean", "normal") else set()
-        return Threat(Seat.LABEL, knows)
+        return Threat(Role.LABEL, knows)
 
     def batch(self, view: View) -> RebuiltRows:
         logits = view[Predictions].logits[: self.rows]
-        own = view[OwnColumns].rows(torch.arange(len(logits), device=logits.device))
+        local = view[PartyFeatures].rows(torch.arange(len(logits), device=logits.device))
         model = JointModel(view, torch.float64)
-        system = System.of(model, own, view.rng)
-        guess = guess_of(self.prior, model, own, view, self.auxiliary)
+        system = System.of(model, local, view.rng)
+        guess = guess_of(self.prior, model, local, view, self.auxiliary)
         if system is None:
-            columns, figures = self._by_newton(model, own, logits, guess, view.rng), dict[str, float]()
+            columns, figures = self._by_newton(model, local, logits, guess, view.rng), dict[str, float]()
             note = "the logits are not affine in the unknown columns: the answer fits them, and is not exact"
         else:
             columns, figures, fits = self._by_equations(system, logits, guess)
             note = _note(system, figures, fits=fits)
-        figures["residual"] = float((model.in_parts(columns, own) - logits.double()).square().mean().sqrt())
-        features = model.split(OwnColumns(columns.numeric.float(), columns.categorical))
+        figures["residual"] = float((model.in_parts(columns, local) - logits.double()).square().mean().sqrt())
+        features = model.split(PartyFeatures(columns.numeric.float(), columns.categorical))
         return RebuiltRows(view.ids[: self.rows], LAYER, features, figures, note)
 
-    def _by_equations(self, system: System, logits: Tensor, guess: Guess) -> tuple[OwnColumns, dict[str, float], bool]:
+    def _by_equations(self, system: System, logits: Tensor, guess: Guess) -> tuple[PartyFeatures, dict[str, float], bool]:
         """Columns, figures, means over rows, and whether the predictions can be the model's."""
         n, k, sizes = len(logits), system.coding.numeric, system.coding.cardinalities
         u, ids = guess.mean.clone(), torch.zeros(n, len(sizes), dtype=torch.int32, device=logits.device)
@@ -147,14 +147,14 @@ class Esa(Attack):
             if sizes:
                 relaxed, first = u[at, k:], guess.mean[at, :k]
                 ids[at], matches[at] = fitting_ids(equations, sizes, relaxed, first, self.combinations, self.tolerance)
-                rest = equations.less(k, system.coding.vectors(OwnColumns(first, ids[at]))[:, k:])
+                rest = equations.less(k, system.coding.vectors(PartyFeatures(first, ids[at]))[:, k:])
                 u[at, :k] = self._solved(rest, guess.rows(at).columns(k), system.sums()[:0, :k])[0]
         figures = {"directions_missing": float(missing.mean())}
         if bool(bound.isfinite().all()) and fits:
             figures["error_bound"] = float(bound.mean())
         if sizes and not bool(matches.isnan().any()):
             figures["matches"] = float(matches.mean())
-        return OwnColumns(u[:, :k], ids), figures, fits
+        return PartyFeatures(u[:, :k], ids), figures, fits
 
     def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> tuple[Tensor, float, float, Tensor]:
         """u = argmin |u - guess|^2 under the equations, and within the box where that is asked for. guess: of the same rows.
@@ -197,8 +197,8 @@ class Esa(Attack):
         return x.clamp(0, 1), float(missing), bound, fits
 
     def _by_newton(
-        self, model: JointModel, own: OwnColumns, logits: Tensor, guess: Guess, rng: torch.Generator
-    ) -> OwnColumns:
+        self, model: JointModel, local: PartyFeatures, logits: Tensor, guess: Guess, rng: torch.Generator
+    ) -> PartyFeatures:
         if self.nonlinear == "refuse":
             problem = "the logits are not affine in the other parties' columns; use nonlinear=newton, or model=logistic"
             raise UserError(problem, key="attack.esa.nonlinear", value="refuse")
@@ -214,7 +214,7 @@ class Esa(Attack):
 
         def f(u: Tensor, rows: Tensor) -> Tensor:
             _, *shares = model.coding.split(u)
-            out = model.of_vectors(u, own.rows(rows))
+            out = model.of_vectors(u, local.rows(rows))
             out = out - out.gather(1, reference[rows][:, None]) if is_difference else out
             return torch.cat([out, *(share.sum(dim=1, keepdim=True) for share in shares)], dim=1)
 
@@ -254,18 +254,18 @@ class Guess:
         return VARIANCE * rows.mT if self.covariance is None else self.covariance @ rows.mT
 
 
-def guess_of(prior: str, model: JointModel, own: OwnColumns, view: View, rows: int) -> Guess:
+def guess_of(prior: str, model: JointModel, local: PartyFeatures, view: View, rows: int) -> Guess:
     """A guess of each row.
 
     zero; middle: 1/2, and of a categorical column the same share for each id; mean of auxiliary rows; class_mean: of
     those of its class; normal: their mean given the own columns and the class, by a linear regression, and the covariance
     about it.
 
-    own: of the rows that are guessed. rows: of the auxiliary ones, at most.
+    local: of the rows that are guessed. rows: of the auxiliary ones, at most.
     """
-    n = len(own.numeric)
+    n = len(local.numeric)
     if prior in ("zero", "middle"):
-        nothing = own.numeric.new_zeros(n, model.coding.width, dtype=torch.float64)
+        nothing = local.numeric.new_zeros(n, model.coding.width, dtype=torch.float64)
         return Guess(model.coding.decoded(nothing) if prior == "middle" else nothing)
     known = view[Auxiliary]
     x = model.coding.vectors(model.joined(known.columns))[:rows].double()
@@ -284,7 +284,7 @@ def guess_of(prior: str, model: JointModel, own: OwnColumns, view: View, rows: i
     count = int(torch.cat([classes, theirs]).max()) + 1
     others = [columns.numeric[:rows].double() for party, columns in known.columns.items() if party not in model.models]
     given = torch.cat([*others, F.one_hot(theirs, count)], dim=1).double()
-    mine = torch.cat([*([own.numeric.double()] if others else []), F.one_hot(classes, count)], dim=1).double()
+    mine = torch.cat([*([local.numeric.double()] if others else []), F.one_hot(classes, count)], dim=1).double()
     left, right = x - mean, given - given.mean(dim=0)
     slope = torch.linalg.solve(_raised(right.T @ right), right.T @ left)  # (given, u)
     left = left - right @ slope
@@ -313,12 +313,12 @@ class System:
     rounding: float
 
     @classmethod
-    def of(cls, model: JointModel, own: OwnColumns, rng: torch.Generator) -> System | None:
+    def of(cls, model: JointModel, local: PartyFeatures, rng: torch.Generator) -> System | None:
         """The equations of a model in float64; None if it is not affine at any of 64 random points, half of them corners.
 
-        own: the label party's columns of the rows. Raises UserError if there are more than 20,000 unknowns.
+        local: the label party's columns of the rows. Raises UserError if there are more than 20,000 unknowns.
         """
-        k, sizes, n, device = model.coding.numeric, model.coding.cardinalities, len(own.numeric), own.numeric.device
+        k, sizes, n, device = model.coding.numeric, model.coding.cardinalities, len(local.numeric), local.numeric.device
         if k + sum(sizes) > _MOST_UNKNOWNS:
             held = f"the other parties hold {k} numeric columns and {sum(sizes)} ids together"
             problem = f"{held}; it solves for {_MOST_UNKNOWNS} at most"
@@ -326,10 +326,10 @@ class System:
         x = F.pad(torch.eye(k, dtype=torch.float64, device=device), (0, 0, 1, sum(sizes)))  # each unknown alone
         ids = torch.block_diag(torch.empty(1 + k, 0), *(torch.arange(size)[:, None] for size in sizes)).int().to(device)
         first = torch.zeros(max(n, len(x)), dtype=torch.int64, device=device)
-        alone = OwnColumns(x, ids)
-        at = model.in_parts(alone, own.rows(first[: len(x)]))
+        alone = PartyFeatures(x, ids)
+        at = model.in_parts(alone, local.rows(first[: len(x)]))
         effects = (at[1:] - at[:1]).T
-        offsets = model.in_parts(alone.rows(first[:n]), own)
+        offsets = model.in_parts(alone.rows(first[:n]), local)
         numeric, *blocks = model.coding.split(effects)  # sums of absolute terms of a logit over the box
         size_of = sum((block.abs().amax(dim=1) for block in blocks), numeric.abs().sum(dim=1)).amax()
         x = torch.rand(_PROBES, k, generator=rng, device=device, dtype=torch.float64)
@@ -337,12 +337,12 @@ class System:
         drawn = [torch.randint(size, (_PROBES,), generator=rng, device=device) for size in sizes]
         ids = torch.stack(drawn, dim=1).int() if drawn else torch.empty(_PROBES, 0, dtype=torch.int32, device=device)
         rows = torch.randint(n, (_PROBES,), generator=rng, device=device)
-        true = model.in_parts(OwnColumns(x, ids), own.rows(rows))
-        affine = offsets[rows] + model.coding.vectors(OwnColumns(x, ids)) @ effects.T
+        true = model.in_parts(PartyFeatures(x, ids), local.rows(rows))
+        affine = offsets[rows] + model.coding.vectors(PartyFeatures(x, ids)) @ effects.T
         if not bool((true - affine).abs().amax() <= _AFFINE * (1 + size_of + true.abs().amax())):
             return None
-        operations = max(model.numeric, default=0) + own.numeric.shape[1] + len(sizes) + len(model.models) + 4
-        size_of = size_of + offsets.abs().amax() + _own_size(model, own)
+        operations = max(model.numeric, default=0) + local.numeric.shape[1] + len(sizes) + len(model.models) + 4
+        size_of = size_of + offsets.abs().amax() + _local_size(model, local)
         return cls(effects, offsets, model.coding, float(operations * ROUNDING * size_of))
 
     def sums(self) -> Tensor:
@@ -351,12 +351,12 @@ class System:
         return torch.block_diag(self.effects.new_empty(0, self.coding.numeric), *ones)
 
 
-def _own_size(model: JointModel, own: OwnColumns) -> Tensor:
+def _local_size(model: JointModel, local: PartyFeatures) -> Tensor:
     """The largest sum of absolute terms that the label party's own numeric columns add to a logit."""
-    k = own.numeric.shape[1]
-    nothing = model.coding.columns(own.numeric.new_zeros(1 + k, model.coding.width, dtype=torch.float64))
-    numeric = F.pad(torch.eye(k).to(own.numeric), (0, 0, 1, 0))
-    at = model.in_parts(nothing, OwnColumns(numeric, own.categorical[:1].expand(1 + k, -1)))
+    k = local.numeric.shape[1]
+    nothing = model.coding.columns(local.numeric.new_zeros(1 + k, model.coding.width, dtype=torch.float64))
+    numeric = F.pad(torch.eye(k).to(local.numeric), (0, 0, 1, 0))
+    at = model.in_parts(nothing, PartyFeatures(numeric, local.categorical[:1].expand(1 + k, -1)))
     return (at[1:] - at[:1]).abs().sum(dim=0).amax() + at[0].abs().amax()
 
 

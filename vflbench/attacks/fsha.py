@@ -4,8 +4,8 @@ import math
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.messages.facts import Embeddings
-from vflbench.messages.peer_facts import OwnDecoder
-from vflbench.messages.threat import Seat, Threat, View
+from vflbench.messages.peer_facts import PeerDecoders
+from vflbench.messages.threat import Role, Threat, View
 from vflbench.options import Rows, options
 
 
@@ -25,13 +25,13 @@ class Fsha(Attack):
     """
 
     max_classes = math.inf
-    threat = Threat(Seat.LABEL, {Embeddings, OwnDecoder}, active=True)
+    threat = Threat(Role.LABEL, {Embeddings, PeerDecoders}, active=True)
 
     rows: Rows = 32
 
     def batch(self, view: View) -> RebuiltRows | None:
         """Every other party's columns of the first rows."""
-        decoders, received = view[OwnDecoder].of, view[Embeddings].received
+        decoders, received = view[PeerDecoders].of, view[Embeddings].received
         if not decoders:
             return None
         first = {party: {layer: h[: self.rows] for layer, h in layers.items()} for party, layers in received.items()}

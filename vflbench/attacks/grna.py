@@ -15,9 +15,9 @@ from vflbench.attacks.esa import LAYER, Decimals, probabilities
 from vflbench.attacks.joint_model import Coding, JointModel
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Labels, OwnColumns, OwnTop, Predictions
+from vflbench.messages.facts import Labels, LocalTop, PartyFeatures, Predictions
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
-from vflbench.messages.threat import Seat, Threat, View
+from vflbench.messages.threat import Role, Threat, View
 from vflbench.models.layers import linear
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.numerics.optim import AdamSteps
@@ -25,7 +25,7 @@ from vflbench.options import Count, NonNegativeInt, Rate, Rows, Steps, Weight, W
 
 _LONGEST = 100.0  # gradient: longer ones are cut, as predictions of large logits can be steep
 
-_Known = tuple[OwnColumns, Tensor, Tensor]
+_Known = tuple[PartyFeatures, Tensor, Tensor]
 
 
 @options
@@ -76,28 +76,28 @@ class Grna(Attack):
 
     @property
     def threat(self) -> Threat:
-        knows: set[type[Fact]] = {Predictions, PeerModels, OwnTop, OwnColumns}
+        knows: set[type[Fact]] = {Predictions, PeerModels, LocalTop, PartyFeatures}
         knows |= {Auxiliary} if self.auxiliary else set()
         knows |= {Labels} if self.sees_labels else set()
-        return Threat(Seat.LABEL, knows)
+        return Threat(Role.LABEL, knows)
 
     def batch(self, view: View) -> RebuiltRows:
-        own, logits = view[OwnColumns], view[Predictions].logits
+        local, logits = view[PartyFeatures], view[Predictions].logits
         model = JointModel(view)
         observed = self._read(logits)
         beside = self._beside(observed, view[Labels].classes if self.sees_labels else None)
         known = self._known(view, model) if self.auxiliary else None
-        network = GeneratorNetwork(own, beside, model.coding, self.width, view.rng)
+        network = GeneratorNetwork(local, beside, model.coding, self.width, view.rng)
         if self.weights:
             network.load_state_dict(self.weights)
         with torch.enable_grad():
-            self._train(network, model, (own, observed, beside), known, view.rng)
+            self._train(network, model, (local, observed, beside), known, view.rng)
         self.weights = {name: value.detach().clone() for name, value in network.state_dict().items()}
         with torch.no_grad():
             few = torch.arange(len(logits), device=logits.device)[: self.rows]
-            given = network.given(own.rows(few), beside[few])
+            given = network.given(local.rows(few), beside[few])
             made = torch.stack([network(given, view.rng) for _ in range(self.samples)]).mean(dim=0)
-            fitted = self._read(model.of_vectors(made, own.rows(few)))
+            fitted = self._read(model.of_vectors(made, local.rows(few)))
             residual = float((fitted - observed[few]).square().mean().sqrt())
         features = model.split(model.coding.columns(made))
         return RebuiltRows(view.ids[: self.rows], LAYER, features, {"residual": residual})
@@ -121,25 +121,25 @@ class Grna(Attack):
             raise UserError("there are no auxiliary rows", key="attack.grna.auxiliary", value=self.auxiliary)
         others = others.rows(few)
         held = [block for party, block in columns.items() if party not in model.models]
-        own = held[0].rows(few) if held else OwnColumns(others.numeric[:, :0], others.categorical[:, :0])
+        local = held[0].rows(few) if held else PartyFeatures(others.numeric[:, :0], others.categorical[:, :0])
         classes = view[Auxiliary].labels[few] if self.sees_labels else None
-        return own, self._beside(self._read(model.in_parts(others, own)), classes), model.coding.vectors(others)
+        return local, self._beside(self._read(model.in_parts(others, local)), classes), model.coding.vectors(others)
 
     def _train(
         self,
         network: GeneratorNetwork,
         model: JointModel,
-        seen: tuple[OwnColumns, Tensor, Tensor],
+        seen: tuple[PartyFeatures, Tensor, Tensor],
         known: _Known | None,
         rng: torch.Generator,
     ) -> None:
-        own, observed, beside = seen
+        local, observed, beside = seen
         unit = float(observed.std(dim=0).mean()) if self.message == "logits" and len(observed) > 1 else 1.0
         optimizer = AdamSteps(network.parameters(), lr=self.lr)
         for step in range(self.steps):
             at = torch.randperm(len(observed), generator=rng, device=rng.device)[: self.minibatch]
-            made = network(network.given(own.rows(at), beside[at]), rng)
-            read = model.of_vectors(made, own.rows(at))
+            made = network(network.given(local.rows(at), beside[at]), rng)
+            read = model.of_vectors(made, local.rows(at))
             read = read if self.message == "logits" else F.softmax(read, dim=1) if read.shape[1] > 1 else read.sigmoid()
             loss = ((read - observed[at]) / max(unit, 1e-6)).square().sum()
             if self.variance and len(made) > 1:
@@ -160,18 +160,18 @@ class GeneratorNetwork(nn.Module):
     """(own columns, what is read beside them, noise) -> the unknown columns as vectors: numbers in [0, 1], and shares of the
     ids of each categorical one.
 
-    own, beside: of rows as they will be read. What is read beside own columns is read less its mean here, and in units of
+    local, beside: of rows as they will be read. What is read beside own columns is read less its mean here, and in units of
     its standard deviation. Noise has as many coordinates as there are unknown columns.
     """
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, own: OwnColumns, beside: Tensor, coding: Coding, width: int, rng: torch.Generator):
+    def __init__(self, local: PartyFeatures, beside: Tensor, coding: Coding, width: int, rng: torch.Generator):
         super().__init__()
         self.coding, self.noise = coding, coding.numeric + len(coding.cardinalities)
         drawn = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
-        inputs = column_vectors(own.numeric, own.categorical).shape[1] + beside.shape[1] + self.noise
+        inputs = column_vectors(local.numeric, local.categorical).shape[1] + beside.shape[1] + self.noise
         layers: list[nn.Module] = []
         for below, above in pairwise([inputs, width, -(-width // 3), -(-width // 6)]):
             layers += [linear(below, above, drawn), nn.LayerNorm(above), nn.ReLU()]
@@ -181,9 +181,9 @@ class GeneratorNetwork(nn.Module):
         self.register_buffer("scale", beside.std(dim=0).clamp_min(1e-3) if several else torch.ones(beside.shape[1]))
         self.to(rng.device)
 
-    def given(self, own: OwnColumns, beside: Tensor) -> Tensor:
+    def given(self, local: PartyFeatures, beside: Tensor) -> Tensor:
         """(n, inputs) all that it reads of each row but the noise."""
-        return torch.cat([column_vectors(own.numeric, own.categorical), (beside - self.mean) / self.scale], dim=1)
+        return torch.cat([column_vectors(local.numeric, local.categorical), (beside - self.mean) / self.scale], dim=1)
 
     def forward(self, given: Tensor, rng: torch.Generator) -> Tensor:
         """(n, width) vectors."""

@@ -13,8 +13,8 @@ from vflbench.attacks.base import Attack, RebuiltBatch
 from vflbench.attacks.batch_reconstruction.gram import PRIME, kernel_modulo
 from vflbench.attacks.batch_reconstruction.recover import rounding_unit
 from vflbench.attacks.batch_reconstruction.solutions import guesses_by_columns
-from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Updates
-from vflbench.messages.threat import Seat, Threat, View
+from vflbench.messages.facts import ClassShares, PartyFeatures, Rules, Updates
+from vflbench.messages.threat import Role, Threat, View
 from vflbench.options import options
 
 MOST_ROWS = 16
@@ -136,11 +136,11 @@ class HiddenSubsetSum(Attack):
     use on updates is ours.
     """
 
-    threat = Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares})
+    threat = Threat(Role.PARTICIPANT, {Updates, PartyFeatures, ClassShares})
 
     def batch(self, view: View) -> RebuiltBatch:
         """Side by side what each update gave; rows that none gave are unknown."""
-        updates, shares, rules = view[Updates], view[OwnColumns].numeric.double().cpu().mean(dim=0), view[Updates].rules
+        updates, shares, rules = view[Updates], view[PartyFeatures].numeric.double().cpu().mean(dim=0), view[Updates].rules
         seen = list(updates.received.values()) or [updates.others]
         alone = len(seen) > 1 or rules.parties == 2
         rows = rules.batches * rules.batch_size * (1 if alone else rules.parties - 1)

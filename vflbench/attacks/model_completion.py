@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, Scores
-from vflbench.messages.facts import ClassShares, Known, OwnModel
+from vflbench.messages.facts import ClassShares, Known, LocalModel
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.optim import AdamSteps, BareLinear
 from vflbench.options import Concentration, Positive, Rate, Rows, Steps, Weight, options
@@ -58,13 +58,13 @@ class ModelCompletion(Attack):
 
     @property
     def threat(self) -> Threat:
-        return Threat(knows={OwnModel, ClassShares}, known_rows=self.known)
+        return Threat(knows={LocalModel, ClassShares}, known_rows=self.known)
 
     def epoch(self, view: View) -> Scores | None:
         known, classes = view[Known], len(view[ClassShares].shares)
         if not len(known.ids) or not len(view.ids):
             return None
-        layers = view[OwnModel].embed(torch.cat([known.ids, view.ids]))
+        layers = view[LocalModel].embed(torch.cat([known.ids, view.ids]))
         layer = list(layers)[-1]  # the cut
         h, targets = layers[layer].cpu().float(), F.one_hot(known.labels.cpu(), classes).float()
         seed = int(torch.randint(2**62, (1,), generator=view.rng, device=view.rng.device))

@@ -17,9 +17,9 @@ from torch.overrides import TorchFunctionMode
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
-from vflbench.messages.facts import Embeddings, OwnColumns
+from vflbench.messages.facts import Embeddings, PartyFeatures
 from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModel, PeerModels, Queries
-from vflbench.messages.threat import Seat, Threat, View
+from vflbench.messages.threat import Role, Threat, View
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.pixels import area_of
 from vflbench.options import Count, Rate, Rows, Steps, Weight, Width, options
@@ -98,8 +98,8 @@ class ModelInversion(Attack):
     if messages are plain numbers or have many levels. If messages are coarse, sparse or noisy, auxiliary with
     knows_compression is best.
 
-    seat: where the attacker sits: at the label party or, in a protocol that gives each party the embeddings of the others
-    (`shared_embeddings`), at a party that is not the label party. It attacks all others, and not itself. party: at the seat
+    role: of the attacker: the label party or, in a protocol that gives each party the embeddings of the others
+    (`shared_embeddings`), a party that is not the label party. It attacks all others, and not itself. party: in the role
     `non_label`, the one that attacks, or `all`, each for itself.
 
     mode: `white_box` knows the models; `black_box` queries them on auxiliary rows and fits a decoder to the answers. rows:
@@ -120,7 +120,7 @@ class ModelInversion(Attack):
     max_classes = math.inf
     on_labels = False
 
-    seat: Literal["label", "non_label"] = "label"
+    role: Literal["label", "non_label"] = "label"
     party: str = "all"
     mode: Literal["white_box", "black_box"] = "white_box"
     rows: Rows = 32
@@ -139,8 +139,8 @@ class ModelInversion(Attack):
     decoder_steps: Steps = 300
 
     def __post_init__(self) -> None:
-        if self.seat == "label" and self.party != "all":
-            raise UserError("it goes with seat=non_label; the label party is one alone", key="party", value=self.party)
+        if self.role == "label" and self.party != "all":
+            raise UserError("it goes with role=non_label; the label party is one alone", key="party", value=self.party)
         if self.prior in ("none", *LEARNED) and self.strength not in ("auto", 0.0):
             raise UserError("it goes with a prior that has a strength", key="strength", value=self.strength)
         if self.mode == "black_box" and self.prior in LEARNED:
@@ -157,7 +157,7 @@ class ModelInversion(Attack):
         knows |= black_box if self.prior in LEARNED else set()
         knows |= {Compression} if self.knows_compression else set()
         knows |= {NoiseMean} if self.knows_noise_mean else set()
-        return Threat(Seat.LABEL if self.seat == "label" else Seat.NON_LABEL, knows)
+        return Threat(Role.LABEL if self.role == "label" else Role.NON_LABEL, knows)
 
     def batch(self, view: View) -> RebuiltRows | None:
         embeddings = view[Embeddings].received
@@ -180,14 +180,14 @@ class ModelInversion(Attack):
             features = {party: self._rebuild(party, layers, view) for party, layers in received.items()}
         return RebuiltRows(view.ids[: self.rows], next(iter(next(iter(received.values())))), features)
 
-    def _rebuild(self, party: str, received: Layers, view: View) -> OwnColumns:
+    def _rebuild(self, party: str, received: Layers, view: View) -> PartyFeatures:
         """Of one party."""
         sizes = {"width": self.decoder_width, "steps": self.decoder_steps}
         if self.mode == "black_box":
             known, answers = self._known(view, party), self._answers(view, party)
             with torch.enable_grad():
                 decoder = fit_decoder(_joined(received, answers), known.numeric, known.categorical, view.rng, **sizes)
-            return OwnColumns(*decoder(_joined(received, received)))
+            return PartyFeatures(*decoder(_joined(received, received)))
         compress = view[Compression].rules(party) if self.knows_compression else {}
         fit = Fit(view[PeerModels].models[party], received, compress)
         with torch.enable_grad():
@@ -197,7 +197,7 @@ class ModelInversion(Attack):
             with OpenRelu(_SLOPE):
                 return self._invert(fit, view.rng)
 
-    def _jointly(self, received: Mapping[str, Layers], view: View) -> dict[str, OwnColumns] | None:
+    def _jointly(self, received: Mapping[str, Layers], view: View) -> dict[str, PartyFeatures] | None:
         """The most likely numeric columns of every party, with a prior and a channel fitted to auxiliary rows; None if the
         messages are none of rows like these (`believable`).
         """
@@ -209,13 +209,13 @@ class ModelInversion(Attack):
         known = [self._known(view, party) for party in received]
         widths, rows = [columns.numeric.shape[1] for columns in known], torch.cat([c.numeric for c in known], dim=1)
 
-        def split(x: Tensor) -> dict[str, OwnColumns]:
+        def split(x: Tensor) -> dict[str, PartyFeatures]:
             no_ids = torch.empty(len(x), 0, dtype=torch.int32, device=x.device)
-            return {p: OwnColumns(part, no_ids) for p, part in zip(received, x.split(widths, dim=1), strict=True)}
+            return {p: PartyFeatures(part, no_ids) for p, part in zip(received, x.split(widths, dim=1), strict=True)}
 
         def embed(x: Tensor) -> Tensor:
             parts = split(x).items()
-            return _all_joined(received, {p: models[p].network(own.numeric, own.categorical) for p, own in parts})
+            return _all_joined(received, {p: models[p].network(x.numeric, x.categorical) for p, x in parts})
 
         fitted = len(rows) - min(_ASIDE, len(rows) // 5)
         with torch.no_grad():
@@ -227,10 +227,10 @@ class ModelInversion(Attack):
             x = believable(_all_joined(received, received), sent[0][fitted:], embed, prior, channel)
         return None if x is None else split(x)
 
-    def _known(self, view: View, party: str) -> OwnColumns:
+    def _known(self, view: View, party: str) -> PartyFeatures:
         """Its columns of the auxiliary rows."""
         rows = view[Auxiliary].columns[party]
-        return OwnColumns(rows.numeric[: self.auxiliary], rows.categorical[: self.auxiliary])
+        return PartyFeatures(rows.numeric[: self.auxiliary], rows.categorical[: self.auxiliary])
 
     def _answers(self, view: View, party: str) -> Layers:
         """What the party would send for its auxiliary rows, less the mean of the noise if that is known."""
@@ -239,14 +239,14 @@ class ModelInversion(Attack):
         means = view[NoiseMean].means.get(party, {}) if self.knows_noise_mean else {}
         return {layer: h - means[layer][:1] if layer in means else h for layer, h in layers.items()}
 
-    def _invert(self, fit: Fit, rng: torch.Generator) -> OwnColumns:
+    def _invert(self, fit: Fit, rng: torch.Generator) -> PartyFeatures:
         numeric, vectors = self._relax(fit, rng)
         if fit.prior is None and self.strength == "auto" and self.prior != "none" and numeric.shape[1]:
             fit.noise, kind = fit.noise_at(numeric, vectors), self._kind(fit)
             if self._strength(fit, kind) > LEAST[kind]:
                 numeric, vectors = self._relax(fit, rng)
         if not fit.tables:
-            return OwnColumns(numeric, fit.no_ids(len(numeric)))
+            return PartyFeatures(numeric, fit.no_ids(len(numeric)))
         ids = nearest_ids(vectors, fit.tables)
         for _ in range(self.sweeps):
             held = numeric  # while the ids of each column move in turn
@@ -261,7 +261,7 @@ class ModelInversion(Attack):
 
             if numeric.shape[1]:
                 numeric = self._descend(refitted, fit, numeric)[0]
-        return OwnColumns(numeric, ids.int())
+        return PartyFeatures(numeric, ids.int())
 
     def _relax(self, fit: Fit, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Numeric columns (n, k), and vectors (n, c, dim) read in place of the categorical ones, of no id in particular."""
@@ -432,7 +432,7 @@ class AuxiliaryPrior:
 
 
 def auxiliary_prior(
-    fit: Fit, known: OwnColumns, answer: Callable[[], Layers], rng: torch.Generator, *, width: int, steps: int
+    fit: Fit, known: PartyFeatures, answer: Callable[[], Layers], rng: torch.Generator, *, width: int, steps: int
 ) -> AuxiliaryPrior | None:
     """The prior D(h), with the covariance of x' - D(h'): D a decoder fitted to one half of the known rows, x', h' the other.
 
@@ -469,9 +469,9 @@ def auxiliary_prior(
         energy = h.double().square().sum(dim=1).mean().clamp_min(1e-12)
         noises.append(max(float(noise / energy), _QUIETEST / h.shape[1]))
 
-    def guess(h: Tensor) -> OwnColumns:
+    def guess(h: Tensor) -> PartyFeatures:
         numeric, categorical = decoder(h)
-        return OwnColumns(mean + share * (numeric - mean), categorical)
+        return PartyFeatures(mean + share * (numeric - mean), categorical)
 
     prior = AuxiliaryPrior(guess(_joined(received, received)).numeric, whitening, max(noises), slopes)
 

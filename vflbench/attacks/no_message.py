@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
-from vflbench.messages.facts import BatchHints, OwnColumns
+from vflbench.messages.facts import BatchHints, PartyFeatures
 from vflbench.messages.threat import Threat, View
 from vflbench.options import Number, options
 
@@ -35,16 +35,16 @@ class NoMessage(Attack):
 
     @property
     def threat(self) -> Threat:
-        return Threat(knows={OwnColumns, BatchHints}, hints=self.k)
+        return Threat(knows={PartyFeatures, BatchHints}, hints=self.k)
 
     def batch(self, view: View) -> Scores:
-        columns = view[OwnColumns]
+        columns = view[PartyFeatures]
         weights = columns.numeric.new_zeros(len(view.ids), dtype=torch.float64)
         weights[view[BatchHints].places.to(weights.device)] = 1 / self.k
         return Scores(view.ids, likeness(columns, weights, _STEPS))
 
 
-def likeness(columns: OwnColumns, weights: Tensor, steps: int) -> Tensor:
+def likeness(columns: PartyFeatures, weights: Tensor, steps: int) -> Tensor:
     """A^steps weights, centred after each product and in units in which the longest is 1. weights: (n,). Returns (n,).
 
     A (n, n) is never made: a product takes n k + n c operations for k numeric and c categorical columns.

@@ -7,7 +7,7 @@ from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.directions import add_moments
 from vflbench.attacks.rows import last_met
 from vflbench.attacks.spectral import rising_projection
-from vflbench.messages.facts import ClassShares, Gradients, OwnModel
+from vflbench.messages.facts import ClassShares, Gradients, LocalModel
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import logit_direction, top_eigenvector
 from vflbench.options import options
@@ -32,7 +32,7 @@ class Residual(Attack):
     Source: the label as prediction less residual is the identity above; its use here is ours.
     """
 
-    threat = Threat(knows={OwnModel, Gradients, ClassShares})
+    threat = Threat(knows={LocalModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
         self._moments: dict[str, tuple[Tensor, Tensor]] = {}
@@ -52,7 +52,7 @@ class Residual(Attack):
         if not len(rows):
             return None
         ids, prior, scores = view.ids[is_met.to(view.ids.device)], view[ClassShares].positive, {}
-        for layer, h in view[OwnModel].embed(ids).items():
+        for layer, h in view[LocalModel].embed(ids).items():
             if layer not in self._moments:
                 continue
             u = logit_direction(*self._moments[layer], prior)

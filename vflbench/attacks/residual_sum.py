@@ -6,7 +6,7 @@ from torch import Tensor
 from vflbench.attacks.base import Answers, Attack, Scores
 from vflbench.attacks.rows import with_rows
 from vflbench.attacks.spectral import rising_projection
-from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnModel
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients, LocalModel
 from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
 from vflbench.numerics.directions import leading_components
@@ -23,7 +23,7 @@ class CutRows(Attack):
     """
 
     rows: int
-    threat = Threat(knows={OwnModel, Gradients, ClassShares})
+    threat = Threat(knows={LocalModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
         self.follows = self.rows
@@ -66,7 +66,7 @@ class CutRows(Attack):
         root mean square of 1, both (n,). None if there are none.
         """
         asked = view.ids.cpu()[torch.isin(view.ids.cpu(), ids)]
-        layers = view[OwnModel].embed(asked.to(view.ids.device)) if len(asked) else {}
+        layers = view[LocalModel].embed(asked.to(view.ids.device)) if len(asked) else {}
         if self._layer not in layers:
             return None
         t = rising_projection(layers[self._layer].cpu().double(), self._direction)
@@ -99,7 +99,7 @@ class ResidualSum(CutRows):
     rows: Rows = 65_536
     weight: Weight = 1.4
 
-    threat = Threat(knows={Embeddings, OwnModel, Gradients, ClassShares})
+    threat = Threat(knows={Embeddings, LocalModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
         super().__post_init__()

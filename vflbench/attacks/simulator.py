@@ -16,9 +16,9 @@ from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.joint_model import Coding
 from vflbench.attacks.unpaired import Grid, by_matching, by_moments
 from vflbench.messages.fact import Fact, Layers
-from vflbench.messages.facts import Embeddings, Labels, OwnColumns, OwnTop
+from vflbench.messages.facts import Embeddings, Labels, LocalTop, PartyFeatures
 from vflbench.messages.peer_facts import Architecture, Auxiliary, PeerArchitectures
-from vflbench.messages.threat import Seat, Threat, View
+from vflbench.messages.threat import Role, Threat, View
 from vflbench.models.layers import convolution, linear
 from vflbench.numerics.optim import AdamSteps
 from vflbench.numerics.pixels import area_of
@@ -93,8 +93,8 @@ class Simulator(Attack):
 
     @property
     def threat(self) -> Threat:
-        knows: set[type[Fact]] = {Embeddings, Labels, OwnTop, Auxiliary}
-        return Threat(Seat.LABEL, knows | ({PeerArchitectures} if self.knows_architecture else set()))
+        knows: set[type[Fact]] = {Embeddings, Labels, LocalTop, Auxiliary}
+        return Threat(Role.LABEL, knows | ({PeerArchitectures} if self.knows_architecture else set()))
 
     @property
     def aligns(self) -> bool:
@@ -113,7 +113,7 @@ class Simulator(Attack):
         for _ in range(self.steps):
             drawn = torch.randint(len(labels), (len(classes),), generator=view.rng, device=labels.device)
             rows = {party: one.rows(drawn) for party, one in columns.items()}
-            logits = partial(view[OwnTop].logits, columns=rows.get(view.party, _no_columns(len(drawn))))
+            logits = partial(view[LocalTop].logits, columns=rows.get(view.party, _no_columns(len(drawn))))
             with torch.enable_grad():
                 weights = (self.embedding_weight, self.row_weight) if self.adversarial else None
                 train(self._mimics, received, classes, rows, labels[drawn], logits, weights)
@@ -151,19 +151,19 @@ class Simulator(Attack):
         parts = fit(joined(h, rows)).split([values.shape[1] for values in rows.values()], dim=1)
         return dict(zip(rows, parts, strict=True))
 
-    def _auxiliary(self, view: View) -> tuple[dict[str, OwnColumns], Tensor]:
+    def _auxiliary(self, view: View) -> tuple[dict[str, PartyFeatures], Tensor]:
         """Columns by party, and classes (m,)."""
         fact, m = view[Auxiliary], self.auxiliary
-        columns = {p: OwnColumns(rows.numeric[:m], rows.categorical[:m]) for p, rows in fact.columns.items()}
+        columns = {p: PartyFeatures(rows.numeric[:m], rows.categorical[:m]) for p, rows in fact.columns.items()}
         return columns, fact.labels[:m]
 
-    def _begin(self, received: Mapping[str, Layers], columns: Mapping[str, OwnColumns], view: View) -> None:
+    def _begin(self, received: Mapping[str, Layers], columns: Mapping[str, PartyFeatures], view: View) -> None:
         """Make the networks; after a resume with the weights that they had."""
         drawn = view.rng if not self._saved else torch.Generator(view.rng.device)
         first = {party: {layer: h[:1] for layer, h in layers.items()} for party, layers in received.items()}
         index = torch.zeros(1, dtype=torch.int64, device=view.ids.device)
-        own = columns[view.party].rows(index) if view.party in columns else _no_columns(1)
-        outputs = view[OwnTop].logits(first, own).shape[1]
+        local = columns[view.party].rows(index) if view.party in columns else _no_columns(1)
+        outputs = view[LocalTop].logits(first, local).shape[1]
         for party, layers in received.items():
             self._mimics[party] = self._mimic(party, layers, columns[party], max(outputs, 2), view, drawn)
         for party, (networks, optimizer) in self._saved.items():
@@ -171,7 +171,9 @@ class Simulator(Attack):
             self._mimics[party].optimizer.load_state_dict(optimizer)
         self._saved = {}
 
-    def _mimic(self, party: str, sent: Layers, columns: OwnColumns, classes: int, view: View, rng: torch.Generator) -> Mimic:
+    def _mimic(
+        self, party: str, sent: Layers, columns: PartyFeatures, classes: int, view: View, rng: torch.Generator
+    ) -> Mimic:
         coding = Coding(columns.numeric.shape[1], tuple(int(ids.max()) + 1 for ids in columns.categorical.T))
         inputs, width, known = sum(h.shape[1] for h in sent.values()), self.width, classes if self.adversarial else 0
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
@@ -203,8 +205,8 @@ class Simulator(Attack):
         self._memory, self._mimics, self._grids, self._saved = state["memory"], {}, {}, state["networks"]
 
 
-def _no_columns(rows: int) -> OwnColumns:
-    return OwnColumns(torch.empty(rows, 0), torch.empty(rows, 0, dtype=torch.int32))
+def _no_columns(rows: int) -> PartyFeatures:
+    return PartyFeatures(torch.empty(rows, 0), torch.empty(rows, 0, dtype=torch.int32))
 
 
 class PlainBottom(nn.Module):
@@ -218,7 +220,7 @@ class PlainBottom(nn.Module):
         self.positive = {layer: bool((h >= 0).all()) for layer, h in sent.items()}
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
-        x = self.inner(self.coding.vectors(OwnColumns(numeric, categorical)))
+        x = self.inner(self.coding.vectors(PartyFeatures(numeric, categorical)))
         return {name: F.relu(layer(x)) if self.positive[name] else layer(x) for name, layer in self.outputs.items()}
 
 
@@ -292,7 +294,7 @@ def train(
     mimics: Mapping[str, Mimic],
     received: Mapping[str, Layers],
     classes: Tensor,
-    rows: Mapping[str, OwnColumns],
+    rows: Mapping[str, PartyFeatures],
     classes_of_rows: Tensor,
     logits: Callable[[Mapping[str, Layers]], Tensor],
     weights: tuple[float, float] | None,
@@ -343,7 +345,7 @@ def _taken_for(verdict: Tensor, real: float) -> Tensor:
     return F.binary_cross_entropy_with_logits(verdict, torch.full_like(verdict, real))
 
 
-def _error(coding: Coding, outputs: Tensor, columns: OwnColumns) -> Tensor:
+def _error(coding: Coding, outputs: Tensor, columns: PartyFeatures) -> Tensor:
     """Mean squared error of numeric columns plus the mean cross-entropy of each categorical one."""
     numeric, *logits = coding.split(outputs)
     entropies = [F.cross_entropy(part, ids.long()) for part, ids in zip(logits, columns.categorical.T, strict=True)]
@@ -354,9 +356,9 @@ def _error(coding: Coding, outputs: Tensor, columns: OwnColumns) -> Tensor:
 def _step_together(mimics: Mapping[str, Mimic], losses: Sequence[tuple[nn.Module, Tensor]]) -> None:
     """All gradients are taken before any network moves; a loss moves the weights of its own network alone."""
     for network, loss in losses:
-        own = list(network.parameters())
-        for parameter, g in zip(own, torch.autograd.grad(loss, own, retain_graph=True, allow_unused=True), strict=True):
-            parameter.grad = g
+        weights = list(network.parameters())
+        for weight, g in zip(weights, torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True), strict=True):
+            weight.grad = g
     for mimic in mimics.values():
         mimic.optimizer.step()
         mimic.optimizer.zero_grad(set_to_none=True)
@@ -392,5 +394,5 @@ def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | 
 def class_means(rows: ByParty, classes_of_rows: Tensor, classes: Tensor) -> dict[str, Tensor]:
     """The mean auxiliary row of each row's class; of a class that no auxiliary row has, the mean of all."""
     of_class = [classes_of_rows == k for k in classes.tolist()]
-    counted = [own if bool(own.any()) else ~own for own in of_class]
-    return {party: torch.stack([vectors[own].mean(dim=0) for own in counted]) for party, vectors in rows.items()}
+    counted = [members if bool(members.any()) else ~members for members in of_class]
+    return {party: torch.stack([vectors[members].mean(dim=0) for members in counted]) for party, vectors in rows.items()}

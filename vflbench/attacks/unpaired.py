@@ -165,12 +165,12 @@ def by_moments(
         weight = torch.full((of_h.shape[1],), _WEIGHT, device=of_h.device)
         weight[0] = 1.0
         maps = []
-        for part, own, grid, unit in zip(h, x, grids, scales, strict=True):
+        for part, points, grid, unit in zip(h, x, grids, scales, strict=True):
             left, right, constant, weights = [], [], [], []
             for k in _common(classes, classes_of_x):
                 mine, theirs = classes == k, classes_of_x == k
                 left.append(of_h[mine].T @ part[mine] / unit / mine.sum())
-                right.append(of_x[theirs].T @ own[theirs] / theirs.sum())
+                right.append(of_x[theirs].T @ points[theirs] / theirs.sum())
                 constant.append(of_h[mine].mean(dim=0))
                 weights.append(weight * mine.sum() / len(classes))
             z = grid.patches(torch.cat(left))
@@ -234,12 +234,12 @@ def matched(points: Tensor, classes: Tensor, others: Tensor, classes_of_others: 
 
     partner = torch.zeros(len(points), dtype=torch.int64, device=points.device)
     for k in classes.unique().tolist():
-        own = (classes == k).nonzero()[:, 0]
+        members = (classes == k).nonzero()[:, 0]
         candidates = (classes_of_others == k).nonzero()[:, 0]
         if not len(candidates):
             candidates = torch.arange(len(others), device=points.device)
-        own = own[torch.randperm(len(own), generator=rng, device=points.device)]
-        for chunk in own.split(_MOST):
+        members = members[torch.randperm(len(members), generator=rng, device=points.device)]
+        for chunk in members.split(_MOST):
             order = candidates[torch.randperm(len(candidates), generator=rng, device=points.device)]
             drawn = order.repeat(-(-len(chunk) // len(order)))[: len(chunk)]
             cost = torch.cdist(points[chunk].double(), others[drawn].double()).square()

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.model_inversion import nearest_ids, total_variation
 from vflbench.messages.fact import Layers
-from vflbench.messages.facts import Embeddings, OwnColumns
+from vflbench.messages.facts import Embeddings, PartyFeatures
 from vflbench.messages.peer_facts import Architecture, PeerArchitectures
-from vflbench.messages.threat import Seat, Threat, View
+from vflbench.messages.threat import Role, Threat, View
 from vflbench.numerics.optim import AdamSteps
 from vflbench.numerics.pixels import area_of
 from vflbench.options import Count, Rate, Rows, Steps, Weight, options
@@ -50,14 +50,14 @@ class Unsplit(Attack):
     smoothness: Weight = 0.1
     strength: Weight = 0.0
 
-    threat = Threat(Seat.LABEL, {Embeddings, PeerArchitectures})
+    threat = Threat(Role.LABEL, {Embeddings, PeerArchitectures})
 
     def batch(self, view: View) -> RebuiltRows:
         received, peers = view[Embeddings].received, view[PeerArchitectures].peers
         features = {party: self._rebuild(peers[party], layers, view.rng) for party, layers in received.items()}
         return RebuiltRows(view.ids[: self.rows], next(iter(next(iter(received.values())))), features)
 
-    def _rebuild(self, architecture: Architecture, received: Layers, rng: torch.Generator) -> OwnColumns:
+    def _rebuild(self, architecture: Architecture, received: Layers, rng: torch.Generator) -> PartyFeatures:
         clone: nn.Module = architecture.build(rng).eval().requires_grad_(True)
         targets = {layer: h / _unit(h) for layer, h in received.items()}
         area, h = area_of(architecture.numeric), next(iter(received.values()))
@@ -93,7 +93,7 @@ class Unsplit(Attack):
                             x.clamp_(0, 1)
         n = self.rows
         ids = nearest_ids(vectors[:n].detach(), tables).int() if tables else _no_ids(len(x[:n]), h)
-        return OwnColumns(x[:n].detach(), ids)
+        return PartyFeatures(x[:n].detach(), ids)
 
 
 def _unit(h: Tensor) -> Tensor:

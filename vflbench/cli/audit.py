@@ -18,7 +18,7 @@ from omegaconf import OmegaConf, open_dict
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component, construct, named
-from vflbench.cli.config import composed, current_config, names, own_options, plain, read_config, recorded_folders, run_name
+from vflbench.cli.config import composed, current_config, names, plain, read_config, recorded_folders, run_name, run_options
 from vflbench.cli.main import NOT_JUDGED, TOO_MUCH, Judged, fail
 from vflbench.cli.mistakes import describe, leaving_errors
 from vflbench.errors import UserError, shown
@@ -157,7 +157,7 @@ def plan(recording: Path, words: Sequence[str], keys: Sequence[str], plugins: Se
         config.recording, config.labels = str(recording), labels
         chosen = names("attack", config) if is_named else "every"
         config.name = run_name(config.name or f"audit_{slug(recording)}_{chosen}")
-        options = own_options(config)
+        options = run_options(config)
         resolved = plain(options) | {"overwrite": False}
         must = None if is_named else {key.split(".")[1] for key in keys if key.startswith("attack.")}
         attacks, unusable = built(options.get("attack") or {}, must)

@@ -183,7 +183,7 @@ probe and without attacks that need labels of each batch. No message is needed.{
 
 def audit(arguments: Sequence[str]) -> None:
     """Attack recorded messages. Ends with exit code 2 if a gate fails, 3 if one can't be judged."""
-    own, words = split_flag(arguments)
+    plugins, words = split_flag(arguments)
     parser = _parser("audit", "RECORDING ... [KEY=VALUE ...] [FLAGS]", _AUDIT)
     recorded = "folders of recorded messages, as record=messages or vflbench.Recording writes them, and options of attacks"
     parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help=recorded)
@@ -217,7 +217,7 @@ def audit(arguments: Sequence[str]) -> None:
         raise UserError("it is missing: a folder of recorded messages", key="RECORDING", see=HELP)
     if len(recordings) > 1 and (options.out or options.scores_only):
         raise UserError("--out and --scores-only are for one recording", key=recordings[1], see=HELP)
-    folders = use_plugins(own)
+    folders = use_plugins(plugins)
     codes = []
     for recording in [check_recording(word) for word in recordings]:
         try:

@@ -56,7 +56,7 @@ def leaves(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         yield prefix, node
 
 
-def own_options(config: DictConfig) -> DictConfig:
+def run_options(config: DictConfig) -> DictConfig:
     """A composed config without Hydra's part."""
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 

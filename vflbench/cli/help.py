@@ -22,8 +22,8 @@ from vflbench.cli.config import (
     SINGLE_NAMES,
     choices,
     leaves,
-    own_options,
     read_config,
+    run_options,
     split_flag,
     use_plugins,
 )
@@ -97,7 +97,7 @@ def options_text(config: DictConfig, folders: Sequence[Path]) -> str:
 
     config: composed as it would run, with Hydra's part. folders: of configs, ours first.
     """
-    options: Any = OmegaConf.to_container(own_options(config))
+    options: Any = OmegaConf.to_container(run_options(config))
     words = explanations(folders, config.hydra.runtime.choices, options)
     lines = [*wrapped(str(config.hydra.help.header)), "", *wrapped(_CHOICES)]
     for group in sorted(GROUPS):

@@ -20,6 +20,17 @@ from vflbench.errors import UserError, causes, nearest, paragraph
 from vflbench.places import config_folder
 from vflbench.results.folder import leave_error
 
+_RENAMED = {
+    "attack.model_inversion.seat": "attack.model_inversion.role",
+    "attack=generator": "attack=grna",
+    "attack=equation_solving": "attack=esa",
+    "attack=hijack": "attack=fsha",
+    "adversary=hijack": "adversary=fsha",
+    "defense=sec_dt": "defense=fake_labels",
+    "experiment=rebuilding_hijack": "experiment=rebuilding_fsha",
+}
+"""Option or choice of an earlier version -> its name."""
+
 if TYPE_CHECKING:
     from vflbench.results.recorder import Recorder
 
@@ -91,7 +102,9 @@ def _describe_hydra(error: Exception) -> str:
         names = listed["names"].split() if listed else choices(folders, missing["group"])
         if names:
             group, near = missing["group"], nearest(missing["name"], names)
-            if not near:
+            if old := _RENAMED.get(f"{group}={missing['name']}"):
+                near = f"; it is renamed to {old}"
+            elif not near:
                 near = f"; there are {', '.join(names)}{of_your_own(folders)}"
             return f"{group}={missing['name']}: there is no such choice{near} (see: vflbench list {group})"
     text = re.sub(r" (full_key:|Config search path:).*$", "", text).removeprefix("In 'train': ")
@@ -112,6 +125,8 @@ def nearest_options(folders: Sequence[Path], key: str) -> str:
     folders: of configs, ours first. Of a key such as attack.norm.k, only options of that attack are similar.
     """
     holders = _holders(folders)
+    if key in _RENAMED:
+        return f"; it is renamed to {_RENAMED[key]}"
     if holders.get(key):
         return f"; it goes with {', '.join(holders[key])}"
     if any(key.startswith(f"{name}.") for name in holders if "." in name):  # an entry of a mapping that is open

@@ -84,22 +84,22 @@ def no_defense(arguments: Sequence[str]) -> None:
 def _configured(*overrides: str) -> "Experiment":
     """Without attacks, and on all labels as they are."""
     from vflbench.cli.build import build
-    from vflbench.cli.config import composed, current_config, own_options
+    from vflbench.cli.config import composed, current_config, run_options
 
     config = composed("train", ["attack=none", "audit.canaries=0", "name=no_defense", *overrides])
     with current_config(config):
-        return build(own_options(config))
+        return build(run_options(config))
 
 
 def markdown(means: "Mapping[_Key, Interval]", split: str, known: Sequence[int]) -> str:
     """A line for each defense, and one for the party's own columns."""
     from vflbench.numerics.interval import interval_text
-    from vflbench.run.no_defense import MODEL, NO_LABEL, OWN
+    from vflbench.run.no_defense import COLUMNS_ONLY, MODEL, NO_LABEL
 
     columns: list[int | str] = [MODEL, NO_LABEL, *known]
     header = ["defense", MODEL, *(f"{k} labels" for k in columns[1:])]
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for name in (*DEFENSES, OWN):
+    for name in (*DEFENSES, COLUMNS_ONLY):
         cells = [interval_text(means[name, split, column]) if (name, split, column) in means else "" for column in columns]
         lines.append("| " + " | ".join([name, *cells]) + " |")
     return "\n".join(lines)

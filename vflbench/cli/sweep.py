@@ -21,7 +21,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 from tqdm import tqdm
 
-from vflbench.cli.config import check, current_config, own_options, plain, recorded_folders, refuse_launcher
+from vflbench.cli.config import check, current_config, plain, recorded_folders, refuse_launcher, run_options
 from vflbench.errors import UserError
 from vflbench.results.terminal import for_stream, path_text
 
@@ -158,8 +158,8 @@ class Job:
             config.hydra.job.num, config.hydra.job.id = number, str(number)
         with current_config(config):
             self.folder = Path(os.path.abspath(os.path.join(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))))
-            self.own = own_options(config)
-            self.options: dict[str, Any] = plain(self.own)
+            self.composed = run_options(config)
+            self.options: dict[str, Any] = plain(self.composed)
         self.outcome: JobOutcome | None = None
 
 
@@ -180,7 +180,7 @@ def refuse_shared_mistake(jobs: Sequence[Job]) -> None:
     for job in jobs:
         try:
             with current_config(job.config):
-                check_options(job.own)
+                check_options(job.composed)
             return
         except UserError as error:
             mistakes[str(error)] = error

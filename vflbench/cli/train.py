@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from vflbench.cli.command_line import with_privacy
 from vflbench.cli.components import check_options
-from vflbench.cli.config import composed, current_config, own_options, plain, recorded_folders, use_plugins
+from vflbench.cli.config import composed, current_config, plain, recorded_folders, run_options, use_plugins
 from vflbench.cli.main import fail, fail_with, prepare_process, wants_traceback
 from vflbench.cli.mistakes import describe
 from vflbench.cli.sweep import JobOutcome, Status
@@ -85,7 +85,7 @@ def train(*overrides: str, plugins: Sequence[str | Path] = ()) -> Path:
             folder = Path(os.path.abspath(str(config.hydra.run.dir)))
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                outcome = run_and_report(own_options(config), folder, in_sweep=False)
+                outcome = run_and_report(run_options(config), folder, in_sweep=False)
             finally:
                 remove_if_empty(folder)
     except Exception as error:
@@ -193,7 +193,7 @@ def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOu
             overwrite=settings.overwrite,
         )
         if experiment.engine.starts_processes:
-            record = import_module("vflbench.hosts.one_machine").record_elsewhere  # a room above: it starts runs of this one
+            record = import_module("vflbench.hosts.one_machine").record_with_remote_parties  # a room above
         outcome: JobOutcome = record(started, experiment, folder, in_sweep=in_sweep)
     if not in_sweep:
         print(result_text(folder, colour=sys.stdout.isatty()), flush=True)

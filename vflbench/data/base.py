@@ -220,9 +220,9 @@ def shared_rows(
     shared, total = kept.copy(), int(np.count_nonzero(kept))
     held = max(1, round(share * total))
     for _ in parties:
-        own = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng)))
+        draws = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng)))
         mine = kept.copy()
-        _thin(mine, kept, held, own)
+        _thin(mine, kept, held, draws)
         shared &= mine
     count = int(np.count_nonzero(shared))
     if count < 2:

@@ -24,7 +24,7 @@ from vflbench.data.cache import Request, prepare, read_arrays, write_arrays
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Part, listed, open_parts
 from vflbench.data.labels import Positive, classes_of
-from vflbench.data.own_columns import COLUMNS_ARE, OwnColumns, class_lines, use_lines
+from vflbench.data.named_columns import COLUMNS_ARE, NamedColumns, class_lines, use_lines
 from vflbench.data.readings import NUMBER, ColumnShape, Mark, MissingAs, TypeOf, described, has_indicator, readings_of
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, read_rows
 from vflbench.data.table import LABEL_PARTY, Columns, Encoding, Features, PartyEncoding, RawTable
@@ -125,7 +125,7 @@ class PartySource:
 
 
 @options
-class PartyFiles(OwnColumns, FileDataset):
+class PartyFiles(NamedColumns, FileDataset):
     """A table whose columns the user describes, in one file, in several, or in one file a party.
 
     label: the column that holds the labels. positive: the label's positive value, or a list of its spellings; all others
@@ -336,8 +336,8 @@ def joint_rows(dataset: PartyFiles, sources: Mapping[str, PartySource], rng: tor
         encoding.update(digest)
         parts.append(raw)
         if source.names:
-            own = encoding.parties[party]
-            encodings[party] = replace(own, numeric=own.numeric + at_numeric, categorical=own.categorical + at_categorical)
+            at = encoding.parties[party]
+            encodings[party] = replace(at, numeric=at.numeric + at_numeric, categorical=at.categorical + at_categorical)
         at_numeric, at_categorical = at_numeric + len(raw.numeric_names), at_categorical + len(raw.categorical_names)
     role = alignment.role.numpy()
     digest.update(role)
@@ -358,20 +358,20 @@ def positions_of_shared(
 
     Raises UserError for what is no list of different texts, and where nothing is shared.
     """
-    for party, own in ids.items():
-        check_ids(party, own)
-    places = {party: {text: place for place, text in enumerate(own)} for party, own in ids.items() if party != LABEL_PARTY}
+    for party, names in ids.items():
+        check_ids(party, names)
+    places = {party: {text: i for i, text in enumerate(names)} for party, names in ids.items() if party != LABEL_PARTY}
     order = [place for place, text in enumerate(ids[LABEL_PARTY]) if all(text in other for other in places.values())]
     count = len(order)
     if not count:
-        example = {party: shown(own[0], 30) for party, own in ids.items() if own}
+        example = {party: shown(names[0], 30) for party, names in ids.items() if names}
         problem = "the parties share no row; identifiers are compared as texts, and the first ones are"
         raise UserError(f"{problem} {', '.join(f'{text!r} ({party})' for party, text in example.items())}", key="dataset.id")
     shared = [ids[LABEL_PARTY][place] for place in order[:most]]
     positions = {party: torch.tensor([of[text] for text in shared], dtype=torch.int64) for party, of in places.items()}
     positions[LABEL_PARTY] = torch.tensor(order[:most], dtype=torch.int64)
-    rows = {party: {"rows": len(own), "shared": count} for party, own in ids.items()}
-    left_out = {party: len(own) - count for party, own in ids.items() if len(own) > count}
+    rows = {party: {"rows": len(names), "shared": count} for party, names in ids.items()}
+    left_out = {party: len(names) - count for party, names in ids.items() if len(names) > count}
     notes: tuple[str, ...] = ()
     if left_out:
         listed = ", ".join(f"{number:,} of {party}" for party, number in left_out.items())
@@ -494,11 +494,11 @@ def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
     }
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for party, own in columns.items():
+        for party, held in columns.items():
             place = folder / party
             place.mkdir(mode=0o700)
-            shapes: dict[str, tuple[str, tuple[int, ...]]] = {"numeric": ("float32", (len(rows.role), len(own.numeric)))}
-            shapes["categorical"] = ("int32", (len(rows.role), len(own.categorical)))
+            shapes: dict[str, tuple[str, tuple[int, ...]]] = {"numeric": ("float32", (len(rows.role), len(held.numeric)))}
+            shapes["categorical"] = ("int32", (len(rows.role), len(held.categorical)))
             if party == LABEL_PARTY:
                 shapes |= {"labels": ("int32", (len(rows.role),)), "roles": ("uint8", (len(rows.role),))}
             encoding = rows.encoding.parties.get(party)
@@ -516,7 +516,7 @@ def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
                         whole = np.zeros((len(role), *width), dtype)
                         whole[used] = values.get(name, 0)
                         files[name].write(whole.tobytes())
-            about = {"party": party, **vars(own), **(of_label_party if party == LABEL_PARTY else {})}
+            about = {"party": party, **vars(held), **(of_label_party if party == LABEL_PARTY else {})}
             write_arrays(place, shapes, about)
         sync_folder(folder)
     except FileExistsError as error:
@@ -563,8 +563,8 @@ def read_label_table(folder: Path) -> TrainTest:
     )
     numeric, categorical = (np.arange(len(names)) for names in (columns.numeric, columns.categorical))
     least = np.zeros(len(numeric))  # they are encoded
-    own = PartyEncoding(columns, numeric, least, least + 1, categorical, (None,) * len(categorical))
-    train = EncodedRows(raw, Encoding({LABEL_PARTY: own} if len(columns) else {}, "none"), role, TRAIN)
+    encoding = PartyEncoding(columns, numeric, least, least + 1, categorical, (None,) * len(categorical))
+    train = EncodedRows(raw, Encoding({LABEL_PARTY: encoding} if len(columns) else {}, "none"), role, TRAIN)
     test, validation = replace(train, wanted=TEST), replace(train, wanted=VALIDATION) if about["validation"] else None
     return TrainTest(train, test, about["fingerprint"], about["facts"], tuple(map(printable, about["notes"])), validation)
 

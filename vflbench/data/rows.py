@@ -56,9 +56,9 @@ class AlignedRows:
     def encoded(cls, raw: RawTable, encoding: Encoding, device: torch.device) -> "AlignedRows":
         """All rows of a raw table, whose position is their id; each party reads its own columns alone."""
         parties = {}
-        for party, own in encoding.parties.items():
-            columns = apart(raw, "numeric", own.numeric), apart(raw, "categorical", own.categorical)
-            parties[party] = _reader(own, columns, device)
+        for party, part in encoding.parties.items():
+            columns = apart(raw, "numeric", part.numeric), apart(raw, "categorical", part.categorical)
+            parties[party] = _reader(part, columns, device)
         labels = _reader(_classes, [apart(raw, "labels")], device)
         return cls(parties, labels, encoding.columns, raw.classes)
 

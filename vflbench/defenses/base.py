@@ -1,4 +1,4 @@
-"""Defense: what every entry of configs/defense builds. A defense stands at a seat and changes only what its owner holds."""
+"""Defense: what every entry of configs/defense builds. A defense acts in one role and changes only what its owner holds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.messages.codec import Encoded
-from vflbench.messages.facts import OwnColumns
-from vflbench.messages.threat import Seat
+from vflbench.messages.facts import PartyFeatures
+from vflbench.messages.threat import Role
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.privacy import Guarantee
 from vflbench.options import attributes, options, restore_attributes
@@ -40,13 +40,13 @@ class Context:
     """
 
     ids: Tensor
-    columns: OwnColumns | None
+    columns: PartyFeatures | None
     epoch: int
     rng: torch.Generator
 
 
 class Defense:
-    """A transformation on its owner's side of the slot. A subclass derives from the base class of each seat at which it
+    """A transformation on its owner's side of the slot. A subclass derives from the base class of each role in which it
     stands: `NonLabelDefense`, `LabelDefense`, `ParticipantDefense`.
 
     Hooks are the identity unless overridden. They get values of one layer that crosses, h or g (n, d), and a `Context`. A
@@ -64,9 +64,9 @@ class Defense:
     gives: ClassVar[Form] = Form.REAL
 
     @property
-    def seats(self) -> frozenset[Seat]:
-        """The seats at which it stands: those of its base classes, or fewer, as options say. Only their hooks are called."""
-        return frozenset(seat for base, seat in SEATS.items() if isinstance(self, base))
+    def roles(self) -> frozenset[Role]:
+        """The roles in which it acts: those of its base classes, or fewer, as options say. Only their hooks are called."""
+        return frozenset(role for base, role in ROLES.items() if isinstance(self, base))
 
     def guarantee(self) -> Guarantee | None:
         """What one instance guarantees; None if nothing."""
@@ -157,7 +157,7 @@ class LabelDefense(Defense):
         return type(self).labels is LabelDefense.labels
 
     @property
-    def own_loss(self) -> bool:
+    def replaces_loss(self) -> bool:
         """Whether `loss` can take the place of cross-entropy, as that of one defense of a run can. A class with such a hook
         may say that its options leave it out.
         """
@@ -230,8 +230,8 @@ class Compression(NonLabelDefense, LabelDefense):
         raise NotImplementedError
 
     @property
-    def seats(self) -> frozenset[Seat]:
-        return frozenset({Seat.NON_LABEL if self.message == "embeddings" else Seat.LABEL})
+    def roles(self) -> frozenset[Role]:
+        return frozenset({Role.NON_LABEL if self.message == "embeddings" else Role.LABEL})
 
     def embedding(self, h: Tensor | Encoded, context: Context) -> Encoded:
         """h: (n, d)."""
@@ -259,14 +259,14 @@ class ParticipantDefense(Defense):
         return None if changes(self, ParticipantDefense.update) else False
 
 
-SEATS: Mapping[type[Defense], Seat] = {
-    NonLabelDefense: Seat.NON_LABEL,
-    LabelDefense: Seat.LABEL,
-    ParticipantDefense: Seat.PARTICIPANT,
+ROLES: Mapping[type[Defense], Role] = {
+    NonLabelDefense: Role.NON_LABEL,
+    LabelDefense: Role.LABEL,
+    ParticipantDefense: Role.PARTICIPANT,
 }
 
 
 def changes(defense: Defense, hook: Callable[..., Any]) -> bool:
-    """Whether it stands at the seat of this hook, a method of that seat's base class, and overrides it."""
-    stands = any(vars(base).get(hook.__name__) is hook and seat in defense.seats for base, seat in SEATS.items())
+    """Whether it acts in the role of this hook, a method of that role's base class, and overrides it."""
+    stands = any(vars(base).get(hook.__name__) is hook and role in defense.roles for base, role in ROLES.items())
     return stands and getattr(type(defense), hook.__name__) is not hook

@@ -83,7 +83,7 @@ def trained(classes: int, entropy: float, rng: torch.Generator) -> list[Tensor]:
     """Weights of encoder and decoder, matrix and bias of two layers each: of the first of five starts that confuses and
     decodes every class, else of the last. All numbers that are drawn are rng's.
     """
-    onehot, own, width = torch.eye(classes), torch.arange(classes), min((6 * classes + 2) ** 2, _WIDEST)
+    onehot, true, width = torch.eye(classes), torch.arange(classes), min((6 * classes + 2) ** 2, _WIDEST)
     shapes = [((width, classes), classes), ((width,), classes), ((classes, width), width), ((classes,), width)]
     for _ in range(_STARTS):
         weights = [(2 * torch.rand(shape, generator=rng) - 1) * inputs**-0.5 for shape, inputs in shapes * 2]
@@ -96,7 +96,7 @@ def trained(classes: int, entropy: float, rng: torch.Generator) -> list[Tensor]:
             optimizer.step()
         weights = [weight.detach() for weight in weights]
         fake = _network(onehot, weights[:4]).softmax(dim=1)
-        if (fake.argmax(dim=1) != own).all() and (_network(fake, weights[4:]).argmax(dim=1) == own).all():
+        if (fake.argmax(dim=1) != true).all() and (_network(fake, weights[4:]).argmax(dim=1) == true).all():
             break
     return weights
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.defenses.base import (
-    SEATS,
+    ROLES,
     Context,
     Defense,
     Form,
@@ -19,7 +19,7 @@ from vflbench.defenses.base import (
     changes,
 )
 from vflbench.errors import UserError
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.privacy import Guarantee
 from vflbench.numerics.system import in_full_precision
@@ -41,7 +41,7 @@ _ORDERS: Sequence[tuple[Callable[..., Any], str, str]] = (
 )
 """Hooks that change a kind of message, and the orders of defenses that make sense."""
 
-_NO_SEAT = f"no seat, so it would protect nothing; derive it from {' or '.join(base.__name__ for base in SEATS)}"
+_NO_ROLE = f"no role, so it would protect nothing; derive it from {' or '.join(base.__name__ for base in ROLES)}"
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Figures:
     values: Mapping[str, int | float]
 
 
-def _folded(seat: type[Defense], hook: str) -> Any:
+def _folded(base: type[Defense], hook: str) -> Any:
     """A hook of several defenses, as a method of `Chain`: each gets what the one before it left, and the same context."""
 
     def hooks(chain: "Chain", value: Any, *context: Any) -> Any:
-        for defense in chain.at(seat).values():
+        for defense in chain.at(base).values():
             value = in_full_precision()(getattr(defense, hook))(value, *context)
         return value
 
@@ -78,13 +78,13 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         self.named = dict(defenses)
         refuse_disorder(self.named)
 
-    def at(self, seat: type[D]) -> dict[str, D]:
-        """Those that stand at a seat, by name."""
-        return {name: one for name, one in self.named.items() if isinstance(one, seat) and SEATS[seat] in one.seats}
+    def at(self, base: type[D]) -> dict[str, D]:
+        """Those of that base class which act in its role, by name."""
+        return {name: one for name, one in self.named.items() if isinstance(one, base) and ROLES[base] in one.roles}
 
-    def _each(self, seat: type[Defense], hook: str, *arguments: Any) -> list[Any]:
-        """What the hook of each defense at a seat answers."""
-        return [in_full_precision()(getattr(defense, hook))(*arguments) for defense in self.at(seat).values()]
+    def _each(self, base: type[Defense], hook: str, *arguments: Any) -> list[Any]:
+        """What the hook of each defense in that role answers."""
+        return [in_full_precision()(getattr(defense, hook))(*arguments) for defense in self.at(base).values()]
 
     embedding = _folded(NonLabelDefense, "embedding")
     received = _folded(NonLabelDefense, "received")
@@ -218,7 +218,7 @@ def refuse_disorder(defenses: Mapping[str, Defense]) -> None:
                 problem = f"{name} takes {message} as {' or '.join(sorted(defense.takes))}, and {before} leaves {form}"
                 raise _wrong_together(f"{problem}; orders that make sense are {orders}", defenses)
             form, before = defense.gives, name
-    losses = [name for name, one in defenses.items() if isinstance(one, LabelDefense) and one.own_loss]
+    losses = [name for name, one in defenses.items() if isinstance(one, LabelDefense) and one.replaces_loss]
     if len(losses) > 1:
         problem = f"{' and '.join(losses)} put losses of their own in place of cross-entropy, and a network trains on one"
         raise _wrong_together(problem, defenses)
@@ -228,15 +228,15 @@ def _wrong_together(problem: str, defenses: Mapping[str, Defense]) -> UserError:
     return UserError(problem, key="defense", value=f"[{','.join(defenses)}]")
 
 
-def refuse_unfit(defenses: Mapping[str, Defense], seats: frozenset[Seat], protocol: str, classes: int) -> None:
-    """Raises UserError for the first that stands at no seat of this protocol, or can't protect so many classes.
+def refuse_unfit(defenses: Mapping[str, Defense], roles: frozenset[Role], protocol: str, classes: int) -> None:
+    """Raises UserError for the first that has no role in this protocol, or can't protect so many classes.
 
-    seats: of the protocol. protocol: its name.
+    roles: of the protocol. protocol: its name.
     """
     for name, defense in defenses.items():
-        if not defense.seats & seats:
-            where = " and ".join(sorted(f"the {seat}" for seat in defense.seats))
-            why = f", which the protocol {protocol} does not have, so it would protect nothing" if where else _NO_SEAT
+        if not defense.roles & roles:
+            where = " and ".join(sorted(f"the {role}" for role in defense.roles))
+            why = f", which the protocol {protocol} does not have, so it would protect nothing" if where else _NO_ROLE
             problem = f"it stands at {where}{why}"
             raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
         if defense.max_classes is not None and classes > defense.max_classes:

@@ -72,8 +72,8 @@ class FakeLabels(LabelDefense):
     def prediction(self, logits: Tensor) -> Tensor:
         """Logits of the classes: log of the sum of e^logit over the fake classes of each."""
         order = self._order or list(range(self.width))
-        own = [logits[:, order[c :: self._classes]].logsumexp(dim=1) for c in range(self._classes)]
-        joined = torch.stack(own, dim=1)
+        per_class = [logits[:, order[c :: self._classes]].logsumexp(dim=1) for c in range(self._classes)]
+        joined = torch.stack(per_class, dim=1)
         return joined[:, 1:] - joined[:, :1] if self._classes == 2 else joined
 
     def gradient(self, g: Tensor, y: Tensor, context: Context) -> Tensor:

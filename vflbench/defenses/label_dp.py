@@ -105,7 +105,7 @@ class LabelDp(NoisyLabels):
         return not self.fresh_every_epoch
 
     @property
-    def own_loss(self) -> bool:
+    def replaces_loss(self) -> bool:
         return self.debias or not self.hands_on_all
 
     def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor | None, None]:
@@ -122,11 +122,11 @@ class LabelDp(NoisyLabels):
             noisy = randomized_response(y, classes, self.eps, u)
         return noisy, None if self.hands_on_all else posterior(logits, self._likelihood(noisy, classes, context)), None
 
-    def in_own_loop(self, epochs: int, key: int) -> Callable[[Tensor, Tensor, Tensor, int], Tensor]:
+    def training_loss(self, epochs: int, key: int) -> Callable[[Tensor, Tensor, Tensor, int], Tensor]:
         if self.mechanism == "lp_2st":
             problem = "a loop that is gone on with has forgotten what it released, and releases again; runs remember it"
             raise UserError(problem, key="mechanism", value=self.mechanism)
-        return super().in_own_loop(epochs, key)
+        return super().training_loss(epochs, key)
 
     def _likelihood(self, noisy: Tensor, classes: int, context: Context) -> Tensor:
         """What this visit of the rows tells of the classes."""

@@ -206,7 +206,7 @@ class NoisyLabels(LabelDefense):
         """
         raise NotImplementedError
 
-    def in_own_loop(self, epochs: int, key: int) -> Callable[[Tensor, Tensor, Tensor, int], Tensor]:
+    def training_loss(self, epochs: int, key: int) -> Callable[[Tensor, Tensor, Tensor, int], Tensor]:
         """The loss for a training loop of one's own, in which labels are as well hidden as in a run of so many epochs.
 
         Returns loss(logits, y, ids, epoch): the mean loss, differentiable in the logits, (n, 1) for two classes and (n, K)
@@ -242,8 +242,8 @@ class NoisyLabels(LabelDefense):
             if type(epoch) is not int or not 0 <= epoch < epochs:
                 raise UserError(f"it must be an int from 0, below the {epochs} planned", key="epoch", value=epoch)
             seen = defense.labels(classes, logits.detach(), Context(numbers, None, epoch, rng))
-            own = defense.loss(logits, seen)
-            return soft_loss(logits, one_hot(seen, max(2, columns))) if own is None else own
+            replaced = defense.loss(logits, seen)
+            return soft_loss(logits, one_hot(seen, max(2, columns))) if replaced is None else replaced
 
         return loss
 

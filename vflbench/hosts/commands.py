@@ -63,19 +63,19 @@ def parties(arguments: Sequence[str]) -> None:
     getattr(importlib.import_module(COMMANDS[name]), name)(words)
 
 
-def split_words(words: Sequence[str], what: str, own: Sequence[str] = ()) -> tuple[str, dict[str, str], list[str]]:
+def split_words(words: Sequence[str], what: str, allowed: Sequence[str] = ()) -> tuple[str, dict[str, str], list[str]]:
     """The one word that is a path, the options of the command itself, and the other words."""
     paths = [word for word in words if "=" not in word and not word.startswith(("-", "~", "+"))]
     if len(paths) != 1:
         problem = f"it needs one {what}, and got {', '.join(paths) or 'none'}"
         raise UserError(problem, key="vflbench parties", see="vflbench parties --help")
-    options = dict(word.split("=", 1) for word in words if word.split("=")[0] in own)
-    return paths[0], options, [word for word in words if word != paths[0] and word.split("=")[0] not in own]
+    options = dict(word.split("=", 1) for word in words if word.split("=")[0] in allowed)
+    return paths[0], options, [word for word in words if word != paths[0] and word.split("=")[0] not in allowed]
 
 
-def only_path(words: Sequence[str], what: str, own: Sequence[str] = ()) -> tuple[str, dict[str, str]]:
+def only_path(words: Sequence[str], what: str, allowed: Sequence[str] = ()) -> tuple[str, dict[str, str]]:
     """The same where there are no other words. Raises UserError for the first, and where FLARE is not installed."""
-    path, options, others = split_words(words, what, own)
+    path, options, others = split_words(words, what, allowed)
     if others:
         raise UserError("there is no such option", key=others[0].split("=")[0], see="vflbench parties --help")
     from vflbench.engines.nvflare.engine import NvFlare  # late: it loads torch, which help does without
@@ -88,14 +88,14 @@ def compose(words: Sequence[str]) -> None:
     """The command: what would run is built, and written without the options that are the label party's own."""
     from vflbench.cli.build import build
     from vflbench.cli.command_line import with_privacy, with_quoted_marks
-    from vflbench.cli.config import composed, current_config, own_options, plain
+    from vflbench.cli.config import composed, current_config, plain, run_options
 
     path, _, overrides = split_words(words, "file")
     if os.path.lexists(path):
         raise UserError("it is there already; a file is never overwritten", key="FILE", value=path)
     config = composed("train", [*with_quoted_marks(with_privacy(overrides)), "engine=nvflare", "engine.mode=provisioned"])
     with current_config(config):
-        chosen = own_options(config)
+        chosen = run_options(config)
         build(chosen)
         text = yaml.safe_dump(shared(plain(chosen)), sort_keys=False, allow_unicode=True)
     with written_whole(Path(path), "w", encoding="utf-8") as file:
@@ -218,7 +218,7 @@ def start(words: Sequence[str]) -> None:
     host, port = address_of(kit)
     if kit.is_label:
         _refuse_taken(port)
-        _own_stores(kit.folder)
+        _store_jobs_in(kit.folder)
     else:
         with suppress(UnreachableError):  # it may start later: FLARE tries again
             refuse_stranger(kit)
@@ -244,11 +244,11 @@ def _run_flare(kit: Kit) -> None:
         from nvflare.private.fed.app.client.client_train import main
     options = ["secure_train=true", "config_folder=config", f"org={kit.party}", f"heart_beat_interval={BEAT}"]
     options += [] if kit.is_label else [f"uid={kit.party}"]
-    own = argparse.Namespace(workspace=str(kit.folder), set=options, local_rank=0)
-    own.fed_server, own.fed_client = "fed_server.json", "fed_client.json"
+    arguments = argparse.Namespace(workspace=str(kit.folder), set=options, local_rank=0)
+    arguments.fed_server, arguments.fed_client = "fed_server.json", "fed_client.json"
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_with_children)
-    if code := MainProcessMonitor.run(main_func=main, run_dir=own.workspace, args=own):
+    if code := MainProcessMonitor.run(main_func=main, run_dir=arguments.workspace, args=arguments):
         raise UserError(f"it has ended with code {code}; log.txt in its folder says why", key=f"party {kit.party}")
 
 
@@ -263,7 +263,7 @@ def _end_with_children(number: int, _frame: FrameType | None) -> None:
     os.kill(os.getpid(), number)
 
 
-def _own_stores(folder: Path) -> None:
+def _store_jobs_in(folder: Path) -> None:
     """Let the server keep jobs in its own folder. FLARE's default is one place in /tmp for all projects of a machine."""
     local, store = folder / "local", folder / "store"
     resources = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))

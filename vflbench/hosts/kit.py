@@ -47,15 +47,15 @@ class Kit(BaseModel):
         return self.party == LABEL_PARTY
 
     @property
-    def has_own_file(self) -> bool:
+    def has_file(self) -> bool:
         """Whether this party's rows are in a file of its own, and are aligned with those of the others."""
         return "path" in self.data
 
     def dataset(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Options of `dataset` with this party's own in their place, and no file of another's."""
-        own = {key: value for key, value in self.data.items() if key != "path"}
-        files = {"party_files": {self.party: self.data["path"]}} if self.has_own_file else {}
-        return {**options, **own, **files}
+        of_party = {key: value for key, value in self.data.items() if key != "path"}
+        files = {"party_files": {self.party: self.data["path"]}} if self.has_file else {}
+        return {**options, **of_party, **files}
 
     def secret(self) -> bytes:
         """32 random bytes that only this party has; `vflbench parties start` draws them. They go into its generators."""

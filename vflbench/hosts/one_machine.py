@@ -29,7 +29,7 @@ PARTIES = "parties"
 PARTY_SITE = "vflbench.hosts.sites.PartySite"
 
 
-def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
+def record_with_remote_parties(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
     """As `record`, with the other parties in processes of their own. Raises UserError, also for a party that fails."""
     engine = experiment.engine
     assert isinstance(engine, flare.NvFlare)
@@ -40,13 +40,13 @@ def record_elsewhere(started: Started, experiment: Experiment, folder: Path, *, 
     if engine.mode == "provisioned":
         from vflbench.hosts.run import at_hosts
 
-        elsewhere = at_hosts(started, experiment, engine, in_sweep=in_sweep)
+        remote = at_hosts(started, experiment, engine, in_sweep=in_sweep)
     else:
-        elsewhere = simulated(started, experiment, engine, Path(os.path.abspath(folder), PARTIES))
-    with elsewhere as own:
-        outcome = record(started, own, folder, in_sweep=in_sweep)
-        if outcome.status is Status.DONE and own.settings.checkpoint == "resume":
-            at_once(lambda channel: channel.call("forget", {}), list(own.engine.channels().values()))
+        remote = simulated(started, experiment, engine, Path(os.path.abspath(folder), PARTIES))
+    with remote as connected:
+        outcome = record(started, connected, folder, in_sweep=in_sweep)
+        if outcome.status is Status.DONE and connected.settings.checkpoint == "resume":
+            at_once(lambda channel: channel.call("forget", {}), list(connected.engine.channels().values()))
     kept = Path(folder, PARTIES)
     if not any(path.is_file() for path in kept.rglob("*")):  # the run is complete, and nobody goes on from there
         shutil.rmtree(kept, ignore_errors=True)
@@ -58,7 +58,7 @@ def simulated(started: Started, experiment: Experiment, engine: flare.NvFlare, k
     """The experiment as the label party has it, which this process is from now on. kept: where parties keep checkpoints."""
     with workspace(engine.workspace) as root, flare.listening() as (listener, address):
         tables = write_party_tables(experiment.dataset.load(Generators(experiment.settings.seed)["data"]), root / "tables")
-        own = WrittenTable(folder=os.fspath(tables.pop(LABEL_PARTY)))
+        written = WrittenTable(folder=os.fspath(tables.pop(LABEL_PARTY)))
         sites = {f"party-{number}": party for number, party in enumerate(tables, 1)}
         settings = {
             site: {"party": party, "table": os.fspath(tables[party]), "checkpoints": os.fspath(kept / party)}
@@ -70,7 +70,7 @@ def simulated(started: Started, experiment: Experiment, engine: flare.NvFlare, k
             simulator(engine, root, sites) as (problem, lost),
             flare.connected(listener, sites, engine, problem, lost) as channels,
         ):
-            yield replace(experiment, engine=flare.Connected(channels), dataset=own)
+            yield replace(experiment, engine=flare.Connected(channels), dataset=written)
 
 
 @contextmanager

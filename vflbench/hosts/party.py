@@ -21,8 +21,8 @@ from vflbench.generators import Generators
 from vflbench.messages import recording_format as files
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.serialize import Content, content_of, encode, message_of
-from vflbench.protocols.base import Seating
-from vflbench.protocols.split import Split, facts_of_non_label_party, in_place, own_columns
+from vflbench.protocols.base import ProtocolSetup
+from vflbench.protocols.split import Split, facts_of_non_label_party, features_of, in_place
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.recording import ROUNDS
 from vflbench.run.settings import choose_device, set_threads, tune
@@ -57,7 +57,7 @@ class PartyProcess:
         self._greeted: set[bool] = set()
 
     def handle(self, method: str, content: Content) -> Content:
-        """`hello` comes first, and seats the party. Raises UserError for what was not agreed."""
+        """`hello` comes first, and builds the party. Raises UserError for what was not agreed."""
         try:
             if method == "hello":
                 return self._hello(content)
@@ -88,28 +88,28 @@ class PartyProcess:
             problem = f"it has vflbench {__version__} and the label party {version}; install the same at both"
             raise UserError(f"party {self.party}: {problem}", key="engine")
         classes, batch_size = (_count(content, name) for name in ("classes", "batch_size"))
-        columns = self._seat(self.experiment if cheating else self.experiment.honest, classes, batch_size)
+        columns = self._build(self.experiment if cheating else self.experiment.honest, classes, batch_size)
         self._greeted.add(cheating)
         return {
             "numeric": list(columns.numeric),
             "categorical": list(columns.categorical),
             "cardinalities": list(columns.cardinalities),
-            "layers": list(self.seated.layers),
-            "sends": list(self.seated.sends),
+            "layers": list(self.local_party.layers),
+            "sends": list(self.local_party.sends),
             "widths": list(self._widths.values()),
-            "guarded": bool(self.seated.guards.guards),
+            "guarded": bool(self.local_party.guards.guards),
             "rows": self._rows,
         }
 
-    def _seat(self, experiment: Experiment, classes: int, batch_size: int) -> Columns:
-        """Returns the columns of this party, which are all that its seating has of the table, and no row."""
+    def _build(self, experiment: Experiment, classes: int, batch_size: int) -> Columns:
+        """Returns the columns of this party, which are all that it has of the table, and no row."""
         settings, table = experiment.settings, self.table()
         tune()
         set_threads(batch_size, experiment.model.width)
         none = torch.empty(0, dtype=torch.int64)
         features = Features(table.columns, torch.empty(0, len(table.columns.numeric)), torch.empty(0, 0, dtype=torch.int32))
         sizes = VerticalTable(none, {self.party: features}, none, classes)
-        seating = Seating(
+        setup = ProtocolSetup(
             table=sizes,
             rows=AlignedRows.of(sizes),
             model=experiment.model,
@@ -121,15 +121,15 @@ class PartyProcess:
             precision=settings.precision,
             adversaries=copy.deepcopy(experiment.adversaries),
         )
-        cheating = {adversary.party: adversary for adversary in seating.adversaries.values()}
-        outputs = seating.defense().outputs(1 if classes == 2 else classes)
-        party = Split().non_label_party(self.party, table.lookup, outputs, seating, cheating.get(self.party))
+        cheating = {adversary.party: adversary for adversary in setup.adversaries.values()}
+        outputs = setup.defense().outputs(1 if classes == 2 else classes)
+        party = Split().non_label_party(self.party, table.lookup, outputs, setup, cheating.get(self.party))
         pipelined = bool(getattr(experiment.protocol, "staleness", 0))
         if pipelined and (party.guards.guards or party.adversary is not None):
             problem = f"party {self.party} has to see each answer before it goes on"
             raise UserError(problem, key="protocol.staleness", value=1)
-        self.seated, self._widths, self._rows, self._pipelined = party, party.widths(outputs), len(table), pipelined
-        self._generators, self._device, self._autocast = seating.generators, seating.device, seating.autocast()
+        self.local_party, self._widths, self._rows, self._pipelined = party, party.widths(outputs), len(table), pipelined
+        self._generators, self._device, self._autocast = setup.generators, setup.device, setup.autocast()
         self._classes, self._batch_size, self._record_option = classes, batch_size, settings.record
         self._recording_begun = False
         self._ids: Tensor | None = None  # of the batch from which it learns next
@@ -145,9 +145,9 @@ class PartyProcess:
             raise UserError("the label party says an epoch that is none", key="engine")
         self._tie("embed", {"ids": ids, "epoch": epoch})
         if self._pipelined:
-            return {"message": content_of(self.seated.embed_ahead(ids, epoch))}
+            return {"message": content_of(self.local_party.embed_ahead(ids, epoch))}
         self._begin(ids, epoch, watched=content["watched"] is True)
-        return {"message": content_of(self.seated.embed(ids, epoch, watched=self._watched))}
+        return {"message": content_of(self.local_party.embed(ids, epoch, watched=self._watched))}
 
     def _learn(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """From the batch that was embedded last, or, where the run is pipelined, from the oldest not learned from."""
@@ -155,9 +155,9 @@ class PartyProcess:
         self._tie("learn", gradient)
         if self._pipelined:
             watched = content["watched"] is True
-            self._begin(*self.seated.catch_up(watched=watched), watched=watched)
+            self._begin(*self.local_party.catch_up(watched=watched), watched=watched)
         notes = () if gradient is None else self._learned(gradient)
-        return {"notes": list(notes), "stopped": self.seated.stopped}
+        return {"notes": list(notes), "stopped": self.local_party.stopped}
 
     def _tie(self, what: str, content: Any, *, lasting: bool = True) -> None:
         """Where the party has a secret, what it draws next depends on all that it was asked: a label party that starts it
@@ -184,7 +184,7 @@ class PartyProcess:
             self._gradient = message_of(content, LABEL_PARTY, self.party, Kind.GRADIENT, self._ids, self._widths)
         except (ValueError, RuntimeError) as error:
             raise UserError(f"the label party sends no gradient: {error}", key="engine") from error
-        notes = self.seated.learn(self._gradient)
+        notes = self.local_party.learn(self._gradient)
         if self._record_option != "none" and self._watched:
             self._record(self._ids, self._gradient)
         return notes
@@ -199,16 +199,16 @@ class PartyProcess:
         if not self._recording_begun:
             for path in (folder / files.MESSAGES).glob("*-*.safetensors"):
                 path.unlink()
-            layers = in_place(self.seated.activations, self.seated.layers)
-            own = files.PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, self.seated.sends)
+            layers = in_place(self.local_party.activations, self.local_party.layers)
+            layout = files.PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, self.local_party.sends)
             producer = f"party {self.party} of vflbench train, version {__version__}"
             complete = self._record_option == "messages"
             manifest = files.Manifest(
-                self._classes, {self.party: own}, producer, batch_size=self._batch_size, complete=complete
+                self._classes, {self.party: layout}, producer, batch_size=self._batch_size, complete=complete
             )
             files.write_manifest(folder, manifest)
             self._recording_begun = True
-        known = facts_of_non_label_party(self.seated, gradient, own_columns(self.seated, ids))
+        known = facts_of_non_label_party(self.local_party, gradient, features_of(self.local_party, ids))
         tensors = {name: values for fact in known.values() for name, values in files.packed(fact).items()}
         files.write_batch_file(folder, self.party, ids.cpu(), tensors, epoch=self._epoch, step=self._step)
 
@@ -226,16 +226,16 @@ class PartyProcess:
     def _predict(self, content: Mapping[str, Any]) -> dict[str, Any]:
         ids = self._row_ids(content["ids"])
         self._tie("predict", ids, lasting=False)
-        return {"message": content_of(self.seated.predict(ids))}
+        return {"message": content_of(self.local_party.predict(ids))}
 
     def _figures(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        return {"figures": {one.layer: dict(one.values) for one in self.seated.figures() if one.values}}
+        return {"figures": {one.layer: dict(one.values) for one in self.local_party.figures() if one.values}}
 
     def _save(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Keep all that it takes to go on from here, under a name that the label party writes down, and forget the oldest.
         Raises UserError for what no checkpoint can hold.
         """
-        state = {"history": self._history.hex(), "party": self.seated.state(), "generators": self._generators.state()}
+        state = {"history": self._history.hex(), "party": self.local_party.state(), "generators": self._generators.state()}
         mark = secrets.token_hex(8)
         checkpoint = Checkpoint(self.folder / mark, "keep")
         checkpoint.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -257,7 +257,7 @@ class PartyProcess:
             )
             raise UserError(problem, key="checkpoint")
         self._history = bytes.fromhex(state["history"])
-        self.seated.restore(state["party"])
+        self.local_party.restore(state["party"])
         self._generators.restore(state["generators"])
         self._epoch, self._step = (int(state["recorder"][name]) for name in ("epoch", "step"))
         self._recording_begun = (self.folder / ROUNDS / files.MANIFEST).is_file()

@@ -78,18 +78,18 @@ def at_hosts(started: Started, experiment: Experiment, engine: NvFlare, *, in_sw
         kit.refuse_other(started.resolved)
     except UserError as error:
         raise UserError(error.problem, key=f"party {kit.party}", see=error.see) from error
-    own = replace(build({**started.options, "dataset": kit.dataset(started.options["dataset"])}), secret=kit.secret())
+    local = replace(build({**started.options, "dataset": kit.dataset(started.options["dataset"])}), secret=kit.secret())
     with (
         tempfile.TemporaryDirectory(prefix="vflbench-run-") as work,
         listening() as (listener, address),
         session(project / SUBMITTER, patience) as flare,
     ):
-        if kit.has_own_file:
+        if kit.has_file:
             parties = kit.others
         else:  # all read one data set, and each drops what is not its own
             rng = Generators(experiment.settings.seed)["data"]
             tables = write_party_tables(experiment.dataset.load(rng), Path(work) / "tables")
-            own, parties = replace(own, dataset=WrittenTable(folder=str(tables.pop(LABEL_PARTY)))), list(tables)
+            local, parties = replace(local, dataset=WrittenTable(folder=str(tables.pop(LABEL_PARTY)))), list(tables)
         wait_for(flare, parties, patience)
         settings, server = {party: {"party": party} for party in parties}, {"socket": address, "timeout": engine.timeout}
         run, deadline = {"version": __version__, "config": shared(started.options)}, time.monotonic() + patience
@@ -104,9 +104,9 @@ def at_hosts(started: Started, experiment: Experiment, engine: NvFlare, *, in_sw
             submitted(flare, folder) as job,
             connected(listener, {one: one for one in parties}, engine, refused, lambda _: "") as channels,
         ):
-            if kit.has_own_file:
-                own = replace(own, dataset=AlignedWithOthers(own=own.dataset, channels=channels))
-            yield replace(own, engine=Connected(channels))
+            if kit.has_file:
+                local = replace(local, dataset=AlignedWithOthers(source=local.dataset, channels=channels))
+            yield replace(local, engine=Connected(channels))
 
 
 @contextmanager
@@ -178,11 +178,11 @@ def ended(flare: Any, job: str) -> str:
 class AlignedWithOthers(Dataset):
     """The label party's own file, aligned with those of the others. Identifiers come here, positions go."""
 
-    own: Any
+    source: Any
     channels: dict[str, SocketChannel]
 
     def load(self, rng: Any) -> TrainTest:
-        file = self.own.party_source(LABEL_PARTY)
+        file = self.source.party_source(LABEL_PARTY)
         ids: dict[str, Any] = {party: channel.call("ids", {}).get("ids") for party, channel in self.channels.items()}
         alignment = file.align(ids, rng)
         for party, channel in self.channels.items():

@@ -119,7 +119,7 @@ class PartyAtHost(PartySite):
         config = shared(run["config"])  # whatever the sender says of files, those of a party are named by its kit alone
         experiment = build({**config, **_LOCAL_VALUES, "dataset": kit.dataset(config["dataset"])})
         digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
-        if kit.has_own_file:
+        if kit.has_file:
             if not isinstance(experiment.dataset, PartyFiles):
                 raise UserError("it has a file of its own (party.yaml: data), and the experiment a data set for all")
             self._file = experiment.dataset.party_source(kit.party)

@@ -151,7 +151,7 @@ class ClassHints(Fact):
 
 
 @dataclass(frozen=True)
-class OwnColumns(Fact):
+class PartyFeatures(Fact):
     """The party's own columns of the batch: numeric (n, k) in [0, 1], categorical (n, c) ids, counted from 0 per column."""
 
     title = "own columns"
@@ -162,7 +162,7 @@ class OwnColumns(Fact):
 
 
 @dataclass(frozen=True)
-class OwnModel(Fact):
+class LocalModel(Fact):
     """The attacker's own network as it stands now, which it may ask about its own rows at any time.
 
     embed: row names (m,) -> layer -> (m, d). Asking changes nothing.
@@ -231,7 +231,7 @@ class TopNetworks(Network):
 
 
 @dataclass(frozen=True)
-class OwnTop(Fact):
+class LocalTop(Fact):
     """The label party's own networks as they were when they answered the batch: the top, and a bottom of its own columns
     where it has one. networks: a frozen copy.
     """
@@ -240,7 +240,7 @@ class OwnTop(Fact):
 
     networks: TopNetworks
 
-    def logits(self, embeddings: Mapping[str, Layers], columns: OwnColumns) -> Tensor:
+    def logits(self, embeddings: Mapping[str, Layers], columns: PartyFeatures) -> Tensor:
         """Logits as predictions have them, (n, 1) for two classes and (n, K) for more, differentiable in the embeddings.
 
         embeddings: party -> layer -> (n, d), all that each other party sends. columns: the label party's own columns of

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflbench.messages.codec import Encoded
 from vflbench.messages.fact import Fact, Layers, Network
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import PartyFeatures
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Auxiliary(Fact):
 
     title = "auxiliary rows"
 
-    columns: Mapping[str, OwnColumns]
+    columns: Mapping[str, PartyFeatures]
     labels: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
@@ -131,17 +131,17 @@ class PeerDecoder(Network):
     ids: tuple[Tensor, ...]
 
     @torch.no_grad()
-    def __call__(self, received: Layers) -> OwnColumns:
+    def __call__(self, received: Layers) -> PartyFeatures:
         """received: layer -> (n, d)."""
         z = torch.cat([received[layer].float() for layer in self.layers], dim=1)
         numeric, *logits = self.network(z / self.scale).split([self.numeric, *map(len, self.ids)], dim=1)
         found = [ids[scores.argmax(dim=1)] for ids, scores in zip(self.ids, logits, strict=True)]
         categorical = torch.stack(found, dim=1) if found else torch.empty(len(z), 0, device=z.device)
-        return OwnColumns(torch.sigmoid(numeric), categorical.int())
+        return PartyFeatures(torch.sigmoid(numeric), categorical.int())
 
 
 @dataclass(frozen=True)
-class OwnDecoder(Fact):
+class PeerDecoders(Fact):
     """The decoders of a label party that hijacks, as they stood when it had answered the batch. of: party -> its decoder."""
 
     title = "the decoder of adversary=fsha"

@@ -169,16 +169,16 @@ class _Party:
             return False
         with self.locked():
             before = self.manifest()
-            own = before["parties"].get(self.party, {"layers": {}, "cut": []})
+            entry = before["parties"].get(self.party, {"layers": {}, "cut": []})
             for layer, width in layers.items():
-                if (there := own["layers"].get(layer, width)) != width:
+                if (there := entry["layers"].get(layer, width)) != width:
                     problem = f"it has {width} columns here, and {there} in {files.MANIFEST}"
                     raise UserError(problem, key="layer", value=layer)
             content = {"batch_size": rows or None} | before | said
             content["model"] = before.get("model", {}) | said.get("model", {})
-            own = {"layers": own["layers"] | layers, "cut": self.cut or own["cut"]}
-            if own["layers"]:
-                content["parties"] = dict(sorted({**before["parties"], self.party: own}.items()))  # whoever came first
+            entry = {"layers": entry["layers"] | layers, "cut": self.cut or entry["cut"]}
+            if entry["layers"]:
+                content["parties"] = dict(sorted({**before["parties"], self.party: entry}.items()))  # whoever came first
             if not content["parties"]:
                 return False
             plain = (manifest := self.check(content)).plain()

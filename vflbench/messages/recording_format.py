@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, Predictions, Rules, SummedGradients, Updates
+from vflbench.messages.facts import Embeddings, Gradients, PartyFeatures, Predictions, Rules, SummedGradients, Updates
 from vflbench.messages.serialize import saved
 from vflbench.options import Count
 from vflbench.plain_files import in_a_line, is_there, open_plain, replaced
@@ -269,7 +269,7 @@ FACTS: Mapping[str, type[Fact]] = {
     "gradient": Gradients,
     "summed_gradient": SummedGradients,
     "prediction": Predictions,
-    "columns": OwnColumns,
+    "columns": PartyFeatures,
     "update": Updates,
 }
 """Kind of message, or of what a party has beside them -> the fact that is made of it."""
@@ -291,7 +291,7 @@ def packed(fact: Fact) -> dict[str, Tensor]:
         case SummedGradients():
             small = {name: g for name, g in fact.parameters.items() if g.numel() <= MOST_SUMMED}
             return {f"summed_gradient/{name}": g.to_dense() if g.is_sparse else g for name, g in small.items()}
-        case OwnColumns():
+        case PartyFeatures():
             categories = {"columns/categorical": fact.categorical} if fact.categorical.shape[1] else {}
             return {"columns/numeric": fact.numeric, **categories}
         case Predictions():
@@ -328,7 +328,7 @@ def facts_of(
         made.append(Predictions(of["prediction"]["logits"]))
     if "columns" in of:
         none = {"numeric": torch.empty(rows, 0), "categorical": torch.empty(rows, 0, dtype=torch.int32)}
-        made.append(OwnColumns(**none | of["columns"]))
+        made.append(PartyFeatures(**none | of["columns"]))
     if "update" in of and rules is not None:
         before, sent, after = (of["update"].pop(name) for name in ("before", "sent", "after"))
         others = {name.removeprefix("received."): update for name, update in of["update"].items()}

@@ -24,7 +24,7 @@ from vflbench.errors import UserError
 from vflbench.messages import recording_format as files
 from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
 from vflbench.messages.serialize import saved
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.plain_files import check_plain, in_a_line, is_there, replaced
 
 _NAME = re.compile(r"(\w[\w.-]{0,63})-[0-9]{1,18}\.safetensors")
@@ -107,24 +107,24 @@ class RecordedMessages:
         return steps
 
     @property
-    def seats(self) -> dict[Seat, tuple[str, ...]]:
-        """Parties of which there are messages, by seat."""
+    def roles(self) -> dict[Role, tuple[str, ...]]:
+        """Parties of which there are messages, by role."""
         there = tuple(party for party in self.manifest.parties if self._has(party))
         if self.manifest.rules is not None:
-            return {Seat.PARTICIPANT: there}
+            return {Role.PARTICIPANT: there}
         non_label = tuple(party for party in there if party != self.manifest.labels)
-        return {Seat.NON_LABEL: non_label, Seat.LABEL: tuple(party for party in there if party == self.manifest.labels)}
+        return {Role.NON_LABEL: non_label, Role.LABEL: tuple(party for party in there if party == self.manifest.labels)}
 
     def _has(self, party: str) -> bool:
         return party in self.coverage and self.coverage[party].batches > 0
 
-    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
-        """The facts that attackers at that seat have. Own columns count if they are there in every batch of every party."""
-        parties = [self.coverage[party] for party in self.seats.get(seat, ()) if party in self.coverage]
+    def offers(self, role: Role) -> frozenset[type[Fact]]:
+        """The facts that attackers in that role have. Own columns count if they are there in every batch of every party."""
+        parties = [self.coverage[party] for party in self.roles.get(role, ()) if party in self.coverage]
         kinds = {kind for party in parties for kind in party.kinds}
         if any(party.kinds["columns"] < party.batches for party in parties):
             kinds.discard("columns")
-        if seat is not Seat.PARTICIPANT:
+        if role is not Role.PARTICIPANT:
             kinds.discard("update")
         return frozenset(files.FACTS[kind] for kind in kinds if kind in files.FACTS)
 
@@ -151,13 +151,13 @@ class RecordedMessages:
         withheld = sorted(kinds & {"embedding", "gradient", "summed_gradient"})  # of this party or batch, where it has none
         for party, place in self._places[phase, epoch, step].items():
             coverage, tensors = self.coverage[party], self._tensors(place)
-            own = tensors.pop("ids")
-            ids = ids if facts else own
-            if not torch.equal(ids, own):
-                if not torch.equal(ids.sort().values, own.sort().values):
+            its_ids = tensors.pop("ids")
+            ids = ids if facts else its_ids
+            if not torch.equal(ids, its_ids):
+                if not torch.equal(ids.sort().values, its_ids.sort().values):
                     problem = f"in epoch {epoch}, step {step} party {party} has other ids than the other parties"
                     raise UserError(problem, key="recording", value=self.folder)
-                order = own.argsort()[ids.argsort().argsort()]
+                order = its_ids.argsort()[ids.argsort().argsort()]
                 tensors = {name: v[order] if name.partition("/")[0] in files.PER_ROW else v for name, v in tensors.items()}
             if coverage.kinds["columns"] < coverage.batches:
                 tensors = {name: values for name, values in tensors.items() if not name.startswith("columns/")}

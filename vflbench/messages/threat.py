@@ -16,7 +16,7 @@ from vflbench.messages.facts import BatchHints, ClassHints, Known, KnownColumn
 from vflbench.messages.message import Kind
 
 
-class Seat(StrEnum):
+class Role(StrEnum):
     """The party whose view the attacker has."""
 
     NON_LABEL = "non-label party"
@@ -26,7 +26,7 @@ class Seat(StrEnum):
     @property
     def place(self) -> str:
         """With an article."""
-        return {Seat.LABEL: "the label party", Seat.PARTICIPANT: "one of the participants"}.get(self, f"a {self}")
+        return {Role.LABEL: "the label party", Role.PARTICIPANT: "one of the participants"}.get(self, f"a {self}")
 
 
 class Level(StrEnum):
@@ -34,7 +34,7 @@ class Level(StrEnum):
     compared.
 
     MESSAGES: messages, its own columns and the shares of the classes, and no label of any row. LABELS: also the labels of
-    some rows. ACTIVE: it sends and learns as it likes at its own seat. REFERENCE: it reads no message, or is given labels as
+    some rows. ACTIVE: it sends and learns as it likes in its own role. REFERENCE: it reads no message, or is given labels as
     no attacker is (the probe); a line to compare attacks with, and no attack.
     """
 
@@ -48,12 +48,12 @@ class Level(StrEnum):
 class Threat:
     """Who attacks. An attack states it once, as an instance: its options may decide.
 
-    seat: whose view the attacker has. knows: the facts that it may read. known_rows: rows whose labels it knows during the
+    role: whose view the attacker has. knows: the facts that it may read. known_rows: rows whose labels it knows during the
     whole run (`Known`), or of which it knows a column (`KnownColumn`). hints: known positives of each batch (`BatchHints`).
     active: whether it deviates from the protocol; an honest-but-curious attacker, who doesn't, is passive.
     """
 
-    seat: Seat = Seat.NON_LABEL
+    role: Role = Role.NON_LABEL
     knows: Set[type[Fact]] = frozenset()
     known_rows: int = 0
     hints: int = 0
@@ -108,19 +108,19 @@ class Threat:
 
     def __str__(self) -> str:
         level = "; active" if self.active else ""
-        return f"{self.seat}; knows {', '.join(self.titles) or 'nothing'}{level}"
+        return f"{self.role}; knows {', '.join(self.titles) or 'nothing'}{level}"
 
     def sentence(self) -> str:
         """The threat in a sentence, for reports."""
         level = "An active attacker" if self.active else "An honest-but-curious attacker"
         words = self.titles
         known = f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
-        return f"{level} at {self.seat.place}" + (f", who knows: {known}." if known else ".")
+        return f"{level} at {self.role.place}" + (f", who knows: {known}." if known else ".")
 
     def record(self) -> dict[str, Any]:
         """Plain values for manifest.json."""
         return {
-            "seat": str(self.seat),
+            "role": str(self.role),
             "knows": sorted(fact.title or fact.__name__ for fact in self.knows),
             "known_rows": self.known_rows,
             "hints": self.hints,

@@ -176,13 +176,13 @@ class LineUp:
     answered without information on the row beyond its class, however well it knows the data and this judge, is identified
     with probability 1/m among m candidates. For that, the others come from the training rows, as the true row does.
 
-    own: (n,) ids of the true rows. labels: (n,). pool_ids, pool_labels: (p,). eligible: (n, p) bool, who may stand beside
+    rows: (n,) ids of the true rows. labels: (n,). pool_ids, pool_labels: (p,). eligible: (n, p) bool, who may stand beside
     whom; None for all. most: the first so many rows have a line-up.
     """
 
     def __init__(
         self,
-        own: tuple[Tensor, Tensor],
+        rows: tuple[Tensor, Tensor],
         pool: tuple[Tensor, Tensor],
         rng: torch.Generator,
         eligible: Tensor | None = None,
@@ -190,12 +190,12 @@ class LineUp:
     ):
         self.others: list[Tensor] = []
         """Of each row: places of the others in the pool."""
-        for row, (name, label) in enumerate(zip(own[0][:most], own[1], strict=False)):
+        for row, (name, label) in enumerate(zip(rows[0][:most], rows[1], strict=False)):
             may = (pool[1] == label) & (pool[0] != name)
             there = (may if eligible is None else may & eligible[row]).nonzero()[:, 0]
             chosen = torch.randperm(len(there), generator=rng)[: CANDIDATES - 1]
             self.others.append(there[chosen.to(there.device)])
-        self.others += [torch.empty(0, dtype=torch.int64)] * (len(own[0]) - len(self.others))
+        self.others += [torch.empty(0, dtype=torch.int64)] * (len(rows[0]) - len(self.others))
 
     @property
     def chance(self) -> Tensor:

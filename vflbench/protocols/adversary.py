@@ -1,4 +1,4 @@
-"""Adversary: what every entry of configs/adversary builds: a party that deviates from the protocol, at either seat."""
+"""Adversary: what every entry of configs/adversary builds: a party that deviates from the protocol, in either role."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ class Adversary:
         return " ".join((inspect.getdoc(type(self)) or type(self).__name__).split("\n\n")[0].split())
 
 
-def own_stepper(adversary: Adversary, network: nn.Module, optimizer: Optimizer) -> Stepper:
+def stepper_of(adversary: Adversary, network: nn.Module, optimizer: Optimizer) -> Stepper:
     """What `attach` returns. Raises UserError if it can't step."""
     stepper = adversary.attach(network, optimizer)
     able = all(hasattr(stepper, name) for name in ("zero_grad", "step", "state_dict", "load_state_dict"))
@@ -98,7 +98,7 @@ class Surroundings:
 class LabelAdversary(Adversary):
     """A label party that cheats in split learning, while all other parties stay honest. Hooks are honest unless overridden.
 
-    facts_made: the kinds of facts that it gives to attacks at its seat, as `facts` returns them. trains_top: whether its own
+    facts_made: the kinds of facts that it gives to its party's attacks, as `facts` returns them. trains_top: whether its own
     networks go on learning. reads_labels: whether what it sends follows from labels beside the honest gradients.
     """
 
@@ -128,7 +128,7 @@ class LabelAdversary(Adversary):
         return honest
 
     def facts(self) -> Mapping[type[Fact], Fact]:
-        """What attacks at its seat may read: copies as it stands now, of every kind in `facts_made`."""
+        """What attacks of its party may read: copies as it stands now, of every kind in `facts_made`."""
         return {}
 
 
@@ -156,9 +156,9 @@ def by_party(adversaries: Mapping[str, Adversary], parties: tuple[str, ...]) -> 
     """Party -> its adversary. parties: non-label ones that can cheat. Raises UserError for another one, or for two at one
     party.
     """
-    seated: dict[str, Adversary] = {}
+    by_name: dict[str, Adversary] = {}
     for name, adversary in adversaries.items():
-        problem = "another adversary cheats at that party already" if adversary.party in seated else ""
+        problem = "another adversary cheats at that party already" if adversary.party in by_name else ""
         if isinstance(adversary, LabelAdversary):
             if adversary.party != LABEL_PARTY:
                 problem = f"it cheats with gradients, which only the party {LABEL_PARTY} sends"
@@ -166,5 +166,5 @@ def by_party(adversaries: Mapping[str, Adversary], parties: tuple[str, ...]) -> 
             problem = f"there is no such non-label party; there are {', '.join(parties) or 'none in this protocol'}"
         if problem:
             raise UserError(problem, key=f"adversary.{name}.party", value=adversary.party)
-        seated[adversary.party] = adversary
-    return seated
+        by_name[adversary.party] = adversary
+    return by_name

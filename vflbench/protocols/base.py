@@ -14,7 +14,7 @@ from vflbench.defenses.chain import Chain, Figures
 from vflbench.generators import Generators
 from vflbench.messages.fact import Fact, Facts, Round
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import CutModel
@@ -28,8 +28,8 @@ NOTHING: frozenset[type[Fact]] = frozenset()
 
 
 @dataclass(frozen=True)
-class Seating:
-    """What a protocol needs to seat its parties.
+class ProtocolSetup:
+    """What a protocol needs to build its parties.
 
     table: the training rows. rows: all rows by id, where each party looks up what it owns. defense: returns a
     fresh instance at each call. device: of tables and networks. precision: of the products of the networks' layers.
@@ -73,7 +73,7 @@ class Rounds(Shape):
 
 
 class Session:
-    """Parties that were seated and are ready for rounds. rows: by id. wire: the door between them. columns: of each party.
+    """Parties that were built and are ready for rounds. rows: by id. wire: the door between them. columns: of each party.
     labels_shared: as of its protocol.
     """
 
@@ -100,8 +100,8 @@ class Session:
         """Logits of these rows: (n, 1) for two classes, (n, K) for K > 2."""
         raise NotImplementedError
 
-    def seats(self) -> Mapping[Seat, tuple[str, ...]]:
-        """The parties at each seat."""
+    def roles(self) -> Mapping[Role, tuple[str, ...]]:
+        """The parties in each role."""
         raise NotImplementedError
 
     def cut_layers(self) -> dict[str, tuple[str, ...]]:
@@ -148,15 +148,15 @@ class Session:
 
 @options
 class Protocol:
-    """A way to train together. A subclass overrides `offers` and `start`. seats: where attackers and defenses can sit.
+    """A way to train together. A subclass overrides `offers` and `start`. roles: those that attackers and defenses can have.
     labels_shared: whether every party holds the labels, so that no message can leak any.
     """
 
-    seats: ClassVar[frozenset[Seat]] = frozenset({Seat.NON_LABEL, Seat.LABEL})
+    roles: ClassVar[frozenset[Role]] = frozenset({Role.NON_LABEL, Role.LABEL})
     labels_shared: ClassVar[bool] = False
 
-    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
-        """The facts that this protocol supplies to an attacker at that seat; the run supplies others, at any seat."""
+    def offers(self, role: Role) -> frozenset[type[Fact]]:
+        """The facts that this protocol supplies to an attacker in that role; the run supplies others, in any role."""
         raise NotImplementedError
 
     def round_size(self, wanted: int | Literal["auto"], data: TrainTest) -> int:
@@ -171,6 +171,6 @@ class Protocol:
         """How many, for the option epochs."""
         return 2 if wanted == "auto" else wanted
 
-    def start(self, seating: Seating) -> Session:
+    def start(self, setup: ProtocolSetup) -> Session:
         """Build the parties."""
         raise NotImplementedError

@@ -16,12 +16,12 @@ from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, PrivateBatch, Round, Training
-from vflbench.messages.facts import OwnColumns, Rules, Schema, Updates
+from vflbench.messages.facts import PartyFeatures, Rules, Schema, Updates
 from vflbench.messages.message import Kind, Message
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.options import Count, Range, Rate, Rows, Steps, options
 from vflbench.protocols.adversary import LabelAdversary, by_party
-from vflbench.protocols.base import NOTHING, Protocol, Seating, Session
+from vflbench.protocols.base import NOTHING, Protocol, ProtocolSetup, Session
 
 _MOST_COLUMNS = 4096
 
@@ -139,7 +139,7 @@ class Participant:
             losses.append(taylor_loss(theta, x, y).mean())
             theta = theta - self.rate * gradient(theta, x, y, self.reduction)
         rows = torch.cat([x for x, _ in batches])
-        columns = OwnColumns(rows, rows.new_empty((len(rows), 0)))
+        columns = PartyFeatures(rows, rows.new_empty((len(rows), 0)))
         self.sent = self.defense.update(theta - self.model, Context(ids, columns, epoch, self.rng))
         empty = torch.empty(0, dtype=torch.int64, device=theta.device)
         return Message(self.name, SERVER, Kind.UPDATE, empty, {THETA: self.sent}), torch.stack(losses).mean().item()
@@ -199,7 +199,7 @@ class FederatedLr(Protocol):
     Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning", 2019.
     """
 
-    seats = frozenset({Seat.PARTICIPANT})
+    roles = frozenset({Role.PARTICIPANT})
 
     parties: Annotated[Count, Range(2, len(ascii_lowercase))] = 2
     batch_size: Rows | Literal["auto"] = "auto"
@@ -215,8 +215,8 @@ class FederatedLr(Protocol):
             problem = "several local batches a round go with protocol.mode=asynchronous"
             raise UserError(problem, key="batches", value=self.batches)
 
-    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
-        return frozenset({Updates, OwnColumns}) if seat is Seat.PARTICIPANT else frozenset()
+    def offers(self, role: Role) -> frozenset[type[Fact]]:
+        return frozenset({Updates, PartyFeatures}) if role is Role.PARTICIPANT else frozenset()
 
     def round_size(self, wanted: int | Literal["auto"], data: TrainTest) -> int:
         """Rows of a round: of every participant `batches` batches."""
@@ -247,35 +247,35 @@ class FederatedLr(Protocol):
         """`auto`: d + 10, a few more than the d + 1 rounds of one batch that recovering alpha and beta takes."""
         return width(data.train, intercept=self.intercept) + 1 + _SPARE_ROUNDS if wanted == "auto" else wanted
 
-    def start(self, seating: Seating) -> "FederatedLrSession":
-        for name, adversary in seating.adversaries.items():
+    def start(self, setup: ProtocolSetup) -> "FederatedLrSession":
+        for name, adversary in setup.adversaries.items():
             if isinstance(adversary, LabelAdversary):
                 raise UserError("it cheats at the label party of protocol=split", key="adversary", value=name)
-        by_party(seating.adversaries, ())
-        if seating.table.classes != 2:
+        by_party(setup.adversaries, ())
+        if setup.table.classes != 2:
             raise UserError(
-                f"it tells two classes apart, and the labels have {seating.table.classes}; a dataset with the option "
+                f"it tells two classes apart, and the labels have {setup.table.classes}; a dataset with the option "
                 "`positive` makes two of them",
                 key="protocol",
                 value="federated_lr",
             )
-        return FederatedLrSession(self, seating)
+        return FederatedLrSession(self, setup)
 
 
 class FederatedLrSession(Session):
     """One round: every participant steps, the server adds the mean of the steps, everybody gets the new model."""
 
-    def __init__(self, protocol: FederatedLr, seating: Seating):
-        self.intercept, self.wire, self.rows = protocol.intercept, seating.wire, seating.rows
-        self.columns = seating.columns
+    def __init__(self, protocol: FederatedLr, setup: ProtocolSetup):
+        self.intercept, self.wire, self.rows = protocol.intercept, setup.wire, setup.rows
+        self.columns = setup.columns
         self.plain = protocol.aggregation == "plain"
         names = ascii_lowercase[: protocol.parties]
-        size = seating.round_size // (protocol.parties * protocol.batches)
-        theta = torch.zeros(width(seating.table, intercept=self.intercept), dtype=torch.float64, device=seating.device)
+        size = setup.round_size // (protocol.parties * protocol.batches)
+        theta = torch.zeros(width(setup.table, intercept=self.intercept), dtype=torch.float64, device=setup.device)
         self.server = Server(theta)
-        rule, draws = (protocol.rate, protocol.reduction), partial(seating.generators.on, seating.device)
-        self.participants = [Participant(name, theta, *rule, seating.defense(), draws(f"defense/{name}")) for name in names]
-        self._dealt = deal(seating.table, len(names), seating.generators["participants"])
+        rule, draws = (protocol.rate, protocol.reduction), partial(setup.generators.on, setup.device)
+        self.participants = [Participant(name, theta, *rule, setup.defense(), draws(f"defense/{name}")) for name in names]
+        self._dealt = deal(setup.table, len(names), setup.generators["participants"])
         schema = schema_of(self._dealt, intercept=self.intercept)
         whole = None if (withholds := self.participants[0].defense.withholds) is None else not withholds
         self.rules = Rules(protocol.parties, protocol.rate, protocol.reduction, protocol.batches, size, schema, whole)
@@ -313,7 +313,7 @@ class FederatedLrSession(Session):
         received = {p.name: p.sent.clone() for p in self.participants[:-1]} if self.plain else {}
         facts: dict[type[Fact], Fact] = {
             Updates: Updates(self.rules, before.clone(), curious.sent.clone(), curious.model.clone(), received),
-            OwnColumns: OwnColumns(x, x.new_empty((len(x), 0))),
+            PartyFeatures: PartyFeatures(x, x.new_empty((len(x), 0))),
         }
         private = self._private(shares) if Updates in watch else None
         return Round(epoch, step, known, facts={curious.name: facts}, training=training, private=private)
@@ -321,8 +321,8 @@ class FederatedLrSession(Session):
     def predict(self, ids: Tensor) -> Tensor:
         return (self.design(self.rows.rows(ids)) @ self.server.model)[:, None].float()
 
-    def seats(self) -> Mapping[Seat, tuple[str, ...]]:
-        return {Seat.PARTICIPANT: (self.curious,)}
+    def roles(self) -> Mapping[Role, tuple[str, ...]]:
+        return {Role.PARTICIPANT: (self.curious,)}
 
     def cut_layers(self) -> dict[str, tuple[str, ...]]:
         return {participant.name: (THETA,) for participant in self.participants}

@@ -19,7 +19,7 @@ from vflbench.defenses.base import Context, WithheldError
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.messages.codec import Encoded
 from vflbench.messages.fact import copied
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import PartyFeatures
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.peer_facts import Answerer
 from vflbench.metrics.embedding_privacy import Sent
@@ -32,12 +32,12 @@ from vflbench.options import restore_state, state_of
 from vflbench.protocols.adversary import (
     Adversary,
     LabelAdversary,
-    own_stepper,
+    stepper_of,
     usable_embedding,
     usable_gradients,
     usable_tensor,
 )
-from vflbench.protocols.base import Seating
+from vflbench.protocols.base import ProtocolSetup
 
 Lookup = Callable[[Tensor], Features]
 """Row ids (n,) -> the party's own columns of these rows."""
@@ -54,14 +54,14 @@ class Noise:
     predicting: torch.Generator
 
     @classmethod
-    def of(cls, party: str, seating: Seating) -> "Noise":
+    def of(cls, party: str, setup: ProtocolSetup) -> "Noise":
         names = (f"defense/{party}", f"defense/{party}/predicting")
-        return cls(*(seating.generators.on(seating.device, name) for name in names))
+        return cls(*(setup.generators.on(setup.device, name) for name in names))
 
 
 def context_of(ids: Tensor, columns: Features | None, epoch: int, rng: torch.Generator) -> Context:
     """What a defense of a party with these columns gets beside the values."""
-    return Context(ids.clone(), None if columns is None else OwnColumns(columns.numeric, columns.categorical), epoch, rng)
+    return Context(ids.clone(), None if columns is None else PartyFeatures(columns.numeric, columns.categorical), epoch, rng)
 
 
 def first_gradient(network: nn.Module) -> Tensor:
@@ -90,9 +90,9 @@ class Sender:
     rows: looks its own columns up.
     """
 
-    def __init__(self, name: str, rows: Lookup, bottom: Bottom, seating: Seating):
-        self.name, self.rows, self.bottom, self.noise = name, rows, bottom, Noise.of(name, seating)
-        self.defenses = {layer: seating.defense() for layer in bottom.sends}
+    def __init__(self, name: str, rows: Lookup, bottom: Bottom, setup: ProtocolSetup):
+        self.name, self.rows, self.bottom, self.noise = name, rows, bottom, Noise.of(name, setup)
+        self.defenses = {layer: setup.defense() for layer in bottom.sends}
 
     def message(
         self, activations: Mapping[str, Tensor], context: Context, ids: Tensor, defenses: Mapping[str, Chain] | None = None
@@ -120,7 +120,7 @@ class Sender:
         def answer(numeric: Tensor, categorical: Tensor, rng: torch.Generator) -> dict[str, Tensor]:
             with torch.no_grad():
                 ids = -1 - torch.arange(len(numeric))  # of no row, so that no row's own noise is told
-                context = Context(ids, OwnColumns(numeric, categorical), 0, rng)
+                context = Context(ids, PartyFeatures(numeric, categorical), 0, rng)
                 return dict(self.message(bottom(numeric, categorical), context, ids, copy.deepcopy(defenses)).tensors)
 
         return answer
@@ -143,16 +143,16 @@ class NonLabelParty(Sender):
     """Owns features, never sees a label.
 
     adversary: how it cheats, if it does. activations, layer_gradients: name -> (n, d) of the last batch that it learned from
-    while `watched` was set; they are what an attacker at this seat can compute by itself.
+    while `watched` was set; they are what an attacker at this party can compute by itself.
     """
 
-    def __init__(self, name: str, rows: Lookup, bottom: Bottom, seating: Seating, adversary: Adversary | None):
-        super().__init__(name, rows, bottom, seating)
+    def __init__(self, name: str, rows: Lookup, bottom: Bottom, setup: ProtocolSetup, adversary: Adversary | None):
+        super().__init__(name, rows, bottom, setup)
         self.layers, self.sends, self.cut_width = bottom.layers, bottom.sends, bottom.cut_width
         self.guards = self.defenses[bottom.cut]
         self.adversary = adversary
-        agreed = seating.optimizer
-        self.optimizer = attach(agreed, bottom) if adversary is None else own_stepper(adversary, bottom, agreed)
+        agreed = setup.optimizer
+        self.optimizer = attach(agreed, bottom) if adversary is None else stepper_of(adversary, bottom, agreed)
         self.activations: dict[str, Tensor] = {}
         self._context: Context | None = None
         self._ahead: list[tuple[Tensor, int, Tensor | None]] = []  # batches sent before it learned from those before them
@@ -253,7 +253,7 @@ class NonLabelParty(Sender):
         return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, message.ids, usable)
 
     @torch.no_grad()
-    def own_layers(self, ids: Tensor) -> dict[str, Tensor]:
+    def activations_of(self, ids: Tensor) -> dict[str, Tensor]:
         """Layer -> activations (n, d) of its own rows, in its network as it is now. Calling it changes nothing."""
         columns = self.rows(ids)
         with evaluating(self.bottom):
@@ -310,18 +310,18 @@ class LabelNetworks(nn.Module):
         self.top, self.bottom, self.entrance = top, bottom, entrance
 
     def forward(
-        self, received: Sequence[Mapping[str, Tensor]], columns: Features | OwnColumns | None
+        self, received: Sequence[Mapping[str, Tensor]], columns: Features | PartyFeatures | None
     ) -> tuple[dict[str, Tensor], Tensor]:
-        own_layers, inputs = {}, list(received)
+        local_layers, inputs = {}, list(received)
         if self.bottom is not None and columns is not None:
-            own = self.bottom(columns.numeric, columns.categorical)
-            own_layers = {layer: h.float() if h.dtype is torch.float64 else h for layer, h in own.items()}
-            inputs.append({layer: own_layers[layer] for layer in self.bottom.sends})
+            computed = self.bottom(columns.numeric, columns.categorical)
+            local_layers = {layer: h.float() if h.dtype is torch.float64 else h for layer, h in computed.items()}
+            inputs.append({layer: local_layers[layer] for layer in self.bottom.sends})
         deep, wide = deep_and_wide(inputs)
         if self.entrance is not None:
             deep[: len(received)] = self.entrance(deep[: len(received)])
         activations, logits = self.top(deep, wide)
-        return {**own_layers, **activations}, logits
+        return {**local_layers, **activations}, logits
 
 
 class PrivateHead:
@@ -355,19 +355,19 @@ class LabelParty:
 
     def __init__(
         self,
-        seating: Seating,
+        setup: ProtocolSetup,
         network: LabelNetworks,
         defense: Chain,
         adversary: LabelAdversary | None,
         head: PrivateHead | None,
     ):
         self.network, self.top, self.bottom, self.entrance = network, network.top, network.bottom, network.entrance
-        self.labels, self.rows = seating.rows.labels, None if self.bottom is None else seating.rows.parties[LABEL_PARTY]
+        self.labels, self.rows = setup.rows.labels, None if self.bottom is None else setup.rows.parties[LABEL_PARTY]
         self.layers: tuple[str, ...] = () if self.bottom is None else self.bottom.layers
         self.layers += tuple(getattr(self.top, "layers", ()))
-        self._gradient_defenses: dict[tuple[str, str], Chain] = defaultdict(seating.defense)  # by party and layer
-        self.noise, self.defense, self.adversary, self.head = Noise.of(LABEL_PARTY, seating), defense, adversary, head
-        self.optimizer = attach(seating.optimizer, network)
+        self._gradient_defenses: dict[tuple[str, str], Chain] = defaultdict(setup.defense)  # by party and layer
+        self.noise, self.defense, self.adversary, self.head = Noise.of(LABEL_PARTY, setup), defense, adversary, head
+        self.optimizer = attach(setup.optimizer, network)
 
     def respond(self, embeddings: Sequence[Message], epoch: int = 0) -> Response:
         """One optimiser step, and the gradients to send back.
@@ -408,10 +408,10 @@ class LabelParty:
             messages = self._cheat(self.adversary, received, embeddings, messages, y)
         if self.head is not None:
             self.head.learn(received, columns, self.labels(ids))
-        own_layers = {name: values.detach() for name, values in activations.items()}
+        local_layers = {name: values.detach() for name, values in activations.items()}
         predicted = self.defense.prediction(logits.detach())
         losses, evidence = (loss.item(), penalty.item()), self.defense.evidence()
-        return Response(tuple(messages), *losses, y, predicted, own_layers, tuple(notes), evidence)
+        return Response(tuple(messages), *losses, y, predicted, local_layers, tuple(notes), evidence)
 
     def _cheat(
         self,

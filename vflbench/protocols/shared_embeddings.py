@@ -13,23 +13,23 @@ from vflbench.defenses.base import LabelDefense, NonLabelDefense, changes
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Facts, Layers, Round, Training
-from vflbench.messages.facts import Embeddings, Labels, OwnColumns, OwnModel, OwnTop, Predictions, TopNetworks
+from vflbench.messages.facts import Embeddings, Labels, LocalModel, LocalTop, PartyFeatures, Predictions, TopNetworks
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.peer_facts import PeerArchitectures, PeerModels, Queries
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import TopModel, frozen_copy
 from vflbench.options import Steps, options
-from vflbench.protocols.base import NOTHING, Seating
+from vflbench.protocols.base import NOTHING, ProtocolSetup
 from vflbench.protocols.parties import NonLabelParty, Sender, classification_loss, context_of, deep_and_wide
 from vflbench.protocols.split import (
     SplitParties,
     SplitSession,
     compressed,
     facts_of_label_party,
+    features_of,
     in_place,
     only,
-    own_columns,
 )
 
 
@@ -72,13 +72,13 @@ class SharingParty(NonLabelParty):
             if step:  # the same rows in its network as it is now
                 columns = self.rows(ids)
                 self.activations = self.bottom(columns.numeric, columns.categorical)
-            own = {layer: self.activations[layer].detach().float().requires_grad_() for layer in self.bottom.sends}
-            logits = logits_of(self.top, [own if name == self.name else sent[name] for name in order])
+            local = {layer: self.activations[layer].detach().float().requires_grad_() for layer in self.bottom.sends}
+            logits = logits_of(self.top, [local if name == self.name else sent[name] for name in order])
             if step == 0:
                 self.logits = logits.detach()
             loss = classification_loss(logits, y)
-            found = torch.autograd.grad(loss, list(own.values()), allow_unused=True, materialize_grads=True)
-            self.learn(Message(self.name, self.name, Kind.GRADIENT, ids, dict(zip(own, found, strict=True))))
+            found = torch.autograd.grad(loss, list(local.values()), allow_unused=True, materialize_grads=True)
+            self.learn(Message(self.name, self.name, Kind.GRADIENT, ids, dict(zip(local, found, strict=True))))
 
 
 class SentTop(nn.Module):
@@ -89,11 +89,11 @@ class SentTop(nn.Module):
         self._name, self._order = party.name, tuple(order)
         self._bottom, self._top = party.bottom.frozen().eval(), frozen_copy(party.top, "the top").eval()
 
-    def forward(self, embeddings: Mapping[str, Layers], columns: OwnColumns) -> Tensor:
+    def forward(self, embeddings: Mapping[str, Layers], columns: PartyFeatures) -> Tensor:
         """(n, outputs) logits. embeddings: of each other party. columns: the party's own."""
         layers = self._bottom(columns.numeric, columns.categorical)
-        own = {layer: layers[layer] for layer in self._bottom.sends}
-        return logits_of(self._top, [own if name == self._name else embeddings[name] for name in self._order])
+        local = {layer: layers[layer] for layer in self._bottom.sends}
+        return logits_of(self._top, [local if name == self._name else embeddings[name] for name in self._order])
 
 
 def logits_of(top: TopModel, inputs: Sequence[Layers]) -> Tensor:
@@ -103,7 +103,7 @@ def logits_of(top: TopModel, inputs: Sequence[Layers]) -> Tensor:
 
 
 _BY_THE_TOP = "the top, which every party gets, was trained on the label party's embeddings as they are, without noise"
-_COPIED: frozenset[type[Fact]] = frozenset({PeerModels, PeerArchitectures, Queries, OwnTop})
+_COPIED: frozenset[type[Fact]] = frozenset({PeerModels, PeerArchitectures, Queries, LocalTop})
 
 
 class SharingSession(SplitSession):
@@ -112,18 +112,18 @@ class SharingSession(SplitSession):
     parties: list[SharingParty]
     labels_shared = True
 
-    def share(self, local_steps: int, seating: Seating, *, direct: bool) -> None:
+    def share(self, local_steps: int, setup: ProtocolSetup, *, direct: bool) -> None:
         """Give each party a top, and the label party what it takes to send. direct: embeddings go from party to party."""
         self.local_steps, self._direct = local_steps, direct
         for party in self.parties:
-            rng = seating.generators.on(torch.device(seating.device), f"model/{party.name}/top/training")
+            rng = setup.generators.on(torch.device(setup.device), f"model/{party.name}/top/training")
             party.place(self.label_party.top, rng)
-        label_party, self._own = self.label_party, list[Sender]()
+        label_party, self._label_senders = self.label_party, list[Sender]()
         if label_party.rows is not None and label_party.bottom is not None:
-            own = Sender(LABEL_PARTY, label_party.rows, label_party.bottom, seating)
-            self._own.append(own)
+            sender = Sender(LABEL_PARTY, label_party.rows, label_party.bottom, setup)
+            self._label_senders.append(sender)
             self._plans.append(LABEL_PARTY)
-        self._order = [party.name for party in (*self.parties, *self._own)]
+        self._order = [party.name for party in (*self.parties, *self._label_senders)]
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
@@ -136,12 +136,12 @@ class SharingSession(SplitSession):
                 party.take(self.wire.send(model))
             copies = self._copies(watch)  # before they learn from this batch
             response = self.label_party.respond(arrived, epoch)
-            own = [
+            relayed = [
                 p.message(response.activations, context_of(ids, p.rows(ids), epoch, p.noise.training), ids)
-                for p in self._own
+                for p in self._label_senders
             ]
             for party in self.parties:
-                received = self._delivered(party.name, sent if self._direct else arrived, own)
+                received = self._delivered(party.name, sent if self._direct else arrived, relayed)
                 party.work(received, self._order, response.labels, self.local_steps)
             for _ in range(1, self.local_steps):
                 self.label_party.respond(arrived, epoch)
@@ -153,13 +153,13 @@ class SharingSession(SplitSession):
         facts = {name: {**of_round, **copies[name]} for name, of_round in known.items()}
         return Round(epoch, step, ids, facts=only(watch, facts), training=training)
 
-    def _delivered(self, receiver: str, messages: Sequence[Message], own: Sequence[Message]) -> dict[str, Message]:
+    def _delivered(self, receiver: str, messages: Sequence[Message], relayed: Sequence[Message]) -> dict[str, Message]:
         """Party -> its embedding as this one gets it: from that party itself, or passed on by the label party."""
         return {
             message.sender: self.wire.send(
                 replace(message, sender=message.sender if self._direct else LABEL_PARTY, receiver=receiver)
             )
-            for message in (*messages, *own)
+            for message in (*messages, *relayed)
             if message.sender != receiver
         }
 
@@ -169,22 +169,22 @@ class SharingSession(SplitSession):
         return {
             Embeddings: Embeddings(in_place(party.embedded, party.bottom.layers), received),
             Labels: Labels(self.label_party.labels(ids)),
-            OwnColumns: own_columns(party, ids),
-            OwnModel: OwnModel(party.own_layers),
+            PartyFeatures: features_of(party, ids),
+            LocalModel: LocalModel(party.activations_of),
             Predictions: Predictions(party.logits),
             **compressed(party.received),
         }
 
     def _copies(self, watch: frozenset[type[Fact]]) -> dict[str, dict[type[Fact], Fact]]:
         """Party -> copies of networks that are known there: those of all others, and the top."""
-        copies = self._of_networks(watch, [*self._here, *self._own])
-        top = copies.pop(OwnTop, None)
+        copies = self._of_networks(watch, [*self._here, *self._label_senders])
+        top = copies.pop(LocalTop, None)
         names = [party.name for party in self.parties] + [LABEL_PARTY]
         known = {name: {kind: _without(name, fact) for kind, fact in copies.items()} for name in names}
         if top is not None:
-            tops: dict[str, Fact] = {p.name: OwnTop(TopNetworks(SentTop(p, self._order))) for p in self.parties}
+            tops: dict[str, Fact] = {p.name: LocalTop(TopNetworks(SentTop(p, self._order))) for p in self.parties}
             for name, fact in {**tops, LABEL_PARTY: top}.items():
-                known[name][OwnTop] = fact
+                known[name][LocalTop] = fact
         return known
 
     def facts(self, ids: Tensor, watch: frozenset[type[Fact]]) -> Mapping[str, Facts]:
@@ -193,24 +193,24 @@ class SharingSession(SplitSession):
         return {name: {**between[name], **labels, **known} for name, known in copies.items()}
 
     def cut_layers(self) -> dict[str, tuple[str, ...]]:
-        return {**super().cut_layers(), **{own.name: own.bottom.sends for own in self._own}}
+        return {**super().cut_layers(), **{sender.name: sender.bottom.sends for sender in self._label_senders}}
 
     def claims(self) -> dict[tuple[str, str], Sent]:
-        claimed = [claim for own in self._own for claim in own.claims(self.outputs).items()]
+        claimed = [claim for sender in self._label_senders for claim in sender.claims(self.outputs).items()]
         return {**super().claims(), **{(LABEL_PARTY, layer): sent.refused(_BY_THE_TOP) for layer, sent in claimed}}
 
     def figures(self) -> list[Figures]:
         """Without those of defenses of gradients, since none crosses."""
-        of_embeddings = [*super().figures(), *(figures for own in self._own for figures in own.figures())]
+        of_embeddings = [*super().figures(), *(figures for sender in self._label_senders for figures in sender.figures())]
         return [figures for figures in of_embeddings if figures.values and figures.message != str(Kind.GRADIENT)]
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "own": [own.state() for own in self._own]}
+        return {**super().state(), "own": [sender.state() for sender in self._label_senders]}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        for own, kept in zip(self._own, state["own"], strict=True):
-            own.restore(kept)
+        for sender, kept in zip(self._label_senders, state["own"], strict=True):
+            sender.restore(kept)
 
 
 def _without(name: str, fact: Fact) -> Fact:
@@ -247,25 +247,25 @@ class SharedEmbeddings(SplitParties):
     local_steps: Steps = 1
     links: Literal["server", "direct"] = "server"
 
-    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
-        offered = super().offers(Seat.LABEL)  # every party has what the label party has
-        return {Seat.LABEL: offered, Seat.NON_LABEL: offered | {OwnModel}}.get(seat, frozenset())
+    def offers(self, role: Role) -> frozenset[type[Fact]]:
+        offered = super().offers(Role.LABEL)  # every party has what the label party has
+        return {Role.LABEL: offered, Role.NON_LABEL: offered | {LocalModel}}.get(role, frozenset())
 
-    def start(self, seating: Seating) -> SharingSession:
-        for name in seating.defense().at(LabelDefense):
+    def start(self, setup: ProtocolSetup) -> SharingSession:
+        for name in setup.defense().at(LabelDefense):
             problem = "it protects labels and gradients; here every party holds the labels, and no gradient is sent"
             raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
-        for name, defense in seating.defense().at(NonLabelDefense).items():
+        for name, defense in setup.defense().at(NonLabelDefense).items():
             if changes(defense, NonLabelDefense.learns) or changes(defense, NonLabelDefense.arrange):
                 problem = "it judges the gradients that a party gets, and here every party computes its own"
                 raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
-        for name in seating.adversaries:
+        for name in setup.adversaries:
             problem = (
                 "it cheats in split learning; in shared_embeddings no gradient is sent, and every party holds the labels"
             )
             raise UserError(problem, key="adversary", value=name)
-        session: SharingSession = super().start(seating)
-        session.share(self.local_steps, seating, direct=self.links == "direct")
+        session: SharingSession = super().start(setup)
+        session.share(self.local_steps, setup, direct=self.links == "direct")
         return session
 
     def session(self, *parts: Any) -> SplitSession:

@@ -18,9 +18,9 @@ from vflbench.messages.facts import (
     Embeddings,
     Gradients,
     Labels,
-    OwnColumns,
-    OwnModel,
-    OwnTop,
+    LocalModel,
+    LocalTop,
+    PartyFeatures,
     Predictions,
     SummedGradients,
     TopNetworks,
@@ -36,28 +36,28 @@ from vflbench.messages.peer_facts import (
     Queries,
 )
 from vflbench.messages.serialize import content_of, message_of
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.messages.wire import Wire
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.models.base import Bottom, TopModel, frozen_copy
 from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options
 from vflbench.protocols.adversary import Adversary, LabelAdversary, Surroundings, by_party, refuse_broken_promise
-from vflbench.protocols.base import NOTHING, Protocol, Rounds, Seating, Session
+from vflbench.protocols.base import NOTHING, Protocol, ProtocolSetup, Rounds, Session
 from vflbench.protocols.parties import LabelNetworks, LabelParty, Lookup, NonLabelParty, PrivateHead, Response, Sender
 from vflbench.protocols.remote_party import RemoteParty, arrived
 
 
-def bottom_of(party: str, outputs: int, seating: Seating) -> Bottom:
+def bottom_of(party: str, outputs: int, setup: ProtocolSetup) -> Bottom:
     """A party's network, drawn from the generator of its name."""
-    return builder_of(party, outputs, seating)(seating.generators[f"model/{party}"], training_rng(party, seating))
+    return builder_of(party, outputs, setup)(setup.generators[f"model/{party}"], training_rng(party, setup))
 
 
-def builder_of(party: str, outputs: int, seating: Seating) -> Callable[..., Bottom]:
+def builder_of(party: str, outputs: int, setup: ProtocolSetup) -> Callable[..., Bottom]:
     """What builds a party's network: (generator of its weights, and of what a user's own module draws while it trains, the
     same if left out) -> it. No row can be reached from it.
     """
-    columns, model, device = seating.columns[party], seating.model, seating.device
+    columns, model, device = setup.columns[party], setup.model, setup.device
     sizes = columns.numeric, columns.cardinalities, outputs
 
     def built(rng: torch.Generator, draws: torch.Generator | None = None) -> Bottom:
@@ -67,18 +67,18 @@ def builder_of(party: str, outputs: int, seating: Seating) -> Callable[..., Bott
     return built
 
 
-def top_of(widths: Sequence[int], outputs: int, seating: Seating, name: str) -> TopModel:
+def top_of(widths: Sequence[int], outputs: int, setup: ProtocolSetup, name: str) -> TopModel:
     """A top of the label party, drawn from the generator of its name. widths: of what each party sends."""
-    rng = seating.generators[f"model/{LABEL_PARTY}/{name}"]
+    rng = setup.generators[f"model/{LABEL_PARTY}/{name}"]
     with drawing_from(rng):
-        module = seating.model.top_over(widths, outputs, rng)
-        draws = training_rng(f"{LABEL_PARTY}/{name}", seating)
-        return as_top(module, sum(widths), outputs, draws).to(seating.device)
+        module = setup.model.top_over(widths, outputs, rng)
+        draws = training_rng(f"{LABEL_PARTY}/{name}", setup)
+        return as_top(module, sum(widths), outputs, draws).to(setup.device)
 
 
-def architecture_of(party: str, outputs: int, seating: Seating) -> Architecture:
+def architecture_of(party: str, outputs: int, setup: ProtocolSetup) -> Architecture:
     """What others may know of a bottom: the network that it builds draws from their own generator."""
-    columns, built, device = seating.columns[party], builder_of(party, outputs, seating), seating.device
+    columns, built, device = setup.columns[party], builder_of(party, outputs, setup), setup.device
 
     def build(rng: torch.Generator) -> Bottom:
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
@@ -87,19 +87,21 @@ def architecture_of(party: str, outputs: int, seating: Seating) -> Architecture:
     return Architecture(columns.numeric, columns.cardinalities, build)
 
 
-def surroundings_of(sends: Mapping[str, tuple[str, ...]], outputs: int, seating: Seating) -> Surroundings:
+def surroundings_of(sends: Mapping[str, tuple[str, ...]], outputs: int, setup: ProtocolSetup) -> Surroundings:
     """What a label party that cheats has around it. sends: party -> the layers that it sends."""
-    bottoms = {party: builder_of(party, outputs, seating) for party in sends}
-    rng = seating.generators.on(torch.device(seating.device), f"adversary/{LABEL_PARTY}")
-    return Surroundings(bottoms, sends, seating.auxiliary, seating.table.classes, rng)
+    bottoms = {party: builder_of(party, outputs, setup) for party in sends}
+    rng = setup.generators.on(torch.device(setup.device), f"adversary/{LABEL_PARTY}")
+    return Surroundings(bottoms, sends, setup.auxiliary, setup.table.classes, rng)
 
 
-def training_rng(part: str, seating: Seating) -> torch.Generator:
+def training_rng(part: str, setup: ProtocolSetup) -> torch.Generator:
     """What a user's own module draws from while it trains, such as for dropout."""
-    return seating.generators.on(torch.device(seating.device), f"model/{part}/training")
+    return setup.generators.on(torch.device(setup.device), f"model/{part}/training")
 
 
-def facts_of_non_label_party(party: NonLabelParty, gradient: Message | None, columns: OwnColumns) -> dict[type[Fact], Fact]:
+def facts_of_non_label_party(
+    party: NonLabelParty, gradient: Message | None, columns: PartyFeatures
+) -> dict[type[Fact], Fact]:
     """Less if its gradient was withheld. columns: its own, of the batch."""
     received = {} if gradient is None else dict(gradient.tensors)
     layers = {**{layer: g.detach().float() for layer, g in party.layer_gradients.items()}, **received}
@@ -110,8 +112,8 @@ def facts_of_non_label_party(party: NonLabelParty, gradient: Message | None, col
         Embeddings: Embeddings(in_place({layer: h.detach().float() for layer, h in party.activations.items()}, order)),
         Gradients: Gradients(in_place(layers, order)),
         SummedGradients: SummedGradients(summed),
-        OwnColumns: columns,
-        OwnModel: OwnModel(party.own_layers),
+        PartyFeatures: columns,
+        LocalModel: LocalModel(party.activations_of),
     }
 
 
@@ -124,13 +126,13 @@ def what_crossed(embedding: Message, gradient: Message | None) -> dict[type[Fact
 def facts_of_label_party(
     label_party: LabelParty, embeddings: Sequence[Message], response: Response
 ) -> dict[type[Fact], Fact]:
-    own = in_place({layer: h.detach().float() for layer, h in response.activations.items()}, label_party.layers)
+    layers = in_place({layer: h.detach().float() for layer, h in response.activations.items()}, label_party.layers)
     ids = embeddings[0].ids
     return {
-        Embeddings: Embeddings(own, {message.sender: dict(message.tensors) for message in embeddings}),
+        Embeddings: Embeddings(layers, {message.sender: dict(message.tensors) for message in embeddings}),
         Predictions: Predictions(response.logits),
         Labels: Labels(label_party.labels(ids)),
-        OwnColumns: own_columns(label_party, ids),
+        PartyFeatures: features_of(label_party, ids),
         **compressed({message.sender: message for message in embeddings}),
     }
 
@@ -150,13 +152,13 @@ def only(watch: frozenset[type[Fact]], facts: Mapping[str, Facts]) -> dict[str, 
     return {party: {kind: fact for kind, fact in known.items() if kind in watch} for party, known in facts.items()}
 
 
-def own_columns(party: NonLabelParty | LabelParty, ids: Tensor) -> OwnColumns:
+def features_of(party: NonLabelParty | LabelParty, ids: Tensor) -> PartyFeatures:
     """A party's columns of these rows; none, (n, 0), where the label party holds no features."""
     if party.rows is None:
         none = torch.empty(len(ids), 0, device=ids.device)
-        return OwnColumns(none, none.int())
+        return PartyFeatures(none, none.int())
     columns = party.rows(ids)
-    return OwnColumns(columns.numeric, columns.categorical)
+    return PartyFeatures(columns.numeric, columns.categorical)
 
 
 class FrozenTop(nn.Module):
@@ -171,7 +173,7 @@ class FrozenTop(nn.Module):
         self._networks = frozen_copy(label_party.network, "the label party's networks").eval()
         self._defense = copy.deepcopy(label_party.defense)
 
-    def forward(self, embeddings: Mapping[str, Layers], columns: OwnColumns) -> Tensor:
+    def forward(self, embeddings: Mapping[str, Layers], columns: PartyFeatures) -> Tensor:
         logits: Tensor = self._networks([embeddings[party] for party in self._parties], columns)[1]
         return self._defense.prediction(logits)
 
@@ -189,55 +191,55 @@ class SplitParties(Protocol):
 
     party_type: ClassVar[type[NonLabelParty]] = NonLabelParty
 
-    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
-        offered: dict[Seat, set[type[Fact]]] = {
-            Seat.NON_LABEL: {Embeddings, Gradients, SummedGradients, OwnColumns, OwnModel},
-            Seat.LABEL: {
+    def offers(self, role: Role) -> frozenset[type[Fact]]:
+        offered: dict[Role, set[type[Fact]]] = {
+            Role.NON_LABEL: {Embeddings, Gradients, SummedGradients, PartyFeatures, LocalModel},
+            Role.LABEL: {
                 *(Embeddings, PeerModels, PeerArchitectures, Queries, Compression, NoiseMean),
-                *(Predictions, Labels, OwnColumns, OwnTop),
+                *(Predictions, Labels, PartyFeatures, LocalTop),
             },
         }
-        return frozenset(offered.get(seat, set()))
+        return frozenset(offered.get(role, set()))
 
-    def start(self, seating: Seating) -> Any:
+    def start(self, setup: ProtocolSetup) -> Any:
         """A `SplitSession`."""
-        own_defense = seating.defense()
-        outputs = own_defense.outputs(1 if seating.table.classes == 2 else seating.table.classes)
-        names = non_label_parties(seating.columns)
-        cheating = by_party(seating.adversaries, names)
+        label_defense = setup.defense()
+        outputs = label_defense.outputs(1 if setup.table.classes == 2 else setup.table.classes)
+        names = non_label_parties(setup.columns)
+        cheating = by_party(setup.adversaries, names)
         cheating_with_gradients = next((one for one in cheating.values() if isinstance(one, LabelAdversary)), None)
-        if cheating_with_gradients is not None and seating.remote:
+        if cheating_with_gradients is not None and setup.remote:
             problem = (
                 "it takes rows of all parties' columns, which no process holds where parties live elsewhere; engine=local"
             )
             raise UserError(f"{problem} runs it", key="adversary", value=type(cheating_with_gradients).__name__)
         parties = [
-            seating.remote[party]
-            if party in seating.remote
-            else self.non_label_party(party, seating.rows.parties[party], outputs, seating, cheating.get(party))
+            setup.remote[party]
+            if party in setup.remote
+            else self.non_label_party(party, setup.rows.parties[party], outputs, setup, cheating.get(party))
             for party in names
         ]
-        bottom = bottom_of(LABEL_PARTY, outputs, seating) if LABEL_PARTY in seating.columns else None
+        bottom = bottom_of(LABEL_PARTY, outputs, setup) if LABEL_PARTY in setup.columns else None
         widths = [one.cut_width for one in (*parties, bottom) if one is not None]  # in the order in which the top gets them
-        rng = seating.generators[f"model/{LABEL_PARTY}/top"]
-        top = top_of(widths, outputs, seating, "top")
+        rng = setup.generators[f"model/{LABEL_PARTY}/top"]
+        top = top_of(widths, outputs, setup, "top")
         with drawing_from(rng):
-            entrance = own_defense.entrance(widths[: len(names)], rng)
-        network, head = LabelNetworks(top, bottom, entrance).to(seating.device), self.private_head_of(widths, seating)
-        label_party = LabelParty(seating, network, own_defense, cheating_with_gradients, head)
+            entrance = label_defense.entrance(widths[: len(names)], rng)
+        network, head = LabelNetworks(top, bottom, entrance).to(setup.device), self.private_head_of(widths, setup)
+        label_party = LabelParty(setup, network, label_defense, cheating_with_gradients, head)
         if cheating_with_gradients is not None:
-            refuse_broken_promise(cheating_with_gradients, own_defense.named)
+            refuse_broken_promise(cheating_with_gradients, label_defense.named)
             sends = {party.name: party.sends for party in parties}
-            cheating_with_gradients.begin(surroundings_of(sends, outputs, seating))
-        return self.session(parties, label_party, outputs, seating)
+            cheating_with_gradients.begin(surroundings_of(sends, outputs, setup))
+        return self.session(parties, label_party, outputs, setup)
 
     def non_label_party(
-        self, name: str, rows: Lookup, outputs: int, seating: Seating, adversary: Adversary | None = None
+        self, name: str, rows: Lookup, outputs: int, setup: ProtocolSetup, adversary: Adversary | None = None
     ) -> NonLabelParty:
         """The party of that name in this process. rows: looks its columns up. outputs: width of what a linear part sends."""
-        return self.party_type(name, rows, bottom_of(name, outputs, seating), seating, adversary)
+        return self.party_type(name, rows, bottom_of(name, outputs, setup), setup, adversary)
 
-    def private_head_of(self, widths: Sequence[int], seating: Seating) -> PrivateHead | None:
+    def private_head_of(self, widths: Sequence[int], setup: ProtocolSetup) -> PrivateHead | None:
         """What predicts in place of the top; None if the top does. widths: of what each party sends."""
         return None
 
@@ -250,14 +252,14 @@ class SplitSession(Session):
     """One round: every non-label party embeds, the label party answers, every non-label party learns."""
 
     def __init__(
-        self, parties: Sequence[NonLabelParty | RemoteParty], label_party: LabelParty, outputs: int, seating: Seating
+        self, parties: Sequence[NonLabelParty | RemoteParty], label_party: LabelParty, outputs: int, setup: ProtocolSetup
     ):
-        self.parties, self.label_party, self.outputs, self._autocast = parties, label_party, outputs, seating.autocast()
+        self.parties, self.label_party, self.outputs, self._autocast = parties, label_party, outputs, setup.autocast()
         self._here = [party for party in parties if isinstance(party, NonLabelParty)]
-        self.rows: AlignedRows = seating.rows
-        self.wire: Wire = seating.wire
-        self.columns, self._device = seating.columns, seating.device
-        self._seating, self._plans = seating, [party.name for party in parties]
+        self.rows: AlignedRows = setup.rows
+        self.wire: Wire = setup.wire
+        self.columns, self._device = setup.columns, setup.device
+        self._setup, self._plans = setup, [party.name for party in parties]
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
         with self._autocast:
@@ -276,7 +278,7 @@ class SplitSession(Session):
         facts = {
             party.name: what_crossed(message, gradients.get(party.name))
             if isinstance(party, RemoteParty)
-            else facts_of_non_label_party(party, gradients.get(party.name), own_columns(party, ids))
+            else facts_of_non_label_party(party, gradients.get(party.name), features_of(party, ids))
             for party, message in zip(self.parties, embeddings, strict=True)
         }
         of_label_party = facts_of_label_party(self.label_party, embeddings, response)
@@ -296,11 +298,11 @@ class SplitSession(Session):
         copies = {**self._of_networks(watch, self._here), **self._made_by_adversary(watch)}
         known: dict[str, dict[type[Fact], Fact]] = {LABEL_PARTY: copies}
         for party in self._here:
-            known[party.name] = {OwnModel: OwnModel(party.own_layers)} if OwnModel in watch else {}
-            if OwnColumns in watch:
-                known[party.name][OwnColumns] = own_columns(party, ids)
-        if OwnColumns in watch:
-            known[LABEL_PARTY][OwnColumns] = own_columns(self.label_party, ids)
+            known[party.name] = {LocalModel: LocalModel(party.activations_of)} if LocalModel in watch else {}
+            if PartyFeatures in watch:
+                known[party.name][PartyFeatures] = features_of(party, ids)
+        if PartyFeatures in watch:
+            known[LABEL_PARTY][PartyFeatures] = features_of(self.label_party, ids)
         if Labels in watch:
             known[LABEL_PARTY][Labels] = Labels(self.label_party.labels(ids))
         return known
@@ -314,10 +316,10 @@ class SplitSession(Session):
             facts[PeerModels] = PeerModels(dict(zip(columns, copies, strict=True)))
         if Queries in watch:
             facts[Queries] = Queries({party.name: party.answerer() for party in senders})
-        if OwnTop in watch:
-            facts[OwnTop] = OwnTop(TopNetworks(FrozenTop(self.label_party, [party.name for party in self._here])))
+        if LocalTop in watch:
+            facts[LocalTop] = LocalTop(TopNetworks(FrozenTop(self.label_party, [party.name for party in self._here])))
         if PeerArchitectures in watch:
-            plans = {party: architecture_of(party, self.outputs, self._seating) for party in self._plans}
+            plans = {party: architecture_of(party, self.outputs, self._setup) for party in self._plans}
             facts[PeerArchitectures] = PeerArchitectures(plans)
         return facts
 
@@ -331,8 +333,8 @@ class SplitSession(Session):
             embeddings = arrived([party.predict(ids) for party in self.parties])
             return self.label_party.predict([self.wire.send(message) for message in embeddings])
 
-    def seats(self) -> Mapping[Seat, tuple[str, ...]]:
-        return {Seat.NON_LABEL: tuple(party.name for party in self.parties), Seat.LABEL: (LABEL_PARTY,)}
+    def roles(self) -> Mapping[Role, tuple[str, ...]]:
+        return {Role.NON_LABEL: tuple(party.name for party in self.parties), Role.LABEL: (LABEL_PARTY,)}
 
     def cut_layers(self) -> dict[str, tuple[str, ...]]:
         return {party.name: party.sends for party in self.parties}
@@ -384,19 +386,19 @@ class Split(SplitParties):
     staleness: Annotated[int, Range(0, 1)] = 0
     private_head: bool = False
 
-    def private_head_of(self, widths: Sequence[int], seating: Seating) -> PrivateHead | None:
+    def private_head_of(self, widths: Sequence[int], setup: ProtocolSetup) -> PrivateHead | None:
         if not self.private_head:
             return None
-        outputs = 1 if seating.table.classes == 2 else seating.table.classes
+        outputs = 1 if setup.table.classes == 2 else setup.table.classes
         bottom = None
-        if LABEL_PARTY in seating.columns:
-            rng = seating.generators[f"model/{LABEL_PARTY}/head bottom"]
-            bottom = builder_of(LABEL_PARTY, outputs, seating)(rng, training_rng(f"{LABEL_PARTY}/head bottom", seating))
-        top = top_of(widths, outputs, seating, "head")
+        if LABEL_PARTY in setup.columns:
+            rng = setup.generators[f"model/{LABEL_PARTY}/head bottom"]
+            bottom = builder_of(LABEL_PARTY, outputs, setup)(rng, training_rng(f"{LABEL_PARTY}/head bottom", setup))
+        top = top_of(widths, outputs, setup, "head")
         drawn = [getattr(part, "rng", None) for part in (top, bottom)]
         draws = {id(one): one for one in drawn if one is not None}  # not copied: all generators are saved
         network = copy.deepcopy(LabelNetworks(top, bottom, None), draws)  # of its own, where a model hands out one module
-        return PrivateHead(network, seating.optimizer)
+        return PrivateHead(network, setup.optimizer)
 
     def session(self, *parts: Any) -> SplitSession:
         return (PipelinedSession if self.staleness else SplitSession)(*parts)

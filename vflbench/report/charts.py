@@ -41,13 +41,13 @@ GREY, UTILITY = "#777777", "#6e6e6e"
 Level = tuple[str, float, str, str]
 """A line across a figure: its label, place, kind of line, and the name of its style."""
 COIN: Level = ("0.5, a coin", 0.5, "dashed", "")
-OWN = "own columns"
+_COLUMNS = "own columns"
 _STAR = "M0,.5L.6,.8L.5,.1L1,-.3L.3,-.4L0,-1L-.3,-.4L-1,-.3L-.5,.1L-.6,.8Z"
 FIXED: Styles = {
     "test AUC": (UTILITY, _STAR),
     "train AUC": (UTILITY, _STAR),
     PROBE: ("#9b59ab", "M-.5,-.9H.5L1,0L.5,.9H-.5L-1,0Z"),
-    OWN: ("#8c564b", "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"),
+    _COLUMNS: ("#8c564b", "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"),
 }
 """Styles of what is no setting and no attack, with marks that none of these has: a star, a hexagon and a cross."""
 INK, SOFT, RULE, PAPER = (
@@ -372,7 +372,7 @@ def _sweep(section: Section, key: str, rest: str, values: pd.Series, place: int)
     leaks = section.leaks[section.leaks.counts & section.leaks.setting.isin(values.index)]
     attacks, drawn = _strongest(section, leaks, head, MOST_LINES)
     leaks = leaks[leaks.is_reference | leaks.attack.isin(attacks)].rename(columns={"is_reference": "hollow"})
-    of_references = np.where(leaks.attack.str.startswith(PROBE), PROBE, OWN)
+    of_references = np.where(leaks.attack.str.startswith(PROBE), PROBE, _COLUMNS)
     leaks = leaks.assign(
         label=leaks.attack + np.where(leaks.hollow, ", reference", ""),
         style=np.where(leaks.hollow, of_references, leaks.attack),
@@ -462,7 +462,10 @@ def _beside(section: Section, head: str) -> Iterator[Level]:
     always = (f"{majority:.3f}, always the most frequent class", majority, "solid", "")
     yield {"leak_auc": COIN, "leak_ami": ("0", 0.0, "solid", "")}.get(head, always)
     is_probe = leaks.name.map(base_name) == PROBE
-    for style, which, knows in ((PROBE, is_probe, "half of the labels known"), (OWN, ~is_probe, "own features alone")):
+    for style, which, knows in (
+        (PROBE, is_probe, "half of the labels known"),
+        (_COLUMNS, ~is_probe, "own features alone"),
+    ):
         for one in leaks[which].dropna(subset=head).sort_values(head).tail(1).to_dict("records"):
             yield f"{one['attack']}, {knows} {one[head]:.3f}", one[head], "solid", style
 

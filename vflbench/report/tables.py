@@ -541,11 +541,11 @@ def by_attack(section: Section, figure: str, name: str = "attack") -> pd.DataFra
     `Section.leaks`.
     """
     leaks = section.leaks[(section.leaks["counts"] | section.leaks["is_reference"]) & section.leaks[figure].notna()]
-    own = leaks["is_reference"] & (leaks["name"].map(base_name) != PROBE)
-    leaks = leaks.assign(column=leaks[name].map(base_name).mask(own, "own columns"), own=own)
+    on_columns = leaks["is_reference"] & (leaks["name"].map(base_name) != PROBE)
+    leaks = leaks.assign(column=leaks[name].map(base_name).mask(on_columns, "own columns"), on_columns=on_columns)
     levels = dict.fromkeys([*LEVELS, *leaks["level"], REFERENCE])  # one that a stranger's run names is a level too
     leaks["level"] = pd.Categorical(leaks["level"].mask(leaks["is_reference"], REFERENCE), list(levels))
-    columns = leaks.sort_values(["level", "own"], kind="stable")[["level", "column"]].drop_duplicates()
+    columns = leaks.sort_values(["level", "on_columns"], kind="stable")[["level", "column"]].drop_duplicates()
     leaks = leaks.astype({"level": object})
     made = largest(leaks, ["setting", "level", "column"], figure).unstack(["level", "column"])
     return made[[*map(tuple, columns.to_numpy())]]

@@ -96,11 +96,11 @@ def _rows(run: Run) -> Iterator[tuple[str, str, bool]]:
 
 def _rebuilding(run: Run) -> list[str]:
     """Who rebuilt data, and from what."""
-    made, seats = [], {"participant": "a participant", "label party": "the label party"}
+    made, roles = [], {"participant": "a participant", "label party": "the label party"}
     for name in dict.fromkeys(one.attack for one in run.summary.reconstructions):
         if (threat := run.manifest.threats.get(name)) is not None:
             knows = ", ".join(threat.knows or ["nothing but messages"])
-            made.append(f"{name} by {seats.get(threat.seat, 'a non-label party')}, who knows {knows}")
+            made.append(f"{name} by {roles.get(threat.role, 'a non-label party')}, who knows {knows}")
     return made
 
 

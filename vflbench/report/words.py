@@ -57,7 +57,7 @@ _READS = {
     Judgement.UNKNOWN: "too few audited batches to judge{where} ({value} by {attacks}{known}; {ends}{coin}); {more}",
     Judgement.NONE: "no attack that ran {ranks} significantly better than a coin{where}: the strongest{each}, {attacks}, "
     "reads {value}{known} ({ends}{coin})",
-    Judgement.LEAK: "{subject} give {gives} away{rest} ({value}{known}; {coin}{own})",
+    Judgement.LEAK: "{subject} give {gives} away{rest} ({value}{known}; {coin}{columns})",
 }
 """What the worst attack comes to -> how it is said."""
 NOBODY = "Without a defense"
@@ -224,7 +224,7 @@ def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> 
     at_the_cut = len(places) == 1 and all(run.crosses(one.party, one.layer) for run, one in read)
     knows = dict.fromkeys(_known_labels(worst.attack, run) for run, worst in read)
     levels = [(one, worst) for run, worst in read for one in run.summary.verdict.levels.values()]
-    alone = mean([one.own_columns for one, worst in levels if one.attack == worst.attack and len(attacks) == 1])
+    alone = mean([one.features_only for one, worst in levels if one.attack == worst.attack and len(attacks) == 1])
     cheats = "".join(f"with party {one.party} cheating ({name}), " for name, one in read[0][0].manifest.adversary.items())
     wheres = {
         Judgement.UNKNOWN: f" in {seeds - sure} of {seeds} seeds",
@@ -243,7 +243,7 @@ def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> 
         ends=f"{_WORST_OF_ALL} {between(over.low, over.high)}; " * (over.low > coin or over.high < 1),
         more=MORE_BATCHES,
         coin=f"a coin {coin:.{2 if coin else 0}f}",
-        own="" if math.isnan(alone) else f"; own columns alone {number(alone)}",
+        columns="" if math.isnan(alone) else f"; own columns alone {number(alone)}",
     )
 
 

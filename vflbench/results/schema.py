@@ -93,7 +93,7 @@ class Rebuilt(Place):
 class Reading(Place):
     """What an attack reads, with an interval (`vflbench.metrics.leak.Reading`). figure: AUC, macro AUC or AMI.
 
-    own_columns: what the same attack reads on the party's own columns. because: why
+    features_only: what the same attack reads on the party's own columns. because: why
     the defenses fall. ceiling: that it is above.
     """
 
@@ -101,7 +101,7 @@ class Reading(Place):
     value: float | None = None
     low: float | None = None
     high: float | None = None
-    own_columns: float | None = None
+    features_only: float | None = None
     level: Text = ""
     because: Text = ""
     ceiling: float | None = None
@@ -247,7 +247,7 @@ class Summary(Record):
 class Threat(Record):
     """Who attacks, what it knows and does (`vflbench.messages.threat.Threat.record`)."""
 
-    seat: Text = ""
+    role: Text = ""
     knows: list[Text] = []
     known_rows: int = 0
     hints: int = 0
@@ -343,15 +343,15 @@ HEADER = ",".join(COLUMNS) + "\n"
 """The first line of metrics.csv."""
 
 LEVELS = ("messages only", "known labels", "active")
-"""Nothing but messages and class shares; known labels as well; a party that sends and learns as it likes at its own seat."""
+"""Nothing but messages and class shares; known labels as well; a party that sends and learns as it likes in its own role."""
 REFERENCE = "reference"
 """The level of what is no verdict: the probe, and attacks on a party's own columns."""
-GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "own_columns", "own_linear")
+GUESSES = ("mean", "class_mean", "random_row", "class_row", "best_draw", "features_network", "features_linear")
 """Answers that need no message, in the order of the tables, which stand beside what an attack rebuilds."""
 OF_THE_TRUTH = ("nearest_row", "true")
 """Answers that take the truth: what copying could reach at most, and what a perfect answer gets."""
 PROBE = "probe"
-OWN_COLUMNS = " (own columns)"
+FEATURES_ONLY = " (own columns)"
 """Follows the name of an attack that is run once more on the party's own columns."""
 AT_THE_END = " (epoch)"
 """Follows the name of an attack that answers about batches as well."""
@@ -359,13 +359,13 @@ AT_THE_END = " (epoch)"
 
 def base_name(attack: str) -> str:
     """The name under which an attack was chosen, without what follows it in tables."""
-    return attack.removesuffix(AT_THE_END).removesuffix(OWN_COLUMNS).removesuffix(AT_THE_END)
+    return attack.removesuffix(AT_THE_END).removesuffix(FEATURES_ONLY).removesuffix(AT_THE_END)
 
 
 def level_of(attack: str, threats: Mapping[str, Threat]) -> str:
     """The level that the manifest records."""
     name = attack.removesuffix(AT_THE_END)
-    if name.endswith(OWN_COLUMNS) or name in (PROBE, "no_message"):
+    if name.endswith(FEATURES_ONLY) or name in (PROBE, "no_message"):
         return REFERENCE
     threat = threats.get(name) or threats.get(base_name(attack))
     return threat.level if threat and threat.level else LEVELS[0]

@@ -16,16 +16,25 @@ from vflbench.data.rows import BUFFER_ROWS, AlignedRows, EncodedRows
 from vflbench.data.table import LABEL_PARTY, Features, RawTable
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Facts
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, KnownColumn, OwnColumns, OwnModel
+from vflbench.messages.facts import (
+    BatchHints,
+    ClassHints,
+    ClassShares,
+    Embeddings,
+    Known,
+    KnownColumn,
+    LocalModel,
+    PartyFeatures,
+)
 from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.threat import Seat, Threat, Unavailable, Undeclared, View
+from vflbench.messages.threat import Role, Threat, Unavailable, Undeclared, View
 from vflbench.metrics.canary import Guesses
 from vflbench.metrics.leak import Key
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.protocols.adversary import Adversary, LabelAdversary
 from vflbench.results.recorder import Meter
-from vflbench.results.schema import OWN_COLUMNS, base_name
+from vflbench.results.schema import FEATURES_ONLY, base_name
 
 if TYPE_CHECKING:
     from vflbench.run.recording import RecordedRows
@@ -33,15 +42,15 @@ if TYPE_CHECKING:
 COLUMNS = "features"
 """The layer under which a party's own columns stand in for messages."""
 
-RUN_FACTS: Mapping[Seat, frozenset[type[Fact]]] = {
-    Seat.NON_LABEL: frozenset({ClassShares, Known, BatchHints, ClassHints, Auxiliary}),
-    Seat.LABEL: frozenset({ClassShares, Auxiliary, KnownColumn}),
-    Seat.PARTICIPANT: frozenset({ClassShares}),
+RUN_FACTS: Mapping[Role, frozenset[type[Fact]]] = {
+    Role.NON_LABEL: frozenset({ClassShares, Known, BatchHints, ClassHints, Auxiliary}),
+    Role.LABEL: frozenset({ClassShares, Auxiliary, KnownColumn}),
+    Role.PARTICIPANT: frozenset({ClassShares}),
 }
-"""The facts that the run supplies to an attacker at each seat, beside those of the protocol."""
+"""The facts that the run supplies to an attacker in each role, beside those of the protocol."""
 
 
-Offers = Callable[[Seat], frozenset[type[Fact]]]
+Offers = Callable[[Role], frozenset[type[Fact]]]
 
 _SAMPLE = 20_000  # training rows among which known ones are drawn, at least, and by which a column is cut and counted
 _USUALLY_KNOWN = 380  # so many known rows are the same ones, however many of them the most curious attack knows
@@ -199,7 +208,7 @@ def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Auxiliary:
     rows = held_out.sample(count)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count].to(rows.ids.device)
     drawn = rows.rows(order)
-    columns = {party: OwnColumns(block.numeric, block.categorical) for party, block in drawn.features.items()}
+    columns = {party: PartyFeatures(block.numeric, block.categorical) for party, block in drawn.features.items()}
     return Auxiliary(columns, drawn.labels)
 
 
@@ -222,14 +231,18 @@ def rows_of_another_source(dataset: Dataset, path: str, train: EncodedRows, rng:
         raw, _ = replace(dataset, **changes).read(rng)
     except UserError as error:
         raise refused(f"it can't be read like the dataset: {error}") from error
-    own = train.raw
-    if (raw.numeric_names, raw.categorical_names) != (own.numeric_names, own.categorical_names) or raw.classes > own.classes:
-        sizes = f"it has {len(raw.names)} and {raw.classes} classes, the dataset {len(own.names)} and {own.classes}"
+    base = train.raw
+    if (
+        raw.numeric_names != base.numeric_names
+        or raw.categorical_names != base.categorical_names
+        or raw.classes > base.classes
+    ):
+        sizes = f"it has {len(raw.names)} and {raw.classes} classes, the dataset {len(base.names)} and {base.classes}"
         raise refused(f"it must have the dataset's columns, in the same order, and no more classes; {sizes}")
     if raw.categorical_names:
         raise refused("the columns must be numeric: ids of categories are counted in each source by itself")
     kind = raw.take(np.arange(1)).numeric.dtype
-    known = set(_hashes(own, kind))
+    known = set(_hashes(base, kind))
     is_new = np.array([row not in known for row in _hashes(raw, kind)], dtype=np.uint8)
     if 2 * int(is_new.sum()) < len(raw):
         raise refused("it holds rows of the run itself; auxiliary rows must be other ones")
@@ -330,15 +343,15 @@ class Attacker:
     def columns_for_messages(self, facts: Facts, columns: Callable[[str, Tensor], Features]) -> dict[type[Fact], Fact]:
         """Its party's own columns in the form of each message that it reads. columns: (party, row ids (n,)) -> its own."""
 
-        def layers(own: Any) -> dict[str, Tensor]:
-            return {COLUMNS: column_vectors(own.numeric, own.categorical)}
+        def layers(features: Any) -> dict[str, Tensor]:
+            return {COLUMNS: column_vectors(features.numeric, features.categorical)}
 
         read = self.attack.threat.knows
         held = {kind: fact for kind, fact in facts.items() if fact.message is None}
-        if own := facts.get(OwnColumns):
-            held |= {kind: kind(layers(own)) for kind in MESSAGE_FACTS.values() if kind in read}
-        if OwnModel in read:
-            held[OwnModel] = OwnModel(lambda ids: layers(columns(self.party, ids)))
+        if features := facts.get(PartyFeatures):
+            held |= {kind: kind(layers(features)) for kind in MESSAGE_FACTS.values() if kind in read}
+        if LocalModel in read:
+            held[LocalModel] = LocalModel(lambda ids: layers(columns(self.party, ids)))
         return held
 
     @property
@@ -396,19 +409,19 @@ class Attacker:
 
 def attackers_at(
     attacks: Mapping[str, Attack],
-    seats: Mapping[Seat, tuple[str, ...]],
+    roles: Mapping[Role, tuple[str, ...]],
     cheating: Collection[str],
     rng_of: Callable[[str], torch.Generator],
 ) -> Iterator[Attacker]:
-    """Each attack at each party of its seat. cheating: parties with an adversary. rng_of: a generator by its name.
+    """Each attack at each party of its role. cheating: parties with an adversary. rng_of: a generator by its name.
 
     An attack on embeddings alone also scores the label party's own layers, which nobody sees.
     """
     for name, attack in attacks.items():
-        seat, knows, active = attack.threat.seat, attack.threat.knows, attack.threat.active
-        parties = [(party, True) for party in seats.get(seat, ())]
-        if seat is Seat.NON_LABEL and knows - RUN_FACTS[seat] == {Embeddings}:
-            parties += [(party, False) for party in seats.get(Seat.LABEL, ())]
+        role, knows, active = attack.threat.role, attack.threat.knows, attack.threat.active
+        parties = [(party, True) for party in roles.get(role, ())]
+        if role is Role.NON_LABEL and knows - RUN_FACTS[role] == {Embeddings}:
+            parties += [(party, False) for party in roles.get(Role.LABEL, ())]
         for party, visible in parties:
             if party in cheating or not active:  # an active attack is of a party that cheats
                 threat = replace(attack.threat, active=party in cheating)
@@ -420,11 +433,11 @@ def reference_of(one: Attacker, rng_of: Callable[[str], torch.Generator]) -> Att
 
     Where both know the same labels, the difference of their readings is what the messages gave away.
     """
-    threat, name = one.threat, f"{one.name}{OWN_COLUMNS}"
-    if not (threat.knows_labels and threat.message is not None and threat.seat is Seat.NON_LABEL and one.visible):
+    threat, name = one.threat, f"{one.name}{FEATURES_ONLY}"
+    if not (threat.knows_labels and threat.message is not None and threat.role is Role.NON_LABEL and one.visible):
         return None
     of_rounds = {kind for kind in threat.knows if kind.message is None}
-    reads = Threat(threat.seat, of_rounds | {OwnColumns}, threat.known_rows, threat.hints)
+    reads = Threat(threat.role, of_rounds | {PartyFeatures}, threat.known_rows, threat.hints)
     rng = rng_of(f"attack/{name}/{one.party}")
     return Attacker(name, copy.deepcopy(one.attack), reads, one.party, rng, visible=True, on_columns=True)
 
@@ -438,18 +451,18 @@ def unmet_attacks(
     where: str = "this protocol",
     labels_shared: bool = False,
 ) -> dict[str, str]:
-    """Attack -> why it can't run here. offers: facts that the protocol, or a recording, has for a seat. labels_shared:
+    """Attack -> why it can't run here. offers: facts that the protocol, or a recording, has for a role. labels_shared:
     whether every party holds the labels.
     """
     reasons: dict[str, str] = {}
     for name, attack in attacks.items():
-        seat = attack.threat.seat
-        nothing_left = labels_shared and attack.on_labels and seat is Seat.NON_LABEL
-        reason = attack.unmet(offers(seat) | RUN_FACTS[seat], classes, where)
+        role = attack.threat.role
+        nothing_left = labels_shared and attack.on_labels and role is Role.NON_LABEL
+        reason = attack.unmet(offers(role) | RUN_FACTS[role], classes, where)
         if attack.threat.active and not cheating:
             reason = "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"
-        elif (reason is not None or nothing_left) and not offers(seat):
-            reason = f"it attacks at {seat.place}, of whom there is nothing in {where}"
+        elif (reason is not None or nothing_left) and not offers(role):
+            reason = f"it attacks at {role.place}, of whom there is nothing in {where}"
         elif nothing_left:
             reason = f"it infers labels, and every party holds the labels in {where}"
         if reason is not None:
@@ -458,9 +471,9 @@ def unmet_attacks(
 
 
 def offered_with(adversaries: Iterable[Adversary], offers: Offers) -> Offers:
-    """What a protocol offers to each seat, and what a label party that cheats makes for attacks at its own."""
+    """What a protocol offers to each role, and what a label party that cheats makes for attacks of its own."""
     made = {fact for adversary in adversaries if isinstance(adversary, LabelAdversary) for fact in adversary.facts_made}
-    return lambda seat: offers(seat) | (made if seat is Seat.LABEL else set())
+    return lambda role: offers(role) | (made if role is Role.LABEL else set())
 
 
 def remembered(facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> dict[str, Facts]:
@@ -486,6 +499,6 @@ def remembered(facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> dict[str,
 
     made = {party: dict(of_party) for party, of_party in facts.items()}
     for of_party in made.values():
-        if isinstance(model := of_party.get(OwnModel), OwnModel):
-            of_party[OwnModel] = OwnModel(remembering(model.embed))
+        if isinstance(model := of_party.get(LocalModel), LocalModel):
+            of_party[LocalModel] = LocalModel(remembering(model.embed))
     return made  # type: ignore[return-value]

@@ -15,7 +15,7 @@ from vflbench.generators import Generators
 from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
 from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Gradients, Known, KnownColumn
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.numerics.hashing import mix, unmix
 from vflbench.options import restore_state, state_of
 from vflbench.results.recorder import Meter
@@ -61,7 +61,7 @@ class Auditor:
     audited batches and a sample beside them: from each audited batch come its first rows, as many as leave room for the
     other batches (`quota`), and then rows of the sample until there are `ASKED_ROWS`.
 
-    attacks: those that can run. seats: parties at each seat. train: training rows. rows: all rows by id, with the labels
+    attacks: those that can run. roles: parties in each role. train: training rows. rows: all rows by id, with the labels
     that are trained on. group: rows of a batch. how: how much of an epoch is audited. held_out: rows that are not trained
     on. auxiliary: rows for attackers. cut_layers: party -> layers that cross. cheating: parties with an adversary.
     known_rows: whose labels attackers know, where they were drawn before. keeps_rows: choose rows to ask about at the end of
@@ -72,7 +72,7 @@ class Auditor:
 
     attacks: Mapping[str, Attack]
     generators: InitVar[Generators]
-    seats: Mapping[Seat, tuple[str, ...]]
+    roles: Mapping[Role, tuple[str, ...]]
     train: Population
     rows: Lookup
     canaries: Canaries
@@ -92,7 +92,7 @@ class Auditor:
     def __post_init__(self, generators: Generators) -> None:
         train, on_device = self.train, partial(generators.on, self.train.device)
         self.name_key = int(torch.randint(2**62, (), generator=generators["row names"]))
-        self.attackers = list(attackers_at(self.attacks, self.seats, self.cheating, on_device))
+        self.attackers = list(attackers_at(self.attacks, self.roles, self.cheating, on_device))
         for one in self.attackers if self.references else ():
             one.reference = reference_of(one, on_device)
         self.attackers += [one.reference for one in self.attackers if one.reference is not None]
@@ -104,7 +104,7 @@ class Auditor:
         most = max((one.attack.follows for one in self.attackers), default=0)
         self._followed = draw_rows(train, most, generators["followed rows"])
         self._is_met = torch.zeros(len(self._followed), dtype=torch.bool, device=train.device)
-        of_sample = [one for one in at_the_end if not one.attack.follows and one.threat.seat is not Seat.PARTICIPANT]
+        of_sample = [one for one in at_the_end if not one.attack.follows and one.threat.role is not Role.PARTICIPANT]
         self._asks = self.keeps_rows or bool(of_sample)
         count = ASKED_ROWS if self._asks and self.samples else 0
         self._sample = draw_rows(train, count, generators["sampled rows"]).ids
@@ -127,7 +127,7 @@ class Auditor:
         }
         self._grader = Grader(self.rows, self.cut_layers, train.class_ratios, rebuilt, targets, self.tables())
         self._hint_rngs = generators["hints"], generators["class hints"]
-        self._crossing = {party: self.cut_layers.get(party, ()) for party in self.seats.get(Seat.NON_LABEL, ())}
+        self._crossing = {party: self.cut_layers.get(party, ()) for party in self.roles.get(Role.NON_LABEL, ())}
         self.probes = self.how.probe and any(self._crossing.values()) and bool(self.attackers)
         self._probe_rng = generators["probe"]
 
@@ -190,7 +190,7 @@ class Auditor:
                 for layer in attacker.layers if answered is None else ():
                     tables.leaks.leave_out(attacker.key(layer))
         if self.how.dcor and is_audited:
-            parties = (self.seats.get(seat, ()) for seat in (Seat.NON_LABEL, Seat.LABEL))
+            parties = (self.roles.get(role, ()) for role in (Role.NON_LABEL, Role.LABEL))
             tables.measure(round_, batch.labels, batch.canary, *parties)
 
     def _query(self, ids: Tensor, epoch: int, step: int | None = None) -> QueryRows:
@@ -265,7 +265,7 @@ class Auditor:
                 named = [replace(one, name=f"{one.name}{AT_THE_END}") if one.name in answered else one for one in both]
                 rows = self._is_met[: attacker.attack.follows].nonzero()[:, 0]
                 if not attacker.attack.follows:  # a participant's rows are its own
-                    rows = torch.arange(others, others if attacker.threat.seat is Seat.PARTICIPANT else len(ids))
+                    rows = torch.arange(others, others if attacker.threat.role is Role.PARTICIPANT else len(ids))
                     rows = rows.to(ids.device)
                 self._ask_at_the_end(named, ids[rows], rows, facts.get(attacker.party, {}))
         if self.probes and self._is_last:
@@ -312,12 +312,12 @@ class Auditor:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        own = copy.deepcopy({name: state[name] for name in ("votes", "private", *_KEPT)})  # nothing hangs on the file
+        kept = copy.deepcopy({name: state[name] for name in ("votes", "private", *_KEPT)})  # nothing hangs on the file
         for attacker, (of_attack, *reasons, layers) in zip(self.attackers, state["attackers"], strict=True):
             restore_state(attacker.attack, of_attack)
             attacker.unasked, attacker.broken = map(dict, reasons)
             attacker.layers = tuple(layers)
-        self.canaries.votes = own.pop("votes")
-        self._grader.private = {step: PrivateBatch(**rows) for step, rows in own.pop("private").items()}
+        self.canaries.votes = kept.pop("votes")
+        self._grader.private = {step: PrivateBatch(**rows) for step, rows in kept.pop("private").items()}
         self._grader.tables.restore(state["tables"])
-        vars(self).update(own)
+        vars(self).update(kept)

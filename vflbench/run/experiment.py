@@ -23,14 +23,14 @@ from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.grade_scores import Findings
 from vflbench.run.interruption import Interruption
 from vflbench.run.settings import choose_device, tune
-from vflbench.run.setup import Epoch, Experiment, Run, seat
+from vflbench.run.setup import Epoch, Experiment, Run, build_run
 from vflbench.run.summary import EpochResult, epoch_rows, exceeded_ceilings, introduce, run_facts, summarise
 
 __all__ = ["Experiment", "run"]
 
 
 def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:
-    """Load, seat the parties, train and attack epoch by epoch, record it. Returns the summary.
+    """Load, build the parties, train and attack epoch by epoch, record it. Returns the summary.
 
     Resumes from the checkpoint. Raises Interrupted after Ctrl-C or SIGTERM, when the batch in hand is done and saved. Where
     a party cheats, the honest run is made afterwards, in a folder of its own within the run's.
@@ -73,7 +73,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     settings, generators = experiment.settings, Generators(experiment.settings.seed, experiment.secret)
     device, machine = choose_device(settings.device), tune()
     data = experiment.dataset.load(generators["data"]).to(device)
-    run = seat(experiment, data, generators, recorder.folder)
+    run = build_run(experiment, data, generators, recorder.folder)
     threads, batch_size, epochs = torch.get_num_threads(), run.auditor.group, run.epochs
     facts = {"device": str(device), "machine": machine | {"threads": threads}, "threads": threads, "batch_size": batch_size}
     run.facts = facts | run_facts(run)

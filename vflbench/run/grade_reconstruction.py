@@ -12,7 +12,7 @@ from vflbench.attacks.base import RebuiltRows
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import LABEL_PARTY, Features, VerticalTable
 from vflbench.errors import UserError
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import PartyFeatures
 from vflbench.messages.message import Kind
 from vflbench.metrics.inversion import Compared, LineUp, Recogniser, TableColumns, compare_pictures, compare_tables
 from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
@@ -80,12 +80,12 @@ class ReconstructionGrader:
         lined_up = torch.Generator().manual_seed(self._seed ^ number ^ 1)
         answer = {name: _checked(attack, name, columns, rows) for name, columns in rebuilt.features.items()}
         parties = list(answer)
-        own = party if party in rows.features and party not in answer and len(rows.features[party].columns) else None
-        is_part = own is not None and own != LABEL_PARTY and whole(rows.features, [*parties, own]) is not None
-        filled_in = {own: rows.features[own]} if own is not None and is_part else {}
+        attacker = party if party in rows.features and party not in answer and len(rows.features[party].columns) else None
+        is_part = attacker is not None and attacker != LABEL_PARTY and whole(rows.features, [*parties, attacker]) is not None
+        filled_in = {attacker: rows.features[attacker]} if attacker is not None and is_part else {}
         bench = self._bench(rows, [name for name in rows.features if name in {*parties, *filled_in}], lined_up)
         mine = bench.compare(answer | filled_in, parts=True)
-        guesses = self._guesses.of(rows, parties, own, drawn)
+        guesses = self._guesses.of(rows, parties, attacker, drawn)
         graded = {name: bench.compare(guess | filled_in) for name, guess in guesses.items()}
         by = "" if party == LABEL_PARTY else f"{BY}{party}"
         shown = _by_class(rows.labels)
@@ -122,7 +122,7 @@ class ReconstructionGrader:
         ]
 
 
-def _checked(attack: str, party: str, columns: OwnColumns, rows: VerticalTable) -> Features:
+def _checked(attack: str, party: str, columns: PartyFeatures, rows: VerticalTable) -> Features:
     """The answer as features. Raises UserError where it isn't of the party's columns, or holds what no row can hold."""
 
     def fail(what: str) -> UserError:
@@ -275,10 +275,10 @@ class Guesses:
         class_row     a held-out row of the class, drawn at random
         best_draw     of pictures: of 24 draws from a normal distribution of the class, and 8 held-out rows of it, the one
                       that a classifier of the attacker's own takes for its class most surely
-        own_columns   where the attacker's seat has columns of the row: what a network makes of these and of the class
-        own_linear    the same by ridge regression; ids are those of the network
+        features_network  where the attacker has columns of the row: what a network makes of these and of the class
+        features_linear   the same by ridge regression; ids are those of the network
 
-    The class mean is also what the network of `own_columns`, or a decoder as that of a black box, tends to without messages
+    The class mean is also what `features_network`, or a decoder as that of a black box, tends to without messages
     and without own columns: it has the least squared error of all answers that depend on the class alone.
 
     nearest_row, the held-out row nearest to the true one, and true are no guesses: they take the truth.
@@ -294,9 +294,9 @@ class Guesses:
         self._networks: dict[tuple[str, ...], Mapping[str, Decoder]] = {}
 
     def of(
-        self, rows: VerticalTable, parties: Sequence[str], own: str | None, rng: torch.Generator
+        self, rows: VerticalTable, parties: Sequence[str], attacker: str | None, rng: torch.Generator
     ) -> dict[str, dict[str, Features]]:
-        """Guess -> party -> columns of these rows. own: the party that attacks, if it has columns of its own."""
+        """Guess -> party -> columns of these rows. attacker: the party that attacks, if it has columns of its own."""
         held_out, labels = self._held_out, rows.labels.tolist()
         drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(rows.ids.device)
         apart = torch.stack([_distances(rows.features[p], held_out.features[p]) for p in parties])  # (parties, n, m)
@@ -316,11 +316,11 @@ class Guesses:
         }
         if whole(held_out.features, parties) is not None:
             guesses["best_draw"] = self._best_draws(rows, parties, rng)
-        if own is not None:
-            guesses["own_columns"] = self._from_own_columns(rows, parties, own)
-            guesses["own_linear"] = {
-                p: Features(block.columns, self._linear(rows, p, own), block.categorical)
-                for p, block in guesses["own_columns"].items()
+        if attacker is not None:
+            guesses["features_network"] = self._by_network(rows, parties, attacker)
+            guesses["features_linear"] = {
+                p: Features(block.columns, self._linear(rows, p, attacker), block.categorical)
+                for p, block in guesses["features_network"].items()
             }
         guesses["nearest_row"] = taken(nearest)
         return guesses | {"true": {p: rows.features[p] for p in parties}}
@@ -364,23 +364,23 @@ class Guesses:
             for p, block, part in zip(parties, blocks, parts, strict=True)
         }
 
-    def _from_own_columns(self, rows: VerticalTable, parties: Sequence[str], own: str) -> dict[str, Features]:
+    def _by_network(self, rows: VerticalTable, parties: Sequence[str], attacker: str) -> dict[str, Features]:
         """What a network that is fitted to held-out rows makes of the class and of the attacker's own columns."""
-        key, blocks = (own, *parties), {p: self._held_out.features[p] for p in parties}
+        key, blocks = (attacker, *parties), {p: self._held_out.features[p] for p in parties}
 
         def fitted(h: Tensor, block: Features) -> Decoder:
             rng = torch.Generator(h.device).manual_seed(self._seed)
             return fit_decoder(h, block.numeric, block.categorical, rng, width=_WIDTH, steps=_STEPS)
 
         if key not in self._networks:
-            h = self._known(self._held_out, own)
+            h = self._known(self._held_out, attacker)
             self._networks[key] = {p: fitted(h, block) for p, block in blocks.items()}
-        h = self._known(rows, own)
+        h = self._known(rows, attacker)
         return {p: Features(blocks[p].columns, *network(h)) for p, network in self._networks[key].items()}
 
-    def _linear(self, rows: VerticalTable, party: str, own: str) -> Tensor:
+    def _linear(self, rows: VerticalTable, party: str, attacker: str) -> Tensor:
         """(n, k): ridge regression on the held-out rows, its strength by generalised cross-validation."""
-        x, y = self._known(self._held_out, own).double(), self._held_out.features[party].numeric.double()
+        x, y = self._known(self._held_out, attacker).double(), self._held_out.features[party].numeric.double()
         if not y.shape[1]:
             return y[:1].expand(len(rows), -1).float()
         mean, scale, middle = x.mean(dim=0), x.std(dim=0).clamp_min(1e-6), y.mean(dim=0)
@@ -392,12 +392,12 @@ class Guesses:
             error = total - ((2 * kept - kept.square())[:, None] * uy.square()).sum()
             score = float(error) / max(1 - float(kept.sum() + 1) / len(x), 1e-6) ** 2
             best = min(best, (score, kept / s.clamp_min(1e-12)), key=lambda pair: pair[0])
-        answer = middle + (self._known(rows, own).double() - mean) / scale @ vt.T @ (best[1][:, None] * uy)
+        answer = middle + (self._known(rows, attacker).double() - mean) / scale @ vt.T @ (best[1][:, None] * uy)
         return answer.clamp(0, 1).float()
 
-    def _known(self, rows: VerticalTable, own: str) -> Tensor:
+    def _known(self, rows: VerticalTable, attacker: str) -> Tensor:
         """(n, d): the class, numeric columns, and the most frequent ids of each categorical one, as 0 and 1."""
-        block, known = rows.features[own], self._held_out.features[own]
+        block, known = rows.features[attacker], self._held_out.features[attacker]
         parts = [torch.nn.functional.one_hot(rows.labels, rows.classes).to(block.numeric.dtype), block.numeric]
         for column, of_known in zip(block.categorical.T, known.categorical.T, strict=True):
             values, counts = of_known.unique(return_counts=True)
@@ -409,6 +409,6 @@ class Guesses:
 def _distances(block: Features, others: Features) -> Tensor:
     """(n, m) squared distance of each row from each other row; each category that differs counts as 1."""
     apart = torch.cdist(block.numeric.double(), others.numeric.double()).square()
-    for own, other in zip(block.categorical.T, others.categorical.T, strict=True):
-        apart = apart + (own[:, None] != other[None])
+    for column, other in zip(block.categorical.T, others.categorical.T, strict=True):
+        apart = apart + (column[:, None] != other[None])
     return apart

@@ -14,14 +14,14 @@ from vflbench.attacks.directions import add_moments
 from vflbench.data.rows import TrainTest
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import Gradients, OwnColumns, OwnModel
+from vflbench.messages.facts import Gradients, LocalModel, PartyFeatures
 from vflbench.numerics.auc import auc
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.numerics.directions import leading_components, logit_direction, without_loudness
 from vflbench.run.experiment import Experiment
-from vflbench.run.setup import seat
+from vflbench.run.setup import build_run
 
-OWN = "own columns"
+COLUMNS_ONLY = "own columns"
 MODEL, NO_LABEL = "the model", 0
 _ROWS = 20_000
 
@@ -57,7 +57,7 @@ def readings(experiment: Experiment, name: str, known: Sequence[int], draws: int
     for column, scores in read.scores.items():
         for split, value in read.aucs(scores).items():
             found[name, split, column] = max(value, 1 - value) if column == NO_LABEL else value
-    rows = {name: read.values["embeddings"], **({OWN: read.values[OWN]} if name == "none" else {})}
+    rows = {name: read.values["embeddings"], **({COLUMNS_ONLY: read.values[COLUMNS_ONLY]} if name == "none" else {})}
     for k in known:
         drawn = list(labelled(read, k, draws, generators["labelled rows"]))
         for row, values in rows.items():
@@ -70,7 +70,7 @@ def readings(experiment: Experiment, name: str, known: Sequence[int], draws: int
 def trained(experiment: Experiment, data: TrainTest, generators: Generators) -> Read:
     """What the first non-label party makes of rows after all epochs, and what the gradients of the last one say."""
     with tempfile.TemporaryDirectory() as folder:
-        run = seat(experiment, data, generators, Path(folder))
+        run = build_run(experiment, data, generators, Path(folder))
     session, size, epochs = run.session, run.auditor.group, run.epochs
     party, (cut, *_) = next(iter(session.cut_layers().items()))
     moments: dict[str, tuple[Tensor, Tensor]] = {}
@@ -82,8 +82,8 @@ def trained(experiment: Experiment, data: TrainTest, generators: Generators) -> 
                 add_moments(moments, cast(Gradients, facts[party][Gradients]).layers)
     new, sample = data.test.sample(_ROWS), data.train.sample(_ROWS)
     ids, labels = torch.cat([new.ids, sample.ids]), torch.cat([new.labels, sample.labels])
-    known = session.facts(ids, frozenset({OwnModel, OwnColumns}))[party]
-    h, columns = cast(OwnModel, known[OwnModel]).embed(ids)[cut], cast(OwnColumns, known[OwnColumns])
+    known = session.facts(ids, frozenset({LocalModel, PartyFeatures}))[party]
+    h, columns = cast(LocalModel, known[LocalModel]).embed(ids)[cut], cast(PartyFeatures, known[PartyFeatures])
     share = float(sample.labels.double().mean())
     u = logit_direction(*moments[cut], share)
     centred = h.double() - h.double().mean(dim=0)
@@ -92,7 +92,7 @@ def trained(experiment: Experiment, data: TrainTest, generators: Generators) -> 
         MODEL: torch.cat([session.predict(some) for some in ids.split(8192)])[:, 0],
         NO_LABEL: centred @ without_loudness(u.double(), spreads.double(), vectors.double()),
     }
-    values = {"embeddings": h, OWN: column_vectors(columns.numeric, columns.categorical)}
+    values = {"embeddings": h, COLUMNS_ONLY: column_vectors(columns.numeric, columns.categorical)}
     return Read(values, labels, len(new), scores, share)
 
 

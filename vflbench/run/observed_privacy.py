@@ -14,7 +14,7 @@ from torch import Tensor
 from vflbench.attacks.direct import Direct
 from vflbench.generators import Generators
 from vflbench.messages.fact import Round
-from vflbench.messages.facts import ClassShares, Embeddings, Gradients, OwnColumns
+from vflbench.messages.facts import ClassShares, Embeddings, Gradients, PartyFeatures
 from vflbench.messages.recording_format import LabelDpClaim
 from vflbench.messages.threat import Level, View
 from vflbench.metrics import observational
@@ -231,9 +231,9 @@ class ClaimCheck:
         rows = (there & ~self._seen[place]).nonzero()[:, 0]
         self._seen[place[rows]] = True
         for party, facts in round_.facts.items():
-            columns, layers = facts.get(OwnColumns), getattr(facts.get(Embeddings), "layers", {})
+            columns, layers = facts.get(PartyFeatures), getattr(facts.get(Embeddings), "layers", {})
             parts = {layer: layers[layer][rows] for layer in self._cut[party] if layer in layers}
-            if isinstance(columns, OwnColumns):
+            if isinstance(columns, PartyFeatures):
                 vectors = column_vectors(columns.numeric[rows], columns.categorical[rows])
                 parts |= {"": vectors} if vectors.shape[1] <= _NARROW or not parts else {}
             if parts:

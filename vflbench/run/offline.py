@@ -21,12 +21,12 @@ from pydantic import Field, TypeAdapter
 from vflbench.attacks.base import Attack
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns, OwnModel
+from vflbench.messages.facts import Embeddings, Gradients, LocalModel, PartyFeatures
 from vflbench.messages.recorder import flush_labels
 from vflbench.messages.recording_format import LABELS, MOST_CLASSES, RUN, Figures, checked, read_json, write_json
 from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.tables import SCORES, ScoredRows, named_labels, ordered, read_scores, score_writer
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.metrics.leak import Key, LeakTable, between, checked_scores
 from vflbench.numerics.auc import array_of
 from vflbench.options import Seed, Steps, options
@@ -135,7 +135,7 @@ def audit(recording: RecordedMessages | Path | str, attacks: Mapping[str, Attack
     about["notes"] += [
         f"no attack has read the {fact.message}s, so nothing is said of what they give away"
         for fact in (Embeddings, Gradients)
-        if fact in source.offers(Seat.NON_LABEL) and fact.message not in read
+        if fact in source.offers(Role.NON_LABEL) and fact.message not in read
     ]
     return AuditResult(
         **about,
@@ -196,15 +196,15 @@ def attack(
     recording, rows, head = source.recording, source.rows, source.head
     generators = Generators(head.seed if asked.seed is None else asked.seed)
     canaries = Canaries(rows.canary_ids, rows.labels(rows.canary_ids))
-    offered = source.offers(Seat.NON_LABEL)
-    options = {"references": OwnColumns in offered, **options}
+    offered = source.offers(Role.NON_LABEL)
+    options = {"references": PartyFeatures in offered, **options}
     if check is not None:
         options["tables"] = partial(Tables, listener=check.hear)
     findings: list[Findings] = []
     auditor = Auditor(
         attacks=attacks,
         generators=generators,
-        seats=recording.seats,
+        roles=recording.roles,
         train=rows,
         rows=rows,
         group=source.batch_size,
@@ -215,13 +215,13 @@ def attack(
             probe=bool({Embeddings, Gradients} & offered) and (head.probe if asked.probe is None else asked.probe),
         ),
         canaries=canaries,
-        cut_layers={party: recording.manifest.cut(party) for party in recording.seats.get(Seat.NON_LABEL, ())},
+        cut_layers={party: recording.manifest.cut(party) for party in recording.roles.get(Role.NON_LABEL, ())},
         cheating=head.cheating,
         samples=source.is_ours,
         known_rows=source.known(attacks, generators, canaries),
         **options,
     )
-    asks_models = bool({OwnModel, OwnColumns} & auditor.wants_at_the_end)
+    asks_models = bool({LocalModel, PartyFeatures} & auditor.wants_at_the_end)
     numbers, seen = range(len(head.steps)) if source.is_ours else sorted(recording.epochs), 0
     meter = auditor.meter
     for number, epoch in enumerate(numbers):
@@ -343,7 +343,7 @@ def contents(
     facts = {
         "recording": str(folder),
         "written by": manifest.producer,
-        "parties": "; ".join(f"{', '.join(parties)} ({seat})" for seat, parties in recording.seats.items() if parties),
+        "parties": "; ".join(f"{', '.join(parties)} ({role})" for role, parties in recording.roles.items() if parties),
         "epochs": f"{len(recording.epochs):,}",
         "batches": f"{batches:,} recorded{samples}",
         "classes": str(manifest.classes),

@@ -22,11 +22,20 @@ from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages import recording_format as files
 from vflbench.messages.fact import Fact, Facts, Round
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Known, OwnColumns, OwnModel, Updates
+from vflbench.messages.facts import (
+    BatchHints,
+    ClassHints,
+    ClassShares,
+    Embeddings,
+    Known,
+    LocalModel,
+    PartyFeatures,
+    Updates,
+)
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.recordings import RecordedMessages, write_private
 from vflbench.messages.tables import Labels, named_labels, read_features, read_ids, read_labels, write_rows
-from vflbench.messages.threat import Seat, Unavailable
+from vflbench.messages.threat import Role, Unavailable
 from vflbench.metrics.privacy import Release
 from vflbench.plain_files import is_there
 from vflbench.protocols.base import Session
@@ -58,7 +67,7 @@ class RoundRecorder:
 
     def __post_init__(self) -> None:
         self._folder, self._complete = self.folder / ROUNDS, self.settings.record == "messages"
-        self.wants_at_the_end = frozenset[type[Fact]]({OwnModel, OwnColumns} if self.settings.record != "none" else ())
+        self.wants_at_the_end = frozenset[type[Fact]]({LocalModel, PartyFeatures} if self.settings.record != "none" else ())
         self._manifest: files.Manifest | None = None
         self._wanted: set[int] = set()
 
@@ -99,7 +108,7 @@ class RoundRecorder:
             if self._manifest is None:
                 self._manifest = self._begin(round_)
             for party, facts in round_.facts.items():
-                kept = (fact for kind, fact in facts.items() if not (kind is OwnColumns and party == files.LABEL_PARTY))
+                kept = (fact for kind, fact in facts.items() if not (kind is PartyFeatures and party == files.LABEL_PARTY))
                 self._write(party, round_.ids, kept, epoch=epoch, step=step)
             if round_.private is not None:
                 write_private(self._folder, epoch, step, round_.private)
@@ -112,10 +121,10 @@ class RoundRecorder:
         with self._writing():
             self._write_head()
             for party, of_party in facts.items() if len(ids) and self._wanted else ():
-                model = of_party.get(OwnModel)
-                if isinstance(model, OwnModel):
+                model = of_party.get(LocalModel)
+                if isinstance(model, LocalModel):
                     columns = self.auditor.rows.features(party, ids)
-                    made = (Embeddings(model.embed(ids)), OwnColumns(columns.numeric, columns.categorical))
+                    made = (Embeddings(model.embed(ids)), PartyFeatures(columns.numeric, columns.categorical))
                     self._write(party, ids, made, epoch=epoch, step=0, phase="end")
 
     def note_model(self, utility: Mapping[str, Mapping[str, float]]) -> None:
@@ -159,9 +168,9 @@ class RoundRecorder:
         )
         files.write_manifest(self._folder, manifest)
         self._write_head()
-        ids, own = map(torch.cat, zip(*((block.ids, block.labels) for block in train.blocks(None)), strict=True))
+        ids, labels = map(torch.cat, zip(*((block.ids, block.labels) for block in train.blocks(None)), strict=True))
         labels = torch.cat([self.auditor.rows.labels(some) for some in ids.split(BUFFER_ROWS)])
-        digest = bytes.fromhex(digest_of(ids.cpu().numpy(), own.cpu().numpy()))
+        digest = bytes.fromhex(digest_of(ids.cpu().numpy(), labels.cpu().numpy()))
         columns = {"id": ids, "label": labels, "canary": self.auditor.canaries.find(ids)[0]}
         write_rows(self._folder / files.LABELS, columns, digest)
         write_rows(self._folder / files.KNOWN, {"id": self.auditor.known.ids, "label": self.auditor.known.labels})
@@ -273,19 +282,19 @@ class RecordedRows:
     def keep(self, round_: Round, kept: Tensor) -> None:
         """Know from now on what parties have of these rows of a round. kept: (n,) bool."""
         for party, of_party in round_.facts.items():
-            columns = of_party.get(OwnColumns)
+            columns = of_party.get(PartyFeatures)
             if values := {layer: h[kept] for layer, h in getattr(of_party.get(Embeddings), "layers", {}).items()}:
                 self.known_layers.setdefault(party, Table()).put(round_.ids[kept], values)
-            if isinstance(columns, OwnColumns):
+            if isinstance(columns, PartyFeatures):
                 self.known_columns.setdefault(party, Table()).put(round_.ids[kept], vars(columns.rows(kept)))
 
     def facts(self, ids: Tensor) -> dict[str, dict[type[Fact], Fact]]:
         """Party -> its model, which knows the layers of rows that are kept, and its columns of the rows `ids`."""
         facts: dict[str, dict[type[Fact], Fact]] = {}
         for party, table in self.known_layers.items():
-            facts[party] = {OwnModel: OwnModel(table.of)}
+            facts[party] = {LocalModel: LocalModel(table.of)}
             if party in self.known_columns:
-                facts[party][OwnColumns] = OwnColumns(**self.known_columns[party].filled(ids))
+                facts[party][PartyFeatures] = PartyFeatures(**self.known_columns[party].filled(ids))
         return facts
 
 
@@ -295,8 +304,8 @@ class RecordedSource:
     label, and attacks that know any but those in known.parquet can't run.
 
     head: of vflbench's own run (is_ours); of others, defaults. rows: by id. ids, first_ids: (m,) in rising order, of
-    all rounds, and of the first epoch. repeat: whether a row comes in two epochs. batch_size: rows of a batch. own_columns:
-    party -> its columns, of files beside the messages. notes: lines that a user must not miss.
+    all rounds, and of the first epoch. repeat: whether a row comes in two epochs. batch_size: rows of a batch.
+    party_columns: party -> its columns, of files beside the messages. notes: lines that a user must not miss.
     """
 
     def __init__(
@@ -325,8 +334,8 @@ class RecordedSource:
         truth = self.rows.labels(torch.from_numpy(self.ids))  # raises where one is missing
         if labelled and len(truth.unique()) == 1:
             self.notes.append("all rows of these messages are of one class, so that no attack can be scored")
-        self.own_columns = self._own_columns()
-        self.rows.known_columns |= self.own_columns
+        self.party_columns = self._party_columns()
+        self.rows.known_columns |= self.party_columns
 
     def _read_ids(self) -> None:
         epochs, visits = self.recording.epochs, 1.0
@@ -357,7 +366,7 @@ class RecordedSource:
             table.ids[kept], table.labels[kept], table.canary[kept], table.rows or digest_of(table.ids, table.labels)
         )
 
-    def _own_columns(self) -> dict[str, Table]:
+    def _party_columns(self) -> dict[str, Table]:
         found: dict[str, Table] = {}
         folder, parties = self.recording.folder, self.recording.manifest.non_label_parties
         for party in parties:
@@ -375,19 +384,19 @@ class RecordedSource:
     def with_columns(self, round_: Round) -> Round:
         """The round with the own columns of files beside the messages."""
         facts = dict(round_.facts)
-        for party, table in self.own_columns.items():
-            if party in facts and OwnColumns not in facts[party]:
-                facts[party] = {**facts[party], OwnColumns: OwnColumns(**table.of(round_.ids))}
+        for party, table in self.party_columns.items():
+            if party in facts and PartyFeatures not in facts[party]:
+                facts[party] = {**facts[party], PartyFeatures: PartyFeatures(**table.of(round_.ids))}
         return replace(round_, facts=facts)
 
-    def offers(self, seat: Seat) -> frozenset[type[Fact]]:
-        """The facts that an attacker at that seat has in an audit."""
-        offered = self.recording.offers(seat)
-        if seat is Seat.NON_LABEL:
-            if self.own_columns and set(self.own_columns) == set(self.recording.manifest.non_label_parties):
-                offered |= {OwnColumns}
+    def offers(self, role: Role) -> frozenset[type[Fact]]:
+        """The facts that an attacker in that role has in an audit."""
+        offered = self.recording.offers(role)
+        if role is Role.NON_LABEL:
+            if self.party_columns and set(self.party_columns) == set(self.recording.manifest.non_label_parties):
+                offered |= {PartyFeatures}
             if Embeddings in offered:
-                offered |= {OwnModel}
+                offered |= {LocalModel}
         return offered
 
     def skipped(self, attacks: Mapping[str, Attack]) -> dict[str, str]:
@@ -407,7 +416,7 @@ class RecordedSource:
             if ClassShares in knows and self.recording.manifest.class_shares is None:
                 return NEEDS_SHARES
         if Auxiliary in knows:
-            return f"auxiliary rows are not in this recording for the {attack.threat.seat}"
+            return f"auxiliary rows are not in this recording for the {attack.threat.role}"
         if (attack.follows or attack.every_round) and self.is_ours and not self.recording.manifest.complete:
             return "it follows rows through every round, and this recording has the audited rounds only"
         if attack.follows and not self.is_ours and not self.repeat:
@@ -432,7 +441,7 @@ class RecordedSource:
 
 def _notes(recording: RecordedMessages) -> list[str]:
     """What a reader must know of how values were recorded."""
-    there = {party for parties in recording.seats.values() for party in parties}
+    there = {party for parties in recording.roles.values() for party in parties}
     absent = [party for party in recording.manifest.non_label_parties if party not in there]
     notes = [f"party {party} has no messages here: nothing is known of what it could learn" for party in absent]
     if not there.difference({recording.manifest.labels}):

@@ -1,4 +1,4 @@
-"""What a run is made of, its parties and attackers in their seats, and how far it has come."""
+"""What a run is made of, its parties and attackers, and how far it has come."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +23,15 @@ from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
 from vflbench.engines.base import Engine
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import OwnColumns
+from vflbench.messages.facts import PartyFeatures
 from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.threat import Seat
+from vflbench.messages.threat import Role
 from vflbench.messages.wire import Channel, PartyError, at_once
 from vflbench.metrics.privacy import Exposure, Release, rows_worth
 from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
-from vflbench.protocols.base import Protocol, Seating, Session
+from vflbench.protocols.base import Protocol, ProtocolSetup, Session
 from vflbench.protocols.remote_party import Announced, RemoteParty
 from vflbench.run.attackers import auxiliary_rows, draw_canaries, offered_with, rows_of_another_source, unmet_attacks
 from vflbench.run.auditor import Auditor
@@ -106,7 +106,7 @@ class Epoch:
 
 @dataclass
 class Run:
-    """A run under way: its parties and attackers in their seats, and how far it has come.
+    """A run under way: its parties and attackers, and how far it has come.
 
     epochs: in all. skipped: attack -> why it can't run here. rounds: keeps on disk what is to be recorded. notes: lines
     that a user must not miss. facts: for manifest.json. results: of the finished epochs. epoch: the one under way, if any.
@@ -145,7 +145,7 @@ class Run:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Bring a run that was just seated to where another one of the same configuration stood."""
+        """Bring a run that was just built to where another one of the same configuration stood."""
         self.generators.restore(state["generators"])
         self.session.restore(state["session"])
         self.auditor.restore(state["attacks"])
@@ -157,14 +157,14 @@ class Run:
             raise ValueError("its epochs are not those of a run")
 
 
-def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder: Path) -> Run:
-    """Put every party and every attacker in its seat, on as many threads as their batches keep busy. Raises UserError for a
+def build_run(experiment: Experiment, data: TrainTest, generators: Generators, folder: Path) -> Run:
+    """Build every party and every attacker, on as many threads as their batches keep busy. Raises UserError for a
     defense or an adversary that doesn't fit.
     """
     settings, protocol, train, classes = experiment.settings, experiment.protocol, data.train, data.train.classes
     batch_size, epochs = protocol.round_size(settings.batch_size, data), protocol.choose_epochs(settings.epochs, data)
     set_threads(batch_size, experiment.model.width)
-    refuse_unfit(experiment.defenses, protocol.seats, type(protocol).__name__, classes)
+    refuse_unfit(experiment.defenses, protocol.roles, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)  # what they promise depends on it
     chosen, claims, records = experiment.for_classes(classes), claims_of(experiment.defenses), settings.record != "none"
     cheating = [adversary.party for adversary in experiment.adversaries.values()]
@@ -189,7 +189,7 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder
     channels = experiment.engine.channels()
     request = {"version": __version__, "classes": classes, "batch_size": batch_size, "cheating": bool(cheating)}
     session = protocol.start(
-        Seating(
+        ProtocolSetup(
             table=train,
             rows=rows,
             model=experiment.model,
@@ -213,7 +213,7 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder
     auditor = Auditor(
         attacks={name: attack for name, attack in chosen.attacks.items() if name not in skipped},
         generators=generators,
-        seats=session.seats(),
+        roles=session.roles(),
         train=train,
         rows=rows,
         canaries=canaries,
@@ -223,8 +223,8 @@ def seat(experiment: Experiment, data: TrainTest, generators: Generators, folder
         auxiliary=others,
         cut_layers=session.cut_layers(),
         cheating=cheating,
-        references=OwnColumns in protocol.offers(Seat.NON_LABEL),
-        keeps_rows=records and Seat.NON_LABEL in session.seats(),
+        references=PartyFeatures in protocol.offers(Role.NON_LABEL),
+        keeps_rows=records and Role.NON_LABEL in session.roles(),
     )
     releases = [guarantee.release for guarantee in claims.of.values() if guarantee and guarantee.release]
     release = releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None  # pure label DP
@@ -263,7 +263,7 @@ def _skipped_where_remote(attacks: Mapping[str, Attack], remote: str) -> dict[st
     apart, command = f"{remote}, and they live elsewhere", "vflbench audit RECORDING --scores-only SCORES attack="
     of_label_party = f"it needs, or is compared with, columns of {apart}"
     others = f"it sits at {apart}; with record=audited, each can attack its own: {command}"
-    return {name: of_label_party if one.threat.seat is Seat.LABEL else f"{others}{name}" for name, one in attacks.items()}
+    return {name: of_label_party if one.threat.role is Role.LABEL else f"{others}{name}" for name, one in attacks.items()}
 
 
 def joined(

@@ -197,7 +197,7 @@ def threats_of(
     """Attack -> who attacks and what it does, also of attacks that are skipped, and of references. cheats: a sentence for
     each adversary, which belongs to the threat of active attacks.
     """
-    seated = {one.name: one.threat for one in sorted(attackers, key=lambda one: one.threat.active)}
+    running = {one.name: one.threat for one in sorted(attackers, key=lambda one: one.threat.active)}
     does = {}
     for name, attack in attacks.items():
         kinds = type(attack).__mro__[: type(attack).__mro__.index(Attack)]  # the nearest that has a docstring
@@ -205,12 +205,12 @@ def threats_of(
         does[name] = " ".join(docstring.split("\n\n")[0].split()) or f"{kinds[0].__name__} has no docstring."
     for one in attackers:
         if one.on_columns:
-            base = one.name.removesuffix(schema.OWN_COLUMNS)
+            base = one.name.removesuffix(schema.FEATURES_ONLY)
             does[one.name] = f"{base} with the party's own columns in place of messages: a reference."
     threats = {}
     for name, text in does.items():
-        threat = seated[name] if name in seated else attacks[name].threat
-        said = " ".join([threat.sentence(), *(cheats if threat.active and name in seated else ())])
+        threat = running[name] if name in running else attacks[name].threat
+        said = " ".join([threat.sentence(), *(cheats if threat.active and name in running else ())])
         threats[name] = schema.Threat(**threat.record() | {"text": said, "does": text})
     if probed:
         threats[schema.PROBE] = schema.Threat(**Threat().record() | dict.fromkeys(("does", "text"), _PROBE_TEXT))
@@ -433,7 +433,7 @@ def verdict(
     changed: kinds of messages that the defenses change (`messages_changed`). crossing: party -> layers that cross.
     worst: the worst attack of all levels, None without a score. Of equal readings it is one that knows less, at a layer that
     crosses. Its interval allows for having picked it among all.
-    levels: level -> the worst attack with its interval, and `own_columns`, the value of the same attack on the party's own
+    levels: level -> the worst attack with its interval, and `features_only`, the value of the same attack on the party's own
     columns; levels without a score are left out. on_changed: the same among attacks on messages that the defenses change,
     where the worst of all is on another. references: what the probe reads, and the best on own columns. falls: the
     attack to which the defenses fall, with the reason; None if they stand, or there are none.
@@ -449,9 +449,9 @@ def verdict(
         counted = at_levels(leaks, levels, level)
         one, other = worst(counted), worst(leak for leak in counted if leak.message in changed)
         if one is not None:
-            at_all[level] = Reading(**vars(one), own_columns=_own_columns(leaks, one.attack))
+            at_all[level] = Reading(**vars(one), features_only=_features_only(leaks, one.attack))
             if other is not None and one.message not in changed:
-                on_changed[level] = Reading(**vars(other), own_columns=_own_columns(leaks, other.attack))
+                on_changed[level] = Reading(**vars(other), features_only=_features_only(leaks, other.attack))
     references: dict[str, list[Leak]] = {"probe": [], "own columns": []}
     for leak in (leak for leak in leaks if leak.visible and levels[leak.attack] == schema.REFERENCE):
         references["probe" if schema.base_name(leak.attack) == schema.PROBE else "own columns"].append(leak)
@@ -475,7 +475,7 @@ def verdict(
             one = worst(leak for leak in counted if "" not in covered and leak.message not in covered)
             if one is None or one.figure != "AUC" or math.isnan(one.low):
                 continue
-            if one.low > max(bar, _own_columns(leaks, one.attack) or 0.0):
+            if one.low > max(bar, _features_only(leaks, one.attack) or 0.0):
                 because = f"as good as the model, whose test AUC is {test_auc:.3f}"
                 return Reading(**vars(one), level=level, because=because)
         return None
@@ -502,9 +502,9 @@ def messages_changed(defenses: Collection[Defense]) -> set[str]:
     return {kind for kind, originals in hooks.items() if any(changes(d, hook) for d in defenses for hook in originals)}
 
 
-def _own_columns(leaks: Sequence[Leak], attack: str) -> float | None:
+def _features_only(leaks: Sequence[Leak], attack: str) -> float | None:
     """What the same attack reads on the party's own columns; None if that was not tried."""
-    twin = f"{schema.base_name(attack)}{schema.OWN_COLUMNS}"
+    twin = f"{schema.base_name(attack)}{schema.FEATURES_ONLY}"
     one = worst(leak for leak in leaks if leak.visible and leak.attack.startswith(twin))
     return None if one is None else one.value
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vflbench import Attack, Known, OwnModel, Scores, Threat, View
+from vflbench import Attack, Known, LocalModel, Scores, Threat, View
 from vflbench.options import Count, options
 
 
@@ -20,10 +20,10 @@ class RidgeCompletion(Attack):
 
     @property
     def threat(self) -> Threat:
-        return Threat(knows={OwnModel}, known_rows=self.k)
+        return Threat(knows={LocalModel}, known_rows=self.k)
 
     def epoch(self, view: View) -> Scores:
-        known, embed = view[Known], view[OwnModel].embed
+        known, embed = view[Known], view[LocalModel].embed
         heads = {layer: ridge(h, known.labels) for layer, h in embed(known.ids).items()}
         return Scores(view.ids, {layer: heads[layer](h) for layer, h in embed(view.ids).items()})
 

@@ -10,8 +10,8 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.sign import Sign
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients, OwnColumns
-from vflbench.messages.peer_facts import Auxiliary, OwnDecoder
+from vflbench.messages.facts import Embeddings, Gradients, PartyFeatures
+from vflbench.messages.peer_facts import Auxiliary, PeerDecoders
 from vflbench.messages.threat import View
 from vflbench.models.cnn import Cnn
 from vflbench.models.optimizers.adam import Adam
@@ -19,13 +19,13 @@ from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.protocols.federated_lr import FederatedLr
 
-FACTS = frozenset({Embeddings, Gradients, OwnDecoder})
+FACTS = frozenset({Embeddings, Gradients, PeerDecoders})
 SMALL = {"warm_up": 5, "width": 8}
 
 
 def auxiliary(rows):
     return lambda count: Auxiliary(
-        {party: OwnColumns(held.numeric[:count], held.categorical[:count]) for party, held in rows.features.items()},
+        {party: PartyFeatures(held.numeric[:count], held.categorical[:count]) for party, held in rows.features.items()},
         rows.labels[:count],
     )
 
@@ -48,7 +48,7 @@ def test_every_party_gets_gradients_of_its_own_critic_and_the_top_learns_what_ar
     assert ours.training.loss == theirs.training.loss
     for party in ("a", "b"):
         assert not any(torch.equal(sent(ours, party)[layer], sent(theirs, party)[layer]) for layer in ("f2", "wide"))
-    decoders = ours.facts["label"][OwnDecoder].of
+    decoders = ours.facts["label"][PeerDecoders].of
     assert list(decoders) == ["a", "b"]
     assert decoders["a"].network is not decoders["b"].network
     rebuilt = decoders["a"](ours.facts["label"][Embeddings].received["a"])
@@ -62,7 +62,7 @@ def test_it_is_honest_before_it_starts_and_has_no_decoder_then(rng):
     for number in range(3):
         ours, theirs = (one.round(rows.ids, watch=FACTS) for one in (split, honest))
         assert torch.equal(sent(ours)["f2"], sent(theirs)["f2"]) is (number < 2)
-        assert bool(ours.facts["label"][OwnDecoder].of) is (number == 2)
+        assert bool(ours.facts["label"][PeerDecoders].of) is (number == 2)
 
 
 def test_the_honest_share_is_of_the_honest_length(rng):
@@ -115,7 +115,7 @@ def test_a_run_that_goes_on_sends_the_same(rng):
     def drawn(_):  # other rows at each call, as of a generator that goes on
         draws.append(1)
         block = slice(50 * (len(draws) % 2), 50 * (len(draws) % 2) + 50)
-        columns = {p: OwnColumns(held.numeric[block], held.categorical[block]) for p, held in others.features.items()}
+        columns = {p: PartyFeatures(held.numeric[block], held.categorical[block]) for p, held in others.features.items()}
         return Auxiliary(columns, others.labels[block])
 
     def fresh():

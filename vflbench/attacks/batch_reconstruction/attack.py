@@ -12,8 +12,8 @@ from torch import Tensor
 from vflbench.attacks.base import Attack, RebuiltBatch
 from vflbench.attacks.batch_reconstruction.search import SearchResult, Solved, search, side_by_side
 from vflbench.attacks.batch_reconstruction.solutions import guesses_by_columns
-from vflbench.messages.facts import ClassShares, OwnColumns, Rules, Schema, Updates
-from vflbench.messages.threat import Seat, Threat, View
+from vflbench.messages.facts import ClassShares, PartyFeatures, Rules, Schema, Updates
+from vflbench.messages.threat import Role, Threat, View
 from vflbench.options import Seconds, Steps, options
 
 
@@ -43,7 +43,7 @@ class BatchReconstruction(Attack):
     programme, real-valued columns and the answer to asynchronous training are ours.
     """
 
-    threat = Threat(Seat.PARTICIPANT, {Updates, OwnColumns, ClassShares})
+    threat = Threat(Role.PARTICIPANT, {Updates, PartyFeatures, ClassShares})
 
     solver: Literal["exact", "highs", "cbc"] = "exact"
     formulation: Literal["tight", "published"] = "tight"
@@ -57,7 +57,7 @@ class BatchReconstruction(Attack):
 
     def batch(self, view: View) -> None:
         """Keep one more round of the batch of view.step."""
-        updates, columns = view[Updates], view[OwnColumns].numeric.double().cpu()
+        updates, columns = view[Updates], view[PartyFeatures].numeric.double().cpu()
         # (sources, d): the update of each other participant where they are seen one by one, else their sum.
         seen = torch.stack(list(updates.received.values()) or [updates.others]).cpu()
         before = updates.before.cpu()

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from vflbench.errors import UserError
 from vflbench.messages.fact import Fact, Layers
-from vflbench.messages.peer_facts import Auxiliary, OwnDecoder, PeerDecoder
+from vflbench.messages.peer_facts import Auxiliary, PeerDecoder, PeerDecoders
 from vflbench.models.layers import linear
 from vflbench.models.optimizers.base import load_state
 from vflbench.numerics.optim import AdamSteps
@@ -56,8 +56,8 @@ class EarlierEmbeddings:
         if int(known.sum()) < _LEAST:
             return False
         nearest = torch.cdist(h[known].double(), earlier[known].double()).argmin(dim=1)
-        own = nearest == torch.arange(len(nearest))
-        return bool(own.double().mean() < 0.5)
+        agrees = nearest == torch.arange(len(nearest))
+        return bool(agrees.double().mean() < 0.5)
 
 
 def _joined(layers: Layers) -> Tensor:
@@ -233,7 +233,7 @@ class Fsha(LabelAdversary):
     2012.02670; losses and rates also after the authors' public code.
     """
 
-    facts_made: ClassVar[frozenset[type[Fact]]] = frozenset({OwnDecoder})
+    facts_made: ClassVar[frozenset[type[Fact]]] = frozenset({PeerDecoders})
 
     auxiliary: Rows = 1000
     start: NonNegativeInt = 0
@@ -321,7 +321,7 @@ class Fsha(LabelAdversary):
 
     def facts(self) -> Mapping[type[Fact], Fact]:
         """No decoder before the first gradient of its own."""
-        return {OwnDecoder: OwnDecoder({party: space.way_back() for party, space in self._spaces.items()})}
+        return {PeerDecoders: PeerDecoders({party: space.way_back() for party, space in self._spaces.items()})}
 
     def state(self) -> dict[str, Any]:
         return {

@@ -36,7 +36,7 @@ _CAMEL = re.compile(r"[a-z](?:Id|ID|Key|No|Nr)$")
 
 
 @options
-class OwnColumns(Dataset):
+class NamedColumns(Dataset):
     """A dataset whose columns the user names.
 
     label: the column that holds the labels. types: column -> what it is taken for, where what is found is wrong. id: the
