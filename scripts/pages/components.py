@@ -27,36 +27,21 @@ def pages() -> dict[str, str]:
 
 def attack_page(choice: Choice) -> str:
     threat = _attack(choice).threat
-    text = _docstring(choice)
-    return "\n\n".join(
-        [
-            *_head(choice, text),
-            "## Threat model",
-            f"{threat.sentence()} Level of knowledge: *{threat.level}*. With other options it can be another one; "
-            f"`vflbench list attacks` prints that of the defaults.",
-            "## Options",
-            option_table(choice.options),
-            "## Measured",
-            _MEASURED,
-            *_tail(choice, text),
-        ]
+    knows = (
+        f"{threat.sentence()} Level of knowledge: *{threat.level}*. With other options it can be another one; "
+        f"`vflbench list attacks` prints that of the defaults."
     )
+    return _page(choice, "Threat model", knows)
 
 
 def defense_page(choice: Choice) -> str:
+    return _page(choice, "Who applies it", _side(choice).capitalize() + ".")
+
+
+def _page(choice: Choice, title: str, about: str) -> str:
     text = _docstring(choice)
-    return "\n\n".join(
-        [
-            *_head(choice, text),
-            "## Who applies it",
-            _side(choice).capitalize() + ".",
-            "## Options",
-            option_table(choice.options),
-            "## Measured",
-            _MEASURED,
-            *_tail(choice, text),
-        ]
-    )
+    table = ("## Options", option_table(choice.options), "## Measured", _MEASURED)
+    return "\n\n".join([*_head(choice, text), f"## {title}", about, *table, *_tail(choice, text)])
 
 
 def index(title: str, group: str, listed: list[Choice], kind: Callable[[Choice], str]) -> str:
