@@ -1,4 +1,4 @@
-"""Attacks and defenses on real clicks, as docs/experiments/real_clicks.md has them; to which attack each defense falls."""
+"""Attacks and defenses on real clicks, as docs/experiments/no_defense.md has them; to which attack each defense falls."""
 
 import csv
 

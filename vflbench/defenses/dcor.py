@@ -57,7 +57,7 @@ class Dcor(DependencePenalty, LabelDefense):
     labels that the embeddings explain linearly, R^2 (`whitened`, `explained_share`). A direction with a large variance and
     without the label lowers neither. Both are ours, and they are no better defense: at equal test AUC, attacks read up to
     0.03 less than under the published penalty on Criteo and 0.02 more on synthetic rows. After one epoch instead of two,
-    without a penalty, they read no more than under the best of these penalties (docs/experiments/adaptive_attacks.md).
+    without a penalty, they read no more than under the best of these penalties (docs/experiments/strongest_attacks.md).
     ridge: ridge of these two, in units of the embeddings' mean variance. Directions of much less variance don't count.
 
     alpha_d: weight; 0 is no penalty. statistic: `squared` as published, or its `root`, which other code calls dCor and which

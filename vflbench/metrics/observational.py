@@ -44,7 +44,7 @@ class StratifiedTable:
 
         Where no exchange of one positive row of the low group for a row of the high group in its stratum multiplies the
         probability of the labels by more than e^w, the observed t exceeds T's (1 - alpha) quantile with probability at most
-        alpha. Rows need not be independent beyond that (docs/explain/observational.md has the proof).
+        alpha. Rows need not be independent beyond that (docs/explain/proofs.md has the proof).
 
         Source: Fisher, "The logic of inductive inference", 1935, for the law of T; Rosenbaum, "Observational Studies", 2002,
         chapter 4, for its use where odds are known up to a factor.

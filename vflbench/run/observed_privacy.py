@@ -1,6 +1,6 @@
 """A promise of label DP that a recording makes, held against its messages: what they tell about labels, beyond features.
 
-docs/explain/observational.md says what is computed, under which assumption, and how often it is wrong.
+docs/explain/proofs.md says what is computed, under which assumption, and how often it is wrong.
 """
 
 import math
@@ -49,7 +49,7 @@ def observed_privacy(
     """Hold a promise of eps-label-DP against scores that attacks gave to rows.
 
     claimed: eps that is promised for all messages together. eps_low: the bound at `confidence` under the assumption of
-    docs/explain/observational.md with G = odds_factor; 0 shows nothing. odds_factor: at least 1, and
+    docs/explain/proofs.md with G = odds_factor; 0 shows nothing. odds_factor: at least 1, and
     odds_factor_seen, what features alone, as far as the proxies know them, make of the guesses. odds_factor_needed: G from
     which on the messages fit the promise; 1 if they fit anyway. features_tell_guess: AUC by which features tell the guess
     about rows of one class; None if that could not be checked. reads_features: whether it is above 0.52 and 3 standard
