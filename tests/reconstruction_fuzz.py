@@ -1,4 +1,4 @@
-"""Random batches against every claim of the batch reconstruction: `proved`, `unique`, `entries_certain`, `told_apart`.
+"""Random batches against every claim of the batch reconstruction: `proved`, `unique`, `entries_certain` and others.
 
 An instance is a private batch, the models of some rounds and the answers to them; some 40 % of the batches are structured
 or rank-deficient (structured_batches.py). The messages are computed here, row by row. Small shapes are held against
@@ -13,9 +13,9 @@ all batches that explain every message (consistent_batches.py), larger ones agai
 
 A claim is wrong if a batch that explains the messages contradicts it: one that is not among a proved list of candidates, a
 second one where `unique` is said, a batch that no order of rows reconciles with the certain entries, another division
-where `told_apart` is said, or the true batch where none is said to exist. Candidates that match without an assumption must
-have the products of the true batch. Whatever kind of numbers the true batch holds, it counts among those that explain the
-messages.
+where `batches_separated` is said, or the true batch where none is said to exist. Candidates that match without an assumption
+must have the products of the true batch. Whatever kind of numbers the true batch holds, it counts among those that
+explain the messages.
 """
 
 from collections import Counter
@@ -480,7 +480,7 @@ def sequences(instance: Instance) -> list[tuple[np.ndarray, ...]] | None:
 def judge(instance: Instance, result: SearchResult) -> Verdict:
     """What the result claims, held against the true batch and every other one that explains the messages."""
     verdict = Verdict()
-    says = {name: result.figures.get(name, 0.0) == 1 for name in ("proved", "unique", "told_apart")}
+    says = {name: result.figures.get(name, 0.0) == 1 for name in ("proved", "unique", "batches_separated")}
     says["certain"] = result.figures.get("entries_certain", 0.0) > 0
     says["infeasible"] = says["proved"] and not result.candidates
     says["proved"] &= bool(result.candidates)
@@ -509,7 +509,7 @@ def judge(instance: Instance, result: SearchResult) -> Verdict:
     _judge_sums(verdict, says, instance, result, columns)
     whole = [instance.x, *(found or [])]
     _judge_rows(verdict, says, result, columns, whole, instance.options.solver == "exact")
-    if says["told_apart"]:
+    if says["batches_separated"]:
         _judge_division(verdict, instance, result, parts)
     _judge_labels(verdict, says, instance, result)
     _judge_real(verdict, says, instance, result)
@@ -567,13 +567,15 @@ def _judge_division(
     verdict: Verdict, instance: Instance, result: SearchResult, parts: list[tuple[np.ndarray, ...]] | None
 ) -> None:
     if result.steps is None:
-        verdict.wrong.append("told_apart without steps")
+        verdict.wrong.append("batches_separated without steps")
         return
     claimed = tuple(oracle.key(result.rows[result.steps == s]) for s in (0, 1))
     true = tuple(instance.x[instance.step == s] for s in (0, 1))
     for k, part in enumerate([true, *(parts or [])]):
         if tuple(oracle.key(rows) for rows in part) != claimed:
-            verdict.wrong.append(f"told_apart: {'the true' if k == 0 else 'another'} division {[p.tolist() for p in part]}")
+            verdict.wrong.append(
+                f"batches_separated: {'the true' if k == 0 else 'another'} division {[p.tolist() for p in part]}"
+            )
             return
 
 
@@ -585,7 +587,7 @@ def _judge_labels(verdict: Verdict, says: dict[str, bool], instance: Instance, r
         return
     x, y = result.rows, np.nan_to_num(result.labels)
     if instance.step is not None:
-        if not says["told_apart"] or result.steps is None:
+        if not says["batches_separated"] or result.steps is None:
             return
         predicted = np.array([answers(x, y, theta, instance.rules)[0] for theta in instance.thetas])
         verdict.claims["labels"] += 1

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -176,7 +177,7 @@ CAPS = {
     "vflbench/messages": 1_858,
     "vflbench/metrics": 1_432,
     "vflbench/models": 1_085,
-    "vflbench/numerics": 841,
+    "vflbench/numerics": 842,
     "vflbench/protocols": 1_699,
     "vflbench/report": 2_417,
     "vflbench/results": 1_182,
@@ -190,3 +191,40 @@ def test_no_room_grows():
     larger = {room: sizes[room].lines for room, cap in CAPS.items() if room in sizes and sizes[room].lines > cap}
     assert not larger, f"more code lines than the caps: {larger}"
     assert {room for room in sizes if room.startswith("vflbench")} <= set(CAPS), "a room without a cap"
+
+
+# Words that say nothing of what they name: parts of snake_case and CamelCase.
+AVOIDED = {
+    "apart",
+    "beside",
+    "desk",
+    "elsewhere",
+    "found",
+    "own",
+    "post",
+    "posted",
+    "seat",
+    "seated",
+    "seating",
+    "seats",
+    "told",
+}
+ALLOWED = {"__post_init__", "FileNotFoundError", "ModuleNotFoundError", "PackageNotFoundError"}
+
+
+def identifiers(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name) | ast.Attribute(attr=name):
+                yield name
+            case ast.Name(id=name) | ast.alias(name=name) | ast.keyword(arg=str(name)) | ast.MatchAs(name=str(name)):
+                yield name
+
+
+def test_names_say_what_they_name():
+    wrong = set()
+    for file in PACKAGE.rglob("*.py"):
+        for name in {*identifiers(ast.parse(file.read_text())), file.stem} - ALLOWED:
+            if AVOIDED & {part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}:
+                wrong.add(f"{file.relative_to(PACKAGE)}: {name}")
+    assert not wrong, "\n".join(sorted(wrong))

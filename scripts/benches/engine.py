@@ -46,5 +46,5 @@ def step(engine: str, rows: int, parties: int) -> Cost:
         words.append(f"hydra.run.dir={folder}/run")
         measured([sys.executable, "-m", "vflbench", "train", *words])
         with (Path(folder) / "run" / "metrics.csv").open() as file:
-            found = [row for row in csv.DictReader(file) if (row["metric"], row["split"]) == ("seconds", "train")]
-    return Cost(min(float(row["value"]) for row in found) / STEPS)
+            rows = [row for row in csv.DictReader(file) if (row["metric"], row["split"]) == ("seconds", "train")]
+    return Cost(min(float(row["value"]) for row in rows) / STEPS)

@@ -32,7 +32,7 @@ class Cost:
         """Of one among so many steps, rows or calls."""
         return Cost(self.wall / count, self.cpu / count, self.memory)
 
-    def beside(self, other: "Cost") -> float:
+    def ratio_to(self, other: "Cost") -> float:
         """How many times the other it costs: in CPU seconds where both know them, by the clock otherwise."""
         mine, its = (self.wall, other.wall) if math.isnan(self.cpu + other.cpu) else (self.cpu, other.cpu)
         return mine / its if its else math.nan
@@ -61,7 +61,7 @@ class Line:
     def ratio(self, above: Cost, below: Cost) -> float:
         if self.by_clock:
             return above.wall / below.wall if below.wall else math.nan
-        return above.beside(below)
+        return above.ratio_to(below)
 
     def verdict(self) -> str:
         """The goals, and whether they were met."""

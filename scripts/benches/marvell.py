@@ -92,12 +92,12 @@ def by_slsqp(problems: list[Problem], powers: list[float]) -> tuple[Cost, str]:
     """The median cost, and how often and by how much SLSQP misses the optimum."""
     costs, excess, failed = [], [], 0
     for problem, power in zip(problems, powers, strict=False):
-        found: list[float | None] = []
-        costs.append(timed(lambda: found.append(slsqp(*problem))))  # noqa: B023
-        if found[0] is None or found[0] > 1.01 * power:
+        powers: list[float | None] = []
+        costs.append(timed(lambda: powers.append(slsqp(*problem))))  # noqa: B023
+        if powers[0] is None or powers[0] > 1.01 * power:
             failed += 1
         else:
-            excess.append(found[0] / power - 1)
+            excess.append(powers[0] / power - 1)
     more = f", needs up to {max(excess):.1e} more power elsewhere" if excess else ""
     return median(costs), f"SLSQP fails on {failed} of {len(problems)}{more}"
 

@@ -36,16 +36,16 @@ def bench(options: argparse.Namespace) -> Iterator[Line]:
         options.cells, options.seeds = "3x12", 2
     for cell in options.cells.split(","):
         rows, columns = map(int, cell.split("x"))
-        found: list[Solutions] = []
+        solutions: list[Solutions] = []
         exact, programme = [], []
         for seed in range(options.seeds):
             rng = np.random.default_rng(seed)
             x = (rng.random((rows, columns)) < options.density).astype(np.uint8)
             gram = Gram.of(x, None)
-            exact.append(timed(lambda: found.append(search(gram, options))))  # noqa: B023
-            verify(gram, x, found[-1])
+            exact.append(timed(lambda: solutions.append(search(gram, options))))  # noqa: B023
+            verify(gram, x, solutions[-1])
             programme.append(timed(lambda: solve(gram, formulation="tight", solver="highs", time_limit=options.limit)))  # noqa: B023
-        yield Line(cell, median(exact), "tight programme, HiGHS", median(programme), note=note(found, exact))
+        yield Line(cell, median(exact), "tight programme, HiGHS", median(programme), note=note(solutions, exact))
 
 
 def search(gram: Gram, options: argparse.Namespace) -> Solutions:

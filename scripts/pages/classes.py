@@ -53,12 +53,12 @@ def read_choice(group: str, file: Path) -> Choice:
     cls = getattr(importlib.import_module(module), name)
     comments = dict(comments_in(text))
     hints = get_type_hints(cls, include_extras=True)
-    found = tuple(
+    options = tuple(
         Option(key, written(value), allowed(hints.get(key)), comments.get(key, ""))
         for key, value in node.items()
         if key != "_target_"
     )
-    return Choice(group, file.stem, file, cls, found, content)
+    return Choice(group, file.stem, file, cls, options, content)
 
 
 def comments_in(text: str) -> Iterator[tuple[str, str]]:

@@ -18,11 +18,11 @@ _MEASURED = (
 
 def pages() -> dict[str, str]:
     attacks, defenses = ([choice for choice in choices(group) if choice.cls] for group in ("attack", "defense"))
-    found = {f"attacks/{choice.name}.md": attack_page(choice) for choice in attacks}
-    found |= {f"defenses/{choice.name}.md": defense_page(choice) for choice in defenses}
-    found["attacks/index.md"] = index("Attacks", "attack", attacks, lambda choice: str(_attack(choice).threat.level))
-    found["defenses/index.md"] = index("Defenses", "defense", defenses, lambda choice: _side(choice))
-    return found
+    texts = {f"attacks/{choice.name}.md": attack_page(choice) for choice in attacks}
+    texts |= {f"defenses/{choice.name}.md": defense_page(choice) for choice in defenses}
+    texts["attacks/index.md"] = index("Attacks", "attack", attacks, lambda choice: str(_attack(choice).threat.level))
+    texts["defenses/index.md"] = index("Defenses", "defense", defenses, lambda choice: _side(choice))
+    return texts
 
 
 def attack_page(choice: Choice) -> str:

@@ -14,13 +14,13 @@ _LANGUAGES = {".py": "python", ".yaml": "yaml"}
 
 
 def pages(root: Path) -> dict[str, str]:
-    found = {
+    texts = {
         f"added/{name}.md": moved((root / file).read_text("utf-8"), root, "docs/added")
         for file, name in PROJECT.items()
         if (root / file).is_file()
     }
     examples = sorted(folder for folder in (root / "docs" / "examples").iterdir() if folder.is_dir())
-    return found | {f"added/example_{folder.name}.md": example(folder) for folder in examples}
+    return texts | {f"added/example_{folder.name}.md": example(folder) for folder in examples}
 
 
 def moved(text: str, root: Path, folder: str) -> str:

@@ -58,11 +58,11 @@ def _link_choices(app: Any, doctree: Any, page: str) -> None:
 
 
 def _ancestors(node: Any) -> list[Any]:
-    found = []
+    ancestors = []
     while node.parent is not None:
         node = node.parent
-        found.append(node)
-    return found
+        ancestors.append(node)
+    return ancestors
 
 
 def _table_of(page: str, parents: list[Any]) -> str:

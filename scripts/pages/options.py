@@ -23,10 +23,10 @@ GROUPS = {
 
 
 def pages() -> dict[str, str]:
-    found = {f"options/{group}.md": group_page(group, title) for group, title in GROUPS.items()}
-    found["options/run.md"] = run_page()
+    texts = {f"options/{group}.md": group_page(group, title) for group, title in GROUPS.items()}
+    texts["options/run.md"] = run_page()
     names = ["run", *GROUPS, "experiments"]
-    found["options/index.md"] = "\n".join(
+    texts["options/index.md"] = "\n".join(
         [
             "# Options",
             "",
@@ -42,7 +42,7 @@ def pages() -> dict[str, str]:
             "",
         ]
     )
-    return found
+    return texts
 
 
 def run_page() -> str:

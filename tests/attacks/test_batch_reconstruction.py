@@ -39,7 +39,7 @@ def rebuilt(folder, *, rows=6, features=8, attack=None, dataset=None, defenses=N
 @pytest.mark.parametrize(("reduction", "intercept", "rate"), [("mean", True, 0.1), ("sum", False, 0.02)])
 def test_every_batch_is_among_those_that_fit(tmp_path, reduction, intercept, rate):
     figures = rebuilt(tmp_path, reduction=reduction, intercept=intercept, rate=rate)
-    assert figures["contained"] == figures["proved"] == figures["columns_told"] == 1
+    assert figures["contained"] == figures["proved"] == figures["columns_recovered"] == 1
     assert figures["entries_right"] > 0.95 > 0.7 > figures["guess_entries_right"]
     assert figures["labels_right"] > 0.85
 
@@ -66,7 +66,7 @@ def test_a_programme_finds_a_batch_that_fits(tmp_path):
 def test_two_local_batches_are_told_apart_and_three_are_rebuilt_together(tmp_path):
     slow = {"rows": 4, "features": 14, "rate": 0.02, "mode": "asynchronous"}
     two = rebuilt(tmp_path / "2", batches=2, **slow)
-    assert two["exact"] == two["labels_right"] == two["steps_right"] == two["told_apart"] == 1
+    assert two["exact"] == two["labels_right"] == two["steps_right"] == two["batches_separated"] == 1
     three = rebuilt(tmp_path / "3", batches=3, **{**slow, "rows": 2, "rate": 0.005})
     assert three["exact"] == 1
 
@@ -75,7 +75,7 @@ def test_two_local_batches_are_told_apart_and_three_are_rebuilt_together(tmp_pat
 def test_batches_that_change_and_noise_leave_a_guess(tmp_path):
     for defense in (Shuffle(), Gaussian(ratio=0.1)):
         figures = rebuilt(tmp_path / type(defense).__name__, defenses={"it": defense})
-        assert figures["exact"] == figures["columns_told"] == 0, defense
+        assert figures["exact"] == figures["columns_recovered"] == 0, defense
         assert figures["guessed_share"] == 1, defense
         assert figures["entries_right"] > figures["guess_entries_right"], defense  # its rows are matched, too
         assert figures["notes"], defense
@@ -84,7 +84,7 @@ def test_batches_that_change_and_noise_leave_a_guess(tmp_path):
 @pytest.mark.slow
 def test_selective_updates_only_take_more_rounds(tmp_path):
     defenses = {"it": SelectiveUpdate(fraction=0.25, choose="random")}
-    assert rebuilt(tmp_path / "few", features=12, rows=4, defenses=defenses, epochs=20)["columns_told"] == 0
+    assert rebuilt(tmp_path / "few", features=12, rows=4, defenses=defenses, epochs=20)["columns_recovered"] == 0
     assert rebuilt(tmp_path / "many", features=12, rows=4, defenses=defenses, epochs=90)["exact"] == 1
 
 

@@ -38,7 +38,7 @@ def test_new_batches_in_every_round_hide_nothing(tmp_path):
         ("each other", {"rows": 4, "parties": 3, "aggregation": "plain"}),
     ):
         figures = rebuilt(tmp_path / name.replace(" ", "_"), Shuffle(), **protocol)
-        assert figures["exact"] == figures["columns_told"] >= 0.6, (
+        assert figures["exact"] == figures["columns_recovered"] >= 0.6, (
             name,
             figures,
         )  # nothing wrong
@@ -48,7 +48,7 @@ def test_new_batches_in_every_round_hide_nothing(tmp_path):
 def test_noise_and_partial_updates_leave_a_guess(tmp_path):
     for defense, why in ((Gaussian(ratio=0.001), ""), (SelectiveUpdate(fraction=0.5), "in part")):
         figures = rebuilt(tmp_path / type(defense).__name__, defense)
-        assert figures["exact"] == figures["explained"] == figures["columns_told"] == 0, defense
+        assert figures["exact"] == figures["explained"] == figures["columns_recovered"] == 0, defense
         assert abs(figures["entries_right"] - figures["matched_guess_right"]) < 0.1, figures
         assert figures["notes"], defense
         assert why in figures["notes"], defense

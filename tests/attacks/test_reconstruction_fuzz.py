@@ -34,7 +34,7 @@ def test_no_claim_is_wrong(path):
         assert not verdict.wrong, (verdict.wrong, instance)
 
     hold()
-    made = sum(claims[name] for name in ("matches", "proved", "unique", "certain", "told_apart", "infeasible"))
+    made = sum(claims[name] for name in ("matches", "proved", "unique", "certain", "batches_separated", "infeasible"))
     assert path in ("size", "programme") or made >= 20, claims  # no claim can't be wrong
 
 
@@ -94,10 +94,10 @@ def test_a_wrong_division_is_wrong(lying):
     def lie(result):
         if result.steps is None:
             return result
-        return replace(result, steps=1 - result.steps, figures=claim(result, told_apart=1.0))
+        return replace(result, steps=1 - result.steps, figures=claim(result, batches_separated=1.0))
 
     lying(lie)
-    assert any("told_apart: the true division" in line for line in wrong_of("asynchronous", range(25)))
+    assert any("batches_separated: the true division" in line for line in wrong_of("asynchronous", range(25)))
 
 
 def test_infeasible_is_wrong_where_there_is_a_batch(lying):

@@ -45,19 +45,19 @@ def test_without_an_answer_the_guess_is_graded():
     result = figures(None)
     assert result["entries_right"] == result["guess_entries_right"] == ((GUESS == X).sum() / 16).item()
     assert result["labels_right"] == result["guess_labels_right"] == 0.5
-    assert result["columns_told"] == result["exact"] == 0
+    assert result["columns_recovered"] == result["exact"] == 0
 
 
 def test_a_guess_of_rows_is_graded_as_an_answer_and_claims_nothing():
     order = torch.tensor([2, 3, 1, 0])
     result = figures(None, guessed_rows=X[order])
     assert result["entries_right"] == result["guessed_share"] == 1
-    assert result["exact"] == result["contained"] == result["columns_told"] == 0
+    assert result["exact"] == result["contained"] == result["columns_recovered"] == 0
     rows = X[order].clone()
     rows[1:] = math.nan
     half = figures(rows, guessed_rows=X[order])
     assert half["entries_right"] == 1
-    assert half["exact"] == half["guessed_share"] == half["columns_told"] == 0
+    assert half["exact"] == half["guessed_share"] == half["columns_recovered"] == 0
 
 
 def test_guessed_columns_are_matched_with_the_known_ones():
@@ -66,7 +66,7 @@ def test_guessed_columns_are_matched_with_the_known_ones():
     known = torch.tensor([True, False, False, False])
     result = figures(rows, guessed_rows=X[[3, 1, 2, 0]], binary=known)
     assert result["entries_right"] == 1  # the known column is the same in rows 0 and 3
-    assert result["columns_told"] == 0.25
+    assert result["columns_recovered"] == 0.25
     assert result["exact"] == 0
 
 
@@ -86,7 +86,7 @@ def test_columns_without_an_answer_are_guessed_and_real_ones_must_be_near():
     rows = x.clone()
     rows[:, 2], rows[0, 3] = math.nan, 0.2505
     result = figures(rows, binary=torch.tensor([True, True, False, False]), x=x)
-    assert result["columns_told"] == 0.75
+    assert result["columns_recovered"] == 0.75
     assert result["entries_right"] == 15 / 16  # the guess 0 is right in column 2 except once
     assert result["exact"] == 0
     rows[0, 3] = 0.26

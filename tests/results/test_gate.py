@@ -8,7 +8,7 @@ import pytest
 
 from vflbench.errors import UserError
 from vflbench.report.words import threshold
-from vflbench.results.gate import KEYS, Gate, apart, judge, judged
+from vflbench.results.gate import KEYS, Gate, distinct_rounding, judge, judged
 from vflbench.results.schema import MetricRow, Reading, Threat
 
 CUT = {"media": ["f2"]}
@@ -159,4 +159,4 @@ def test_a_key_that_is_not_there_names_those_that_are():
     ],
 )
 def test_as_many_digits_as_show_which_is_larger(larger, smaller, texts):
-    assert apart(larger, smaller) == texts
+    assert distinct_rounding(larger, smaller) == texts

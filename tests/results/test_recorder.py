@@ -94,11 +94,11 @@ def test_the_loss_log_is_written_whole_and_only_where_there_are_lines(tmp_path):
 def test_an_honest_run_of_another_version_is_not_the_one_beside_this_run(tmp_path):
     """overwrite=true after an edit, stopped before its honest run: the former honest run is still there."""
     old, new = ({"identity": {"vflbench": "1", "code": code, "plugins": []}} for code in ("a", "b"))
-    honest = Recorder(tmp_path, "seed: 0", old).beside("honest", adversary={})
+    honest = Recorder(tmp_path, "seed: 0", old).sibling("honest", adversary={})
     honest.begin()
     honest.finish(Summary(test_auc=0.5))
-    assert Recorder(tmp_path, "seed: 0", old).beside("honest").earlier_summary() == Summary(test_auc=0.5)
-    beside = Recorder(tmp_path, "seed: 0", new).beside("honest")
+    assert Recorder(tmp_path, "seed: 0", old).sibling("honest").earlier_summary() == Summary(test_auc=0.5)
+    beside = Recorder(tmp_path, "seed: 0", new).sibling("honest")
     assert beside.earlier_summary() is None
     assert not beside.is_of_same_origin
 

@@ -34,13 +34,13 @@ class Court:
         table = ReconstructionTable()
         answer = RebuiltRows(self.rows.ids, "f2", {"a": PartyFeatures(x, torch.empty(len(x), 0))})
         self.grader.grade("attack", answer, self.rows, 0, table)
-        return {r.layer: r for r in table.found()}
+        return {r.layer: r for r in table.entries()}
 
     def recognised_but_not_identified(self, x, least=0.9):
         found = self.judge(x)["f2"]
         assert found.figures["recognised"].mean >= least
         assert found.figures["identified"].low <= 1 / 20
-        assert found.told_apart is False
+        assert found.distinguished is False
         assert found.beats_every_guess is False
         return found
 
@@ -110,7 +110,7 @@ def test_own_columns_are_a_guess_where_the_attackers_seat_has_them():
     Grader(data.train, data.test, 1).grade(
         "attack", RebuiltRows(rows.ids, "f2", {"a": PartyFeatures(own.numeric, own.categorical)}), rows, 0, table
     )
-    (answer,) = (r for r in table.found() if r.message != "none")
+    (answer,) = (r for r in table.entries() if r.message != "none")
     assert list(answer.beats_guesses) == [
         "mean",
         "class_mean",
@@ -139,8 +139,8 @@ def test_a_regression_on_own_columns_is_no_attack():
     rows, known, table = data.train.all().rows(torch.arange(3, 303, 5)), data.test.all(), ReconstructionTable()
     answer = PartyFeatures(ridge(known, known.features["a"].numeric, rows), torch.empty(60, 0))
     Grader(data.train, data.test, 5).grade("ridge", RebuiltRows(rows.ids, "f2", {"a": answer}), rows, 0, table)
-    (found,) = (r for r in table.found() if r.message != "none")
-    assert found.told_apart is True
+    (found,) = (r for r in table.entries() if r.message != "none")
+    assert found.distinguished is True
     assert found.beats_guesses["features_network"].beats
     assert not found.beats_guesses["features_linear"].beats
     assert found.beats_every_guess is False

@@ -19,7 +19,7 @@ def graded(dataset, change):
     answers = {p: change(PartyFeatures(f.numeric, f.categorical)) for p, f in rows.features.items()}
     table = ReconstructionTable()
     Grader(data.train, data.test, 5).grade("inversion", RebuiltRows(rows.ids, "f2", answers), rows, 0, table)
-    found = {(r.party, r.message, r.layer): {n: v.mean for n, v in r.figures.items()} for r in table.found()}
+    found = {(r.party, r.message, r.layer): {n: v.mean for n, v in r.figures.items()} for r in table.entries()}
     return found, table.examples(), data
 
 

@@ -184,5 +184,5 @@ def _conjugate_gradients(weighted: Sequence[tuple[SummedRows, Tensor]], r: Tenso
     wanted = torch.stack([rows.along(v, rows.total) for rows, v in weighted]).sum(dim=0)
     square = (len(r), len(r))
     system, inverse = LinearOperator(square, normal_equations), LinearOperator(square, lambda x: x.ravel() / scale)
-    found = cg(system, wanted.cpu().numpy(), r.cpu().numpy(), rtol=0.0, atol=1e-140, maxiter=steps, M=inverse)[0]
-    return torch.from_numpy(found).to(r)
+    solution = cg(system, wanted.cpu().numpy(), r.cpu().numpy(), rtol=0.0, atol=1e-140, maxiter=steps, M=inverse)[0]
+    return torch.from_numpy(solution).to(r)

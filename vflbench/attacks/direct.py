@@ -84,12 +84,12 @@ def shared_directions(layers: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tens
 
     layers: name -> (n, d), in any units. Returns float64 in units of the largest entry. A layer of zeros gives zeros.
     """
-    found = {}
+    by_layer = {}
     for layer, x in layers.items():
         scaled = x.double() / (float(x.abs().max()) or 1.0 if x.numel() else 1.0)
         v = top_eigenvector(scaled.T @ scaled)
-        found[layer] = scaled @ v, v
-    return found
+        by_layer[layer] = scaled @ v, v
+    return by_layer
 
 
 def evidence_of_side(s: Tensor, prior: float) -> float:

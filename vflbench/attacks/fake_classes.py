@@ -69,11 +69,11 @@ class FakeClasses(Attack):
         if not len(rows):
             return None
         positive, scores = view[ClassShares].positive, {}
-        for layer, found in self._clusters.items():
-            if len(found) < len(self._ids):  # a gradient was withheld
+        for layer, parts in self._clusters.items():
+            if len(parts) < len(self._ids):  # a gradient was withheld
                 continue
             means, centres = torch.cat(self._means[layer]), torch.cat(self._centres[layer])
-            scores[layer] = by_class(torch.cat(found), means, centres, positive)[rows]
+            scores[layer] = by_class(torch.cat(parts), means, centres, positive)[rows]
         self.__post_init__()
         return Scores(view.ids[is_met.to(view.ids.device)], scores)
 

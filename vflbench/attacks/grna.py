@@ -85,17 +85,17 @@ class Grna(Attack):
         local, logits = view[PartyFeatures], view[Predictions].logits
         model = JointModel(view)
         observed = self._read(logits)
-        beside = self._beside(observed, view[Labels].classes if self.sees_labels else None)
+        visible = self._visible(observed, view[Labels].classes if self.sees_labels else None)
         known = self._known(view, model) if self.auxiliary else None
-        network = GeneratorNetwork(local, beside, model.coding, self.width, view.rng)
+        network = GeneratorNetwork(local, visible, model.coding, self.width, view.rng)
         if self.weights:
             network.load_state_dict(self.weights)
         with torch.enable_grad():
-            self._train(network, model, (local, observed, beside), known, view.rng)
+            self._train(network, model, (local, observed, visible), known, view.rng)
         self.weights = {name: value.detach().clone() for name, value in network.state_dict().items()}
         with torch.no_grad():
             few = torch.arange(len(logits), device=logits.device)[: self.rows]
-            given = network.given(local.rows(few), beside[few])
+            given = network.given(local.rows(few), visible[few])
             made = torch.stack([network(given, view.rng) for _ in range(self.samples)]).mean(dim=0)
             fitted = self._read(model.of_vectors(made, local.rows(few)))
             residual = float((fitted - observed[few]).square().mean().sqrt())
@@ -106,7 +106,7 @@ class Grna(Attack):
         """What the attacker sees of predictions, (n, outputs)."""
         return logits if self.message == "logits" else probabilities(logits, self.decimals).float()
 
-    def _beside(self, observed: Tensor, classes: Tensor | None) -> Tensor:
+    def _visible(self, observed: Tensor, classes: Tensor | None) -> Tensor:
         """(n, m) what the network reads of each row beside the own columns."""
         parts = [observed if self.sees_predictions else observed[:, :0]]
         if classes is not None:
@@ -123,7 +123,7 @@ class Grna(Attack):
         held = [block for party, block in columns.items() if party not in model.models]
         local = held[0].rows(few) if held else PartyFeatures(others.numeric[:, :0], others.categorical[:, :0])
         classes = view[Auxiliary].labels[few] if self.sees_labels else None
-        return local, self._beside(self._read(model.in_parts(others, local)), classes), model.coding.vectors(others)
+        return local, self._visible(self._read(model.in_parts(others, local)), classes), model.coding.vectors(others)
 
     def _train(
         self,
@@ -133,12 +133,12 @@ class Grna(Attack):
         known: _Known | None,
         rng: torch.Generator,
     ) -> None:
-        local, observed, beside = seen
+        local, observed, visible = seen
         unit = float(observed.std(dim=0).mean()) if self.message == "logits" and len(observed) > 1 else 1.0
         optimizer = AdamSteps(network.parameters(), lr=self.lr)
         for step in range(self.steps):
             at = torch.randperm(len(observed), generator=rng, device=rng.device)[: self.minibatch]
-            made = network(network.given(local.rows(at), beside[at]), rng)
+            made = network(network.given(local.rows(at), visible[at]), rng)
             read = model.of_vectors(made, local.rows(at))
             read = read if self.message == "logits" else F.softmax(read, dim=1) if read.shape[1] > 1 else read.sigmoid()
             loss = ((read - observed[at]) / max(unit, 1e-6)).square().sum()
@@ -160,30 +160,30 @@ class GeneratorNetwork(nn.Module):
     """(own columns, what is read beside them, noise) -> the unknown columns as vectors: numbers in [0, 1], and shares of the
     ids of each categorical one.
 
-    local, beside: of rows as they will be read. What is read beside own columns is read less its mean here, and in units of
+    local, visible: of rows as they will be read. What is read beside own columns is read less its mean here, and in units of
     its standard deviation. Noise has as many coordinates as there are unknown columns.
     """
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, local: PartyFeatures, beside: Tensor, coding: Coding, width: int, rng: torch.Generator):
+    def __init__(self, local: PartyFeatures, visible: Tensor, coding: Coding, width: int, rng: torch.Generator):
         super().__init__()
         self.coding, self.noise = coding, coding.numeric + len(coding.cardinalities)
         drawn = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
-        inputs = column_vectors(local.numeric, local.categorical).shape[1] + beside.shape[1] + self.noise
+        inputs = column_vectors(local.numeric, local.categorical).shape[1] + visible.shape[1] + self.noise
         layers: list[nn.Module] = []
         for below, above in pairwise([inputs, width, -(-width // 3), -(-width // 6)]):
             layers += [linear(below, above, drawn), nn.LayerNorm(above), nn.ReLU()]
         self.layers = nn.Sequential(*layers, linear(-(-width // 6), coding.width, drawn, gain=0.5))
-        several = beside.numel() > beside.shape[1]
-        self.register_buffer("mean", beside.mean(dim=0) if several else torch.zeros(beside.shape[1]))
-        self.register_buffer("scale", beside.std(dim=0).clamp_min(1e-3) if several else torch.ones(beside.shape[1]))
+        several = visible.numel() > visible.shape[1]
+        self.register_buffer("mean", visible.mean(dim=0) if several else torch.zeros(visible.shape[1]))
+        self.register_buffer("scale", visible.std(dim=0).clamp_min(1e-3) if several else torch.ones(visible.shape[1]))
         self.to(rng.device)
 
-    def given(self, local: PartyFeatures, beside: Tensor) -> Tensor:
+    def given(self, local: PartyFeatures, visible: Tensor) -> Tensor:
         """(n, inputs) all that it reads of each row but the noise."""
-        return torch.cat([column_vectors(local.numeric, local.categorical), (beside - self.mean) / self.scale], dim=1)
+        return torch.cat([column_vectors(local.numeric, local.categorical), (visible - self.mean) / self.scale], dim=1)
 
     def forward(self, given: Tensor, rng: torch.Generator) -> Tensor:
         """(n, width) vectors."""

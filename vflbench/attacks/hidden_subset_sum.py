@@ -60,13 +60,13 @@ def rows_of_one_update(update: np.ndarray, theta: np.ndarray, rows: int, step: f
     if relations is None:
         return OneUpdate(refusal="the update has no short integer relations: noise, or too few digits")
     candidates = _binary_vectors(relations)
-    found = len(relations), len(candidates)
+    counts = len(relations), len(candidates)
     if not 0 < len(candidates) <= _MOST_CANDIDATES:
-        return OneUpdate(None, None, *found, refusal=f"{len(candidates)} vectors can be rows")
+        return OneUpdate(None, None, *counts, refusal=f"{len(candidates)} vectors can be rows")
     solved = _multiplicities(candidates, update, theta, rows, step, error)
     if solved is None:
-        return OneUpdate(None, None, *found, refusal="no rows and labels give this update")
-    return OneUpdate(*solved, *found)
+        return OneUpdate(None, None, *counts, refusal="no rows and labels give this update")
+    return OneUpdate(*solved, *counts)
 
 
 def _short_relations(update: np.ndarray, error: float, least: int) -> list[list[int]] | None:
@@ -145,11 +145,11 @@ class HiddenSubsetSum(Attack):
         alone = len(seen) > 1 or rules.parties == 2
         rows = rules.batches * rules.batch_size * (1 if alone else rules.parties - 1)
         theta, after = (values.double().cpu().numpy() for values in (updates.before, updates.after))
-        found = [_solved(rules, theta, after, update.double().cpu().numpy(), rows) for update in seen]
-        x = np.vstack([np.full((rows, len(theta)), np.nan) if part.x is None else part.x for part in found])
-        y = np.concatenate([np.full(rows, np.nan) if part.y is None else part.y for part in found])
+        solutions = [_solved(rules, theta, after, update.double().cpu().numpy(), rows) for update in seen]
+        x = np.vstack([np.full((rows, len(theta)), np.nan) if part.x is None else part.x for part in solutions])
+        y = np.concatenate([np.full(rows, np.nan) if part.y is None else part.y for part in solutions])
         y[(x == 0).all(axis=1)] = np.nan  # a row of zeros has no label that the update tells
-        known = [part for part in found if part.x is not None]
+        known = [part for part in solutions if part.x is not None]
         step = view.step or 0
         guesses = torch.from_numpy(guesses_by_columns(shares.numpy(), rows * len(seen), seed=step)).double()
         return RebuiltBatch(
@@ -158,14 +158,14 @@ class HiddenSubsetSum(Attack):
             1.0 if view[ClassShares].positive > 0.5 else -1.0,
             rows=torch.from_numpy(x) if known else None,
             labels=torch.from_numpy(y) if known else None,
-            candidates=(torch.from_numpy(x),) if len(known) == len(found) else (),
+            candidates=(torch.from_numpy(x),) if len(known) == len(solutions) else (),
             guessed_rows=guesses[0],
             column_guesses=guesses,
             figures={
-                "explained": len(known) / len(found),
-                "row_candidates_count": float(np.mean([part.candidates for part in found])),
+                "explained": len(known) / len(solutions),
+                "row_candidates_count": float(np.mean([part.candidates for part in solutions])),
             },
-            note="; ".join(dict.fromkeys(part.refusal for part in found if part.refusal)),
+            note="; ".join(dict.fromkeys(part.refusal for part in solutions if part.refusal)),
         )
 
 

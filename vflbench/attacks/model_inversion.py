@@ -575,8 +575,8 @@ def most_likely(h: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior
         return value.item(), gradient.double().flatten().cpu().numpy()
 
     options = {"maxiter": _STEPS, "maxcor": _PAIRS, "ftol": 1e-9}
-    found = minimize(objective, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
-    z = torch.from_numpy(found.x).to(h).view(shape)
+    optimum = minimize(objective, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
+    z = torch.from_numpy(optimum.x).to(h).view(shape)
     with torch.no_grad():
         return prior(z), energies(z)
 

@@ -233,8 +233,8 @@ class Dense(nn.Sequential):
         self.classes = classes
 
     def forward(self, x: Tensor, classes: Tensor) -> Tensor:  # type: ignore[override]
-        beside = [F.one_hot(classes, self.classes).to(x.dtype)] if self.classes else []
-        outputs: Tensor = super().forward(torch.cat([x, *beside], dim=1))
+        class_inputs = [F.one_hot(classes, self.classes).to(x.dtype)] if self.classes else []
+        outputs: Tensor = super().forward(torch.cat([x, *class_inputs], dim=1))
         return outputs
 
 

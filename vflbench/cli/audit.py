@@ -182,12 +182,12 @@ def plan(recording: Path, words: Sequence[str], keys: Sequence[str], plugins: Se
 
 def single_attacks(folders: Sequence[Path]) -> list[str]:
     """Every attack in these config folders: the entries of the group that are no set of several, and not `none`."""
-    found = set()
+    names_of_single = set()
     for file in (file for folder in folders for file in (folder / "attack").glob("*.yaml")):
         content = read_config(file)[1]
         if isinstance(content, dict) and list(content) == [file.stem]:
-            found.add(file.stem)
-    return sorted(found)
+            names_of_single.add(file.stem)
+    return sorted(names_of_single)
 
 
 def built(nodes: Any, must: set[str] | None) -> tuple[dict[str, Attack], dict[str, str]]:
@@ -253,19 +253,19 @@ def compute(made: Plan, state: dict[str, Any], result: Callable[..., AuditResult
     with leaving_errors(recorder):
         recorder.begin()
         with recorder.meter.running(of="the recording"):
-            found = result(meter=recorder.meter)
-        found.skipped = {**made.unusable, **found.skipped}
-        recorder.note(**audit_facts(found))
-        recorder.say(f"{state['path']}: {found.listed:,} rows, {len(found.findings)} epochs")
-        for note in found.notes:
+            audited = result(meter=recorder.meter)
+        audited.skipped = {**made.unusable, **audited.skipped}
+        recorder.note(**audit_facts(audited))
+        recorder.say(f"{state['path']}: {audited.listed:,} rows, {len(audited.findings)} epochs")
+        for note in audited.notes:
             recorder.say(note)
-        for what, reasons in (("is skipped", found.skipped), ("could not be scored", found.unscored)):
+        for what, reasons in (("is skipped", audited.skipped), ("could not be scored", audited.unscored)):
             for name, reason in reasons.items():
                 recorder.say(f"attack={name} {what}: {reason}")
-        for epoch, findings in enumerate(found.findings):
+        for epoch, findings in enumerate(audited.findings):
             recorder.write(finding_rows(epoch, findings))
             recorder.keep(findings.examples)
-        recorder.finish(audit_summary(found, perf_counter() - start, recorder.meter.seconds))
+        recorder.finish(audit_summary(audited, perf_counter() - start, recorder.meter.seconds))
 
 
 def judge_all(folder: Path, gates: Sequence[Gate]) -> tuple[list[str], int]:

@@ -134,7 +134,7 @@ def locate(path: Any, key: str, base: type) -> type:
             map(is_ours, [spec.origin] if spec.has_location and spec.origin else spec.submodule_search_locations or ())
         )
 
-    def elsewhere(name: str) -> UserError:
+    def not_there(name: str) -> UserError:
         line = f"a module in such a folder with `from {name} import ...` makes its classes available"
         return UserError(f"{name} is not imported: {_PLACES}; {line}", key=key, value=path)
 
@@ -156,7 +156,7 @@ def locate(path: Any, key: str, base: type) -> type:
         if spec is None:
             raise absent(f" (no module {at})")
         if not lies_in(spec):
-            raise elsewhere(module_name.partition(".")[0])
+            raise not_there(module_name.partition(".")[0])
     try:
         module = importlib.import_module(module_name)
         cls: Any = getattr(module, name.partition(".")[0], None)
@@ -168,7 +168,7 @@ def locate(path: Any, key: str, base: type) -> type:
         raise UserError(f"can't be imported: {type(error).__name__}: {error}", key=key, value=path) from error
     file = getattr(module, "__file__", None)
     if not is_torch and (file is None or not is_ours(file)):
-        raise elsewhere(module_name)
+        raise not_there(module_name)
     if cls is None:
         raise absent(f" in module {module_name}")
     if not (inspect.isclass(cls) and issubclass(cls, base) and cls is not base):

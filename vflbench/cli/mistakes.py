@@ -105,7 +105,7 @@ def _describe_hydra(error: Exception) -> str:
             if old := _RENAMED.get(f"{group}={missing['name']}"):
                 near = f"; it is renamed to {old}"
             elif not near:
-                near = f"; there are {', '.join(names)}{of_your_own(folders)}"
+                near = f"; there are {', '.join(names)}{hint_on_plugins(folders)}"
             return f"{group}={missing['name']}: there is no such choice{near} (see: vflbench list {group})"
     text = re.sub(r" (full_key:|Config search path:).*$", "", text).removeprefix("In 'train': ")
     key = str(getattr(error, "full_key", None) or getattr(error, "override", None) or "").partition("=")[0]
@@ -114,7 +114,7 @@ def _describe_hydra(error: Exception) -> str:
     return f"{text} (see: vflbench list, vflbench train --help)"
 
 
-def of_your_own(folders: Sequence[Path]) -> str:
+def hint_on_plugins(folders: Sequence[Path]) -> str:
     """How to name folders of configs, where the user named none. folders: ours first."""
     return "" if len(folders) > 1 else "; the folder of one of your own is named by --plugins DIR"
 
@@ -181,7 +181,7 @@ def _of_choice(folders: Sequence[Path], group: str, rest: str, holders: Iterable
     if name not in names:
         close = get_close_matches(name, names, n=1)
         meant = f"{group}.{close[0]}.{option}" if close else ""
-        return f"; did you mean {meant}?" if meant in holders else f"; there is no {group}={name}{of_your_own(folders)}"
+        return f"; did you mean {meant}?" if meant in holders else f"; there is no {group}={name}{hint_on_plugins(folders)}"
     prefix = f"{group}.{name}."
     options = [key.removeprefix(prefix) for key in holders if key.startswith(prefix)]
     close = get_close_matches(option, options, n=1)

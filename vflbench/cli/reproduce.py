@@ -70,12 +70,12 @@ def no_defense(arguments: Sequence[str]) -> None:
 
     runs: list[Readings] = []
     for seed in options.seeds:
-        found: Readings = {}
+        measured: Readings = {}
         for name, overrides in DEFENSES.items():
             experiment = _configured(*options.options, *overrides, f"seed={seed}")
-            found |= readings(experiment, name, options.known, options.draws)
-            print(f"seed {seed}, {name}: test AUC {found[name, 'test', MODEL]:.4f}", file=sys.stderr, flush=True)
-        runs.append(found)
+            measured |= readings(experiment, name, options.known, options.draws)
+            print(f"seed {seed}, {name}: test AUC {measured[name, 'test', MODEL]:.4f}", file=sys.stderr, flush=True)
+        runs.append(measured)
     means = {key: over_runs((run[key] for run in runs), UNIT) for key in runs[0]}
     for split in ("test", "train"):
         print(f"\n{split} rows\n\n{markdown(means, split, options.known)}")
@@ -198,10 +198,10 @@ def overrides(experiment: PublishedExperiment, plan: Plan) -> list[str]:
 def data_file(folder: Path) -> Path:
     """The file called train.*, or else the largest."""
     files = filter(Path.is_file, folder.glob("*"))
-    found = max(files, key=lambda file: (file.name.startswith("train."), file.stat().st_size), default=None)
-    if found is None:
+    largest = max(files, key=lambda file: (file.name.startswith("train."), file.stat().st_size), default=None)
+    if largest is None:
         raise UserError("there is no file for this data set", key="--data", value=folder)
-    return found.resolve()
+    return largest.resolve()
 
 
 PATIENCE = 60.0  # seconds that a stopped sweep has to save its state

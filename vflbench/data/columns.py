@@ -131,8 +131,8 @@ class CorrelationSplit(ColumnSplit):
         place |= {raw.categorical_names[j]: len(numeric) + k for k, j in enumerate(categorical)}
         order = [place[name] for name in names]
         sizes = _sizes(len(names), self.count)
-        found, least, greatest = divide(measured[np.ix_(order, order)], sizes, self.beta, rng)
-        return found.party, f"by correlation (beta {self.beta:g}; Icor {found.icor:.4f}, from {least:.4f} to {greatest:.4f})"
+        one, least, greatest = divide(measured[np.ix_(order, order)], sizes, self.beta, rng)
+        return one.party, f"by correlation (beta {self.beta:g}; Icor {one.icor:.4f}, from {least:.4f} to {greatest:.4f})"
 
 
 Split = RandomSplit | ImportanceSplit | CorrelationSplit

@@ -59,7 +59,7 @@ class Csv(PartyFiles):
             comment=self.comment or "",
             trim=self.trim,
         )
-        layout = layout if self.delimiter else replace(layout, delimiter=_found_delimiter(part, layout, wanted))
+        layout = layout if self.delimiter else replace(layout, delimiter=_inferred_delimiter(part, layout, wanted))
         names = names_of(part, layout)
         looks_bare = layout.header and all(is_real(name) for name in names)
         problem = "the first line, which names the columns, holds numbers alone; if it is a row, say dataset.header=false"
@@ -88,7 +88,7 @@ class Csv(PartyFiles):
             raise UserError(wrong.replace("the header names", "it names"), key="dataset.columns", value=self.columns)
 
 
-def _found_delimiter(part: Part, layout: TextFormat, wanted: Sequence[str]) -> str:
+def _inferred_delimiter(part: Part, layout: TextFormat, wanted: Sequence[str]) -> str:
     """The delimiter that splits the first lines best.
 
     It must split the first line. Those with which the header has one of the wanted names are preferred; where there are

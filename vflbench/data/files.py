@@ -258,8 +258,8 @@ def _members(file: Path, patterns: Sequence[str] | None) -> list[Part]:
             raise Part(file).error(problem)
         return parts
     chosen = {pattern: [name for name in names if name == pattern or fnmatchcase(name, pattern)] for pattern in patterns}
-    for pattern, found in chosen.items():
-        if not found:
+    for pattern, matches in chosen.items():
+        if not matches:
             problem = f"no file in {shown(file, 200)} matches; it holds {listed(names) or 'none'}"
             raise UserError(problem, key="dataset.members", value=pattern)
-    return [part for part in parts if any(part.member in found for found in chosen.values())]
+    return [part for part in parts if any(part.member in matches for matches in chosen.values())]

@@ -172,9 +172,9 @@ def _different_wholes(raw: RawTable, name: str) -> np.ndarray | None:
     values = raw.numeric[: min(len(raw), _SAMPLE), raw.numeric_names.index(name)].astype(np.float64)
     values = values[~np.isnan(values)]
     for some in (values[:1000], values):  # most columns are told by few rows
-        if len(some) < _LEAST or (some != np.floor(some)).any() or len(found := np.unique(some)) < len(some):
+        if len(some) < _LEAST or (some != np.floor(some)).any() or len(distinct := np.unique(some)) < len(some):
             return None
-    return found
+    return distinct
 
 
 def _copies(raw: RawTable, but: Collection[str]) -> list[str]:

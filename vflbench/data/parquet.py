@@ -62,8 +62,8 @@ class Parquet(PartyFiles):
             held = [name for name in names if name in file.schema.names]
             for batch in file.to_batches(columns=held, use_threads=False):
                 batch.validate(full=True)
-                found = {name: batch[name] if name in held else _repeated(keys[name], len(batch)) for name in names}
-                columns = {name: self._column(column, name, part, form) for name, column in found.items()}
+                held_columns = {name: batch[name] if name in held else _repeated(keys[name], len(batch)) for name in names}
+                columns = {name: self._column(column, name, part, form) for name, column in held_columns.items()}
                 yield Rows(pa.table(columns), np.arange(at, at + len(batch)), [])
                 at += len(batch)
 
@@ -117,8 +117,8 @@ def _below(word: str) -> list[str]:
     if refusal(folder) != FOLDER:
         return [word]
     below = [file for file in sorted(folder.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
-    found = [str(file) for file in below if not any(name[0] in "._" for name in file.relative_to(folder).parts)]
-    if not found:
+    paths = [str(file) for file in below if not any(name[0] in "._" for name in file.relative_to(folder).parts)]
+    if not paths:
         problem = "the folder holds no files NAME.parquet, in it or in the folders below it"
         raise UserError(problem, key=KEY, value=word)
-    return found
+    return paths

@@ -179,11 +179,11 @@ class Mnist(Pictures):
         check_folder(path)
         pairs: list[tuple[Path, Path]] = []
         for part in ("train", "t10k"):
-            found = [min(path.glob(f"{part}-{kind}*idx?*"), default=None) for kind in ("images", "labels")]  # idx3.ubyte too
-            if None not in found:
-                pairs.append((found[0], found[1]))  # type: ignore[arg-type]
-            elif found != [None, None]:
-                there, kind = ("labels", "images") if found[0] is None else ("images", "labels")
+            pair = [min(path.glob(f"{part}-{kind}*idx?*"), default=None) for kind in ("images", "labels")]  # idx3.ubyte too
+            if None not in pair:
+                pairs.append((pair[0], pair[1]))  # type: ignore[arg-type]
+            elif pair != [None, None]:
+                there, kind = ("labels", "images") if pair[0] is None else ("images", "labels")
                 raise _error(path, f"it has {part}-{there}-idx... but no {part}-{kind}-idx...")
         if not pairs:
             example = "train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz"

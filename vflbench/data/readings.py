@@ -102,9 +102,9 @@ class Date:
         return ("", ".month", ".weekday", *([".hour"] if self.timed else []))
 
     def numbers(self, values: pa.Array) -> list[np.ndarray]:
-        found = pc.extract_regex(values, _DATES[self.order])
-        year, month, day, hour, minute, second = (_group(found, name) for name in "ymdHMS")
-        half = pc.utf8_lower(pc.fill_null(found.field("p"), "")).to_numpy(zero_copy_only=False)
+        fields = pc.extract_regex(values, _DATES[self.order])
+        year, month, day, hour, minute, second = (_group(fields, name) for name in "ymdHMS")
+        half = pc.utf8_lower(pc.fill_null(fields.field("p"), "")).to_numpy(zero_copy_only=False)
         hour = np.where((half == "pm") & (hour < 12), hour + 12, np.where((half == "am") & (hour == 12), 0, hour))
         start = np.where((month >= 1) & (month <= 12), (year - 1970) * 12 + month - 1, 0).astype("M8[M]")
         length = ((start + 1).astype("M8[D]") - start.astype("M8[D]")).astype(int)
@@ -136,9 +136,9 @@ def _finite(numbers: pa.Array) -> np.ndarray:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def _group(found: pa.StructArray, name: str) -> np.ndarray:
+def _group(fields: pa.StructArray, name: str) -> np.ndarray:
     """(n,) float64; 0 where there is none."""
-    texts = pc.replace_substring(pc.fill_null(found.field(name), ""), ",", ".")
+    texts = pc.replace_substring(pc.fill_null(fields.field(name), ""), ",", ".")
     return pc.if_else(pc.equal(texts, ""), "0", texts).cast(pa.float64()).to_numpy(zero_copy_only=False)
 
 
@@ -199,8 +199,8 @@ class ColumnShape:
             elif isinstance(reading, Date):
                 self.can[reading] = min(self.can[reading], float(np.floor(numbers.min())))
         if {Amount("."), Amount(",")} <= set(self.can) and not self.differs:
-            apart = np.flatnonzero(Amount(".").numbers(values)[0] != Amount(",").numbers(values)[0])
-            self.differs = values[int(apart[0])].as_py() if len(apart) else ""
+            different = np.flatnonzero(Amount(".").numbers(values)[0] != Amount(",").numbers(values)[0])
+            self.differs = values[int(different[0])].as_py() if len(different) else ""
         if self._orders:
             self.timed |= bool(pc.any(pc.match_substring(values, ":")).as_py())
             self.dotted &= bool(pc.all(pc.match_substring(values, ".")).as_py())
@@ -270,7 +270,7 @@ def readings_of(
     column that the user calls a date is none.
     """
     marks = [[reading.mark for reading in shape.can if isinstance(reading, Amount)] for shape in shapes.values()]
-    sure = {found[0] for found in marks if len(found) == 1}
+    sure = {mark[0] for mark in marks if len(mark) == 1}
     mark: Mark | None = wishes.decimal or (sure.pop() if len(sure) == 1 else None)
     readings: dict[str, Reading] = {}
     doubts: list[str] = []
@@ -286,9 +286,9 @@ def readings_of(
             )
             raise UserError(problem, key=f"dataset.types.{shown(name, 60)}", value="date")
         number = shape.amount(mark) or (NUMBER if wanted == "numeric" else None)
-        found: Reading | None = date if wanted == "date" else number if wanted == "numeric" else date or number
-        if found is not None:
-            readings[name] = found
+        reading: Reading | None = date if wanted == "date" else number if wanted == "numeric" else date or number
+        if reading is not None:
+            readings[name] = reading
         if wanted is None:
             doubts += shape.doubts(shown(name, 60), mark, wishes.day_first)
     return readings, doubts

@@ -57,9 +57,9 @@ class AlignedRows:
         """All rows of a raw table, whose position is their id; each party reads its own columns alone."""
         parties = {}
         for party, part in encoding.parties.items():
-            columns = apart(raw, "numeric", part.numeric), apart(raw, "categorical", part.categorical)
+            columns = read_only_view(raw, "numeric", part.numeric), read_only_view(raw, "categorical", part.categorical)
             parties[party] = _reader(part, columns, device)
-        labels = _reader(_classes, [apart(raw, "labels")], device)
+        labels = _reader(_classes, [read_only_view(raw, "labels")], device)
         return cls(parties, labels, encoding.columns, raw.classes)
 
     def relabelled(self, relabel: Callable[[Tensor, Tensor], Tensor]) -> "AlignedRows":
@@ -121,7 +121,7 @@ def _classes(labels: np.ndarray) -> Tensor:
     return torch.from_numpy(labels.astype(np.int64))
 
 
-def apart(raw: RawTable, name: str, columns: np.ndarray | None = None) -> Any:
+def read_only_view(raw: RawTable, name: str, columns: np.ndarray | None = None) -> Any:
     """These columns (None: all) of `numeric`, `categorical` or `labels`, from which nothing else can be reached.
 
     Of more rows on disk than fit in a buffer, each read maps them for as long as it takes.

@@ -67,8 +67,8 @@ class LabelGdp(NoisyLabels):
     def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
         """The classes that x_t looks like, the targets (n, C), and what x_t tells."""
         x, mu = self._seen(y, max(2, logits.shape[1]), context)
-        told = gaussian_likelihood(x, mu)
-        return most_likely(x), posterior(logits, told) if self.target == "posterior" else x, told
+        likelihood = gaussian_likelihood(x, mu)
+        return most_likely(x), posterior(logits, likelihood) if self.target == "posterior" else x, likelihood
 
     def _seen(self, y: Tensor, classes: int, context: Context) -> tuple[Tensor, float]:
         """x of this visit, (n, C), and the mu of it alone."""

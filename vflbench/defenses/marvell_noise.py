@@ -209,19 +209,19 @@ def equalising_noise(moments: ClassMoments, sumkl: float | None = None, power: f
     gap, (s0, s1) = moments.gap, moments.covariances
     scale = float(moments.covariances.diagonal(dim1=1, dim2=2).sum()) + float(gap @ gap)
     alike = torch.stack([positive_root(s1 - s0, scale), positive_root(s0 - s1, scale)])
-    apart, common = torch.zeros_like(alike[:, :, :1]), s0 + alike[0] @ alike[0].T
+    gap_axis, common = torch.zeros_like(alike[:, :, :1]), s0 + alike[0] @ alike[0].T
     of_class = alike.square().sum(dim=(1, 2)).tolist()
     spent = (1 - moments.share) * of_class[0] + moments.share * of_class[1]
     if power is not None and power <= spent:
         scaled = alike * math.sqrt(power / spent if spent else 0.0)
         left = 0.0 if scale == 0 or (power == spent and not gap.any()) else math.inf
-        return ClassNoise(torch.cat([scaled, apart], dim=2), left, power if spent else 0.0)
+        return ClassNoise(torch.cat([scaled, gap_axis], dim=2), left, power if spent else 0.0)
     sumkl = _left(gap, common, power - spent) if power is not None else sumkl
     if sumkl:
-        apart[:] = positive_root(torch.outer(gap, gap) / sumkl - common, scale * max(1, 1 / sumkl))[:, :1]
-    above = float(apart[0].square().sum())
+        gap_axis[:] = positive_root(torch.outer(gap, gap) / sumkl - common, scale * max(1, 1 / sumkl))[:, :1]
+    above = float(gap_axis[0].square().sum())
     left = sumkl if sumkl and above > 0 else _left(gap, common, 0.0)
-    return ClassNoise(torch.cat([alike, apart], dim=2), left, spent + above)
+    return ClassNoise(torch.cat([alike, gap_axis], dim=2), left, spent + above)
 
 
 def shared_noise(moments: ClassMoments, sumkl: float | None = None, power: float | None = None) -> ClassNoise:

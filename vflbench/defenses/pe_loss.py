@@ -50,14 +50,14 @@ class PeLoss(LabelDefense):
     def _of_party(self, h: Tensor, y: Tensor) -> Tensor:
         """E of what one party sent. h: (n, d) float64, in which distances from products keep their digits."""
         same = (y[:, None] == y).fill_diagonal_(fill_value=False)
-        squares, apart = _angular(h) if self.distance == "angular" else _euclidean(h)
-        counts = same & apart
+        squares, distinct = _angular(h) if self.distance == "angular" else _euclidean(h)
+        counts = same & distinct
         safe = squares.where(counts, 1.0)
         distances = (1 - safe / 2).clamp_min(_OPPOSITE).acos() if self.distance == "angular" else safe.sqrt()
         inverse = counts / distances
         self._energy += inverse.detach().sum().item()
         self._pairs += int(counts.sum())
-        self._coinciding += int((same & ~apart).sum())
+        self._coinciding += int((same & ~distinct).sum())
         return (inverse.sum(dim=1) / (1 + same.sum(dim=1))).sum()
 
     def figures(self) -> dict[str, float]:

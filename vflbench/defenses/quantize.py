@@ -91,14 +91,14 @@ class Quantize(Compression):
         if isinstance(self.range, list):
             return self.range[0], self.range[1], False
         if self.range == "batch":
-            return *_apart(numbers.min().item(), numbers.max().item()), True
+            return *_separated(numbers.min().item(), numbers.max().item()), True
         is_new = self._batches < self.learn_batches
         if is_new:
             self._batches += 1
             low, high = quantiles(numbers, self.quantile)
             self._low += (low - self._low) / self._batches
             self._high += (high - self._high) / self._batches
-        return *_apart(self._low, self._high), is_new
+        return *_separated(self._low, self._high), is_new
 
     def sent(self, name: str, before: Sent) -> Sent:
         if before.reason:
@@ -123,7 +123,7 @@ def quantiles(numbers: Tensor, share: float) -> tuple[float, float]:
     return flat.kthvalue(rank + 1).values.item(), flat.kthvalue(len(flat) - rank).values.item()
 
 
-def _apart(low: float, high: float) -> tuple[float, float]:
+def _separated(low: float, high: float) -> tuple[float, float]:
     """Both as float32, `high` above `low` also where all embeddings are alike."""
     low, high = torch.tensor([low, high], dtype=torch.float32).tolist()
     return low, high if high > low else low + max(1.0, abs(low))

@@ -133,10 +133,10 @@ def split_guard_score(
     fake, first, second = (total.double() for total in sums)
     mean_lengths = [length / count for length, count in zip(lengths, counts, strict=True)]
     regular = (lengths[_FIRST] + lengths[_SECOND]) / (counts[_FIRST] + counts[_SECOND])
-    apart = abs(mean_lengths[_FAKE] - regular)
+    difference = abs(mean_lengths[_FAKE] - regular)
     usual = abs(mean_lengths[_FIRST] - mean_lengths[_SECOND])
-    apart_from_usual = _angle(fake, first + second) * apart - _angle(first, second) * usual
-    s = apart_from_usual / (apart + usual) if apart + usual else 0.0
+    unlike_usual = _angle(fake, first + second) * difference - _angle(first, second) * usual
+    s = unlike_usual / (difference + usual) if difference + usual else 0.0
     return float((1 + math.exp(-alpha * s)) ** -beta)
 
 

@@ -75,9 +75,9 @@ class Kit(BaseModel):
         if not isinstance(self.agreed, Mapping):
             problem = f"it has agreed to no experiment: its {FILE} names none under `experiment`"
             raise UserError(problem, see="vflbench parties --help")
-        found = first_difference(shared(config), shared(self.agreed))
-        if found:
-            key, asked, agreed = found
+        difference = first_difference(shared(config), shared(self.agreed))
+        if difference:
+            key, asked, agreed = difference
             problem = f"it has agreed to {key}={shown(agreed, 100)}, not to {shown(asked, 100)}"
             raise UserError(f"{problem}; all parties' experiments must be the same", see="vflbench parties --help")
 
@@ -98,8 +98,8 @@ def first_difference(asked: Any, agreed: Any, key: str = "") -> tuple[str, Any, 
             below = f"{key}.{name}" if key else str(name)
             if name not in asked or name not in agreed:
                 return below, asked.get(name, "left out"), agreed.get(name, "left out")
-            if found := first_difference(asked[name], agreed[name], below):
-                return found
+            if difference := first_difference(asked[name], agreed[name], below):
+                return difference
         return None
     same = asked == agreed and isinstance(asked, bool) == isinstance(agreed, bool)
     return None if same else (key, asked, agreed)

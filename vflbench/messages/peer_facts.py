@@ -135,8 +135,8 @@ class PeerDecoder(Network):
         """received: layer -> (n, d)."""
         z = torch.cat([received[layer].float() for layer in self.layers], dim=1)
         numeric, *logits = self.network(z / self.scale).split([self.numeric, *map(len, self.ids)], dim=1)
-        found = [ids[scores.argmax(dim=1)] for ids, scores in zip(self.ids, logits, strict=True)]
-        categorical = torch.stack(found, dim=1) if found else torch.empty(len(z), 0, device=z.device)
+        decoded = [ids[scores.argmax(dim=1)] for ids, scores in zip(self.ids, logits, strict=True)]
+        categorical = torch.stack(decoded, dim=1) if decoded else torch.empty(len(z), 0, device=z.device)
         return PartyFeatures(torch.sigmoid(numeric), categorical.int())
 
 

@@ -106,12 +106,12 @@ class _Party:
 
     def batches(self) -> dict[str, dict[tuple[int, int], Path]]:
         """Party -> epoch and step of each of its batches, as files are numbered -> its file."""
-        found: dict[str, dict[tuple[int, int], Path]] = {}
+        batches_of: dict[str, dict[tuple[int, int], Path]] = {}
         for path in (self.folder / files.MESSAGES).glob("*-*.safetensors"):
             party, _, number = path.stem.rpartition("-")
             if number.isdecimal():
-                found.setdefault(party, {})[divmod(int(number), files.MOST_STEPS)] = path
-        return found
+                batches_of.setdefault(party, {})[divmod(int(number), files.MOST_STEPS)] = path
+        return batches_of
 
     def has_all(self) -> bool:
         """Whether every party has the same batches, with no step left out of an epoch."""
@@ -131,8 +131,8 @@ class _Party:
             raise UserError("vflbench train recorded a run here: take another folder", key="recording", value=self.folder)
         there = self.batches().get(self.party, {})
         if there and not overwrite and not go_on:
-            found = f"there are {len(there)} files of party {self.party} already"
-            problem = f"{found}; go_on=True adds to them, overwrite=True deletes them"
+            existing = f"there are {len(there)} files of party {self.party} already"
+            problem = f"{existing}; go_on=True adds to them, overwrite=True deletes them"
             raise UserError(problem, key="recording", value=self.folder)
         left = re.compile(rf"\.{re.escape(self.party)}-\d+\.safetensors\..*\.tmp")  # by a process that was killed
         for path in [path for path in (self.folder / files.MESSAGES).glob(".*") if left.fullmatch(path.name)]:

@@ -134,8 +134,8 @@ def read_manifest(folder: Path) -> Manifest:
 
 def manifest_of(content: Mapping[str, Any]) -> Manifest:
     """Of values for JSON; None says nothing. Raises ValueError, with one line, for other content."""
-    if (found := content.get("format")) != FORMAT:
-        raise ValueError(f"its format is {in_a_line(str(found), 80)!r}, and this version reads {FORMAT}")
+    if (format_read := content.get("format")) != FORMAT:
+        raise ValueError(f"its format is {in_a_line(str(format_read), 80)!r}, and this version reads {FORMAT}")
     said = {key: value for key, value in content.items() if key != "format" and value is not None}
     manifest: Manifest = checked(_MANIFEST, said)
     return manifest

@@ -101,8 +101,8 @@ def message_of(content: Any, sender: str, receiver: str, kind: Kind, ids: Tensor
         made = given.to(ids.device) if isinstance(given, Tensor) else _encoded(given, len(ids), width, ids.device)
         values = made.values if isinstance(made, Encoded) else made
         if values.shape != (len(ids), width) or values.dtype is not torch.float32:
-            found = f"{tuple(values.shape)} {values.dtype}"
-            raise ValueError(f"layer {layer} must be {(len(ids), width)} torch.float32, not {found}")
+            received = f"{tuple(values.shape)} {values.dtype}"
+            raise ValueError(f"layer {layer} must be {(len(ids), width)} torch.float32, not {received}")
         sent[layer] = made
     return Message.of(sender, receiver, kind, ids, sent)
 
@@ -123,8 +123,8 @@ def _encoded(described: Mapping[str, Any], rows: int, width: int, device: torch.
         count = -(-width // code.words.shape[1])
     numbers = torch.empty(rows, count, dtype=torch.float32 if code is None else torch.int64, device=device)
     places = None if kept is None else torch.empty(rows, kept, dtype=torch.int64, device=device)
-    told = payload[: 4 * announced].clone().view(torch.float32) if announced else None
-    empty = Encoded(width, numbers, code, places, told)
+    header = payload[: 4 * announced].clone().view(torch.float32) if announced else None
+    empty = Encoded(width, numbers, code, places, header)
     vars(empty)["payload"] = payload
     arrived = empty.arrived
     if arrived.places is not None and arrived.places.numel() and int(arrived.places.max()) >= width:

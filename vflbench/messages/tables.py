@@ -81,7 +81,7 @@ def read_features(path: Path) -> Features:
         table.validate(full=True)
         ids = _ids(table)
         columns = [_column(table.column(name), name) for name in table.column_names if name != "id"]
-        made = Features(ids, *(_beside([c for c in columns if c.dtype == t], len(ids), t) for t in (np.float32, np.int32)))
+        made = Features(ids, *(_stacked([c for c in columns if c.dtype == t], len(ids), t) for t in (np.float32, np.int32)))
         if not bool(np.isfinite(made.numeric).all()):
             raise ValueError("it has numbers that are not finite (NaN or infinite)")
         return made
@@ -169,7 +169,7 @@ def _column(column: pa.ChunkedArray, name: str) -> np.ndarray:
     raise ValueError(f"column {name[:80]} must hold numbers or text, not {str(kind)[:200]}")
 
 
-def _beside(columns: Sequence[np.ndarray], rows: int, kind: type) -> np.ndarray:
+def _stacked(columns: Sequence[np.ndarray], rows: int, kind: type) -> np.ndarray:
     """(rows, d)"""
     return np.stack(columns, axis=1) if columns else np.zeros((rows, 0), kind)
 

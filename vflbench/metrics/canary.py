@@ -125,10 +125,10 @@ def reader_of(
         tie = gaussian * share[sums == 0].sum() / 2
         return float(share[sums > bound].sum() + tie), float(share[sums < -bound].sum() + tie)
 
-    def found(bound: float) -> float:
+    def advantage(bound: float) -> float:
         return sum(power(claim, times, canaries, alpha, read=read(times, bound)) for times in of)
 
-    best = 0.0 if gaussian else max(bounds, key=found)
+    best = 0.0 if gaussian else max(bounds, key=advantage)
     return best, {times: read(times, best) for times in of}
 
 
@@ -141,11 +141,11 @@ def _sums(
         odds = min(700.0, logit(ndtr(times * claim / math.sqrt(visits) / 2)))
     elif release.mechanism == "laplace" and not classes:
         draw, n = np.random.default_rng(0), max(1 << 16, _DRAWS // visits)
-        told = np.zeros((2, n))
+        evidence = np.zeros((2, n))
         for _ in range(visits):
             x = np.array([[1], [0]]) + draw.laplace(0, release.numbers / (times * release.epsilon), (2, n))
-            told += np.abs(x) - np.abs(x - 1)
-        sums = told[0] if release.numbers == 1 else (told[0] - told[1]) / 2
+            evidence += np.abs(x) - np.abs(x - 1)
+        sums = evidence[0] if release.numbers == 1 else (evidence[0] - evidence[1]) / 2
         return sums.round(9), np.full(n, 1 / n)
     else:
         odds = min(700.0, times * release.epsilon)

@@ -208,13 +208,13 @@ class LineUp:
 
         distances: row -> (1 + m,), of its answer from the true row and then from the others, 0 at least.
         """
-        found = torch.full((len(self.others),), torch.nan, dtype=torch.float64)
+        shares = torch.full((len(self.others),), torch.nan, dtype=torch.float64)
         for row, places in enumerate(self.others):
             if len(places):
-                apart = distances(row).double()
-                is_nearest = apart <= apart.min() * (1 + 1e-9) + 1e-18
-                found[row] = is_nearest[0].double() / is_nearest.sum()
-        return found
+                far = distances(row).double()
+                is_nearest = far <= far.min() * (1 + 1e-9) + 1e-18
+                shares[row] = is_nearest[0].double() / is_nearest.sum()
+        return shares
 
 
 _STEPS, _BATCH, _RATE = 500, 64, 2e-3

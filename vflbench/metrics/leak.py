@@ -251,9 +251,9 @@ class LeakTable:
         if not isinstance(scores, np.ndarray):
             checked = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
         columns = array_of(_checked_candidates(candidates, len(truth), attack=key[0], layer=key[3]))
-        apart = difference if difference is not None or checked.ndim == 1 else between(checked)
+        scalar = difference if difference is not None or checked.ndim == 1 else between(checked)
         values, classes = array_of(checked), array_of(truth)
-        several, two = values.ndim == 2, None if apart is None else array_of(apart)
+        several, two = values.ndim == 2, None if scalar is None else array_of(scalar)
         two = two if several else values
         figures: dict[str, Any] = {}
         counts = np.ones(len(classes), np.bool_)

@@ -50,8 +50,8 @@ class Reconstruction:
 
     batches: that were attacked; a figure may be defined in fewer of them, and is nan where it is in none. notes: what the
     attack said, and of how many batches. rows: that were compared, 0 if figures have no values of rows. beats_guesses: guess
-    without a message -> margin. told_apart: whether more rows are identified than by chance; None if that can't be tested,
-    or if neither these rows nor the true ones are.
+    without a message -> margin. distinguished: whether more rows are identified than by chance; None if that can't be
+    tested, or if neither these rows nor the true ones are.
     beats_every_guess: whether every margin is above 0 and rows are told apart as far as that could be tested; None for what
     is not compared with guesses.
     """
@@ -66,7 +66,7 @@ class Reconstruction:
     notes: Mapping[str, int] = field(default_factory=dict)
     rows: int = 0
     beats_guesses: Mapping[str, Margin] = field(default_factory=dict)
-    told_apart: bool | None = None
+    distinguished: bool | None = None
     beats_every_guess: bool | None = None
 
 
@@ -108,7 +108,7 @@ class ReconstructionTable:
                 raise ValueError(f"{key[0]} on {key[3]}: {tuple(truth.shape)} rebuilt as {tuple(answer.shape)}")
             self._examples[key] = truth, answer
 
-    def found(self) -> list[Reconstruction]:
+    def entries(self) -> list[Reconstruction]:
         """One entry a key, in the order they first came."""
         return [self._entry(key, batches) for key, batches in self._batches.items()]
 
@@ -122,14 +122,14 @@ class ReconstructionTable:
             mse = figures[_SCALED_ERROR]
             figures["psnr"] = Interval(psnr(mse.mean), psnr(mse.high), psnr(mse.low))
         margins = {guess: _margin(values) for guess, values in self._margins.get(key, {}).items()}
-        told_apart = _told_apart(rows) if margins else None
-        truth = self._rows.get(_truth_beside(key))
-        if told_apart is False and truth is not None and not _told_apart(truth):
-            told_apart = None  # not even the true rows can be
-        beaten = all(margin.beats for margin in margins.values()) and told_apart is not False if margins else None
+        distinguished = _distinguishes(rows) if margins else None
+        truth = self._rows.get(_key_of_truth(key))
+        if distinguished is False and truth is not None and not _distinguishes(truth):
+            distinguished = None  # not even the true rows can be
+        beaten = all(margin.beats for margin in margins.values()) and distinguished is not False if margins else None
         compared = max(map(len, rows.values()), default=0)
         notes = dict(self._notes.get(key, {}))
-        return Reconstruction(*key, figures, len(batches), notes, compared, margins, told_apart, beaten)
+        return Reconstruction(*key, figures, len(batches), notes, compared, margins, distinguished, beaten)
 
     def examples(self) -> dict[str, Any]:
         """NumPy arrays by `attack/party/layer/truth` and `attack/party/layer/answer`."""
@@ -160,13 +160,13 @@ def _margin(values: Sequence[float]) -> Margin:
     return Margin(interval.mean, interval.low, interval.high, interval.low > 0)
 
 
-def _truth_beside(key: Key) -> Key:
+def _key_of_truth(key: Key) -> Key:
     """Where the true rows stand that an answer is compared with."""
     attack, _, party, _, _ = key
     return attack, "none", party, "true", False
 
 
-def _told_apart(rows: Mapping[str, Sequence[float]]) -> bool | None:
+def _distinguishes(rows: Mapping[str, Sequence[float]]) -> bool | None:
     """Whether more rows are identified than by chance: an exact one-sided test, at 2.5 %, of the whole hits, each row
     with its own chance.
     """
@@ -218,7 +218,7 @@ def batch_figures(
     of right labels, likewise; among equal rows only the number of positives counts. guess_entries_right,
     guess_labels_right: the same of the guess. matched_guess_right: of batches that follow from the attacker's columns alone,
     matched like an answer, their mean: the line that entries_right is to be held against. guessed_share: 1 if the attack
-    found no row. columns_told: share of columns with an answer. steps_right: share of rows with the right local step.
+    found no row. columns_recovered: share of columns with an answer. steps_right: share of rows with the right local step.
     """
     guessed = guess.to(x).expand_as(x)
     constant = share((guessed - x).abs() <= CLOSE)
@@ -231,7 +231,7 @@ def batch_figures(
         "guess_labels_right": share(y == guess_label),
         "matched_guess_right": _matched_right(column_guesses, x, constant),
         "guessed_share": float(rows is None or bool(rows.isnan().all())),
-        "columns_told": 0.0,
+        "columns_recovered": 0.0,
     }
     answer = _filled(rows, guessed_rows)
     if answer is None:
@@ -253,7 +253,7 @@ def batch_figures(
     figures |= {
         "exact": float(right.all() and bool(known.all())),
         "contained": float(any(same) or bool((known & (answer == x))[:, columns].all())),
-        "columns_told": share(known.all(dim=0)),
+        "columns_recovered": share(known.all(dim=0)),
     }
     if steps is not None:
         figures["steps_right"] = share(steps.to(x)[order] == when)

@@ -88,7 +88,7 @@ class DependenceTable:
         value = distance_correlation(embeddings[:_ROWS], y).item() if len(y) and bool((y != y[0]).any()) else math.nan
         self._values.setdefault(place, []).append(value)
 
-    def found(self) -> list[Dependence]:
+    def entries(self) -> list[Dependence]:
         """One entry per layer, in the order of their first batches."""
         return [
             Dependence(*place, mean_interval([value for value in values if not math.isnan(value)], UNIT))

@@ -41,7 +41,7 @@ from torch import Tensor
 from vflbench.numerics.system import in_full_precision
 
 _BLOCK = 1024
-_BLOCK_ELSEWHERE = 8192  # on devices that wait whenever they are asked for a number
+_BLOCK_OF_DEVICES = 8192  # on devices that wait whenever they are asked for a number
 _KEPT_ROWS = 8192  # of no more, the distances are kept for the gradient, in up to 144 MiB
 _NEAR = 1e-3  # squared distance, over the largest squared norms of a block, below which float32 loses too many digits
 _VERY_NEAR = 1e-6  # ... below which rows of float32 are subtracted one from another; of float64 it is `_NEAR`
@@ -204,7 +204,7 @@ class _Points:
 
 def _blocks(n: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
     """Rows and columns of the blocks on and above the diagonal of an (n, n) matrix."""
-    size = _BLOCK if device.type == "cpu" else _BLOCK_ELSEWHERE
+    size = _BLOCK if device.type == "cpu" else _BLOCK_OF_DEVICES
     cuts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     return ((rows, columns) for place, rows in enumerate(cuts) for columns in cuts[place:])
 

@@ -28,7 +28,7 @@ class IdleAdam:
     def __init__(self, beta1: float, beta2: float):
         self.beta1, self.beta2 = beta1, beta2
         self.tables = torch.zeros(0, 6, dtype=torch.float64)
-        self._elsewhere = self.tables  # a copy on another device, made once for each length
+        self._on_device = self.tables  # a copy on another device, made once for each length
 
     def tables_up_to(self, step: int) -> Tensor:
         """Columns T(i), T'(i), r^i, r'^i, b1^i, b2^i for i = 0 .. n - 1: (n, 6) float64, n > step.
@@ -43,9 +43,9 @@ class IdleAdam:
         tables = self.tables_up_to(step)
         if device.type == "cpu":
             return tables
-        if len(self._elsewhere) != len(tables):
-            self._elsewhere = tables.to(device)
-        return self._elsewhere
+        if len(self._on_device) != len(tables):
+            self._on_device = tables.to(device)
+        return self._on_device
 
     def _tabulate(self, last: int) -> Tensor:
         i = torch.arange(last + _HORIZON + 1, dtype=torch.float64)

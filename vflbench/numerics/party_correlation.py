@@ -92,15 +92,15 @@ def divide(
             look(_Blocks(correlation, party))
         return _closest(met, beta)
     steps = int(np.clip(_WORK / (len(sizes) * (30 + max(sizes)) ** 3), *_STEPS))
-    together, apart = _neighbours(correlation, sizes)
-    for sign, start in ((1.0, together), (-1.0, apart)):
+    together, separated = _neighbours(correlation, sizes)
+    for sign, start in ((1.0, together), (-1.0, separated)):
         left = steps
         while left > 0:
             left = _climb(_Blocks(correlation, start), lambda blocks: sign * look(blocks), left, rng)  # noqa: B023
             start = rng.permutation(together)
-    found, least, greatest = _closest(met, beta)
+    closest, least, greatest = _closest(met, beta)
     target = (1 - beta) * least + beta * greatest
-    _climb(_Blocks(correlation, found.party), lambda blocks: abs(look(blocks) - target), steps, rng)
+    _climb(_Blocks(correlation, closest.party), lambda blocks: abs(look(blocks) - target), steps, rng)
     division = min(met.values(), key=lambda one: abs(one.icor - target))
     return division, least, greatest
 
@@ -144,11 +144,11 @@ def _neighbours(correlation: np.ndarray, sizes: list[int]) -> tuple[np.ndarray, 
     scale = 1 / np.sqrt(strength.sum(axis=1) + 1e-9)
     line = np.linalg.eigh(scale[:, None] * strength * scale)[1][:, -2:][:, 0]
     order = np.argsort(line, kind="stable")
-    together, apart = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+    together, separated = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     together[order] = np.repeat(np.arange(len(sizes)), sizes)
     left = np.concatenate([np.flatnonzero(np.array(sizes) > turn) for turn in range(max(sizes))])
-    apart[order] = left
-    return together, apart
+    separated[order] = left
+    return together, separated
 
 
 def _climb(blocks: _Blocks, cost: Callable[[_Blocks], float], steps: int, rng: np.random.Generator) -> int:

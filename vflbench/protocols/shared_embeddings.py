@@ -77,8 +77,8 @@ class SharingParty(NonLabelParty):
             if step == 0:
                 self.logits = logits.detach()
             loss = classification_loss(logits, y)
-            found = torch.autograd.grad(loss, list(local.values()), allow_unused=True, materialize_grads=True)
-            self.learn(Message(self.name, self.name, Kind.GRADIENT, ids, dict(zip(local, found, strict=True))))
+            gradients = torch.autograd.grad(loss, list(local.values()), allow_unused=True, materialize_grads=True)
+            self.learn(Message(self.name, self.name, Kind.GRADIENT, ids, dict(zip(local, gradients, strict=True))))
 
 
 class SentTop(nn.Module):

@@ -149,9 +149,9 @@ def curves(
     chosen = alt.selection_point(name="legend", fields=["label"], bind="legend", toggle="true")
     every = alt.Chart(alt.NamedData("points")).transform_filter(chosen)
     base = every.transform_filter("isValid(datum.x) && isValid(datum.y)").encode(x=x, y=y)
-    beside = {"field": "label", "type": "nominal", "scale": {"domain": labels}}  # marks of several labels at one name
+    offset = {"field": "label", "type": "nominal", "scale": {"domain": labels}}  # marks of several labels at one name
     named = [way for way in (x, y) if way.shorthand.endswith(":N") and len(labels) > 1]
-    base = base.encode(**{f"{way.shorthand[0]}Offset": beside for way in named})
+    base = base.encode(**{f"{way.shorthand[0]}Offset": offset for way in named})
     layers = []
     if is_level.any():
         rules = every.transform_filter("!isValid(datum.x) || !isValid(datum.y)").mark_rule(clip=True, strokeWidth=1.5)
@@ -213,9 +213,9 @@ def _looks(points: pd.DataFrame, styles: Styles) -> dict[str, tuple[str, str, st
     return looks
 
 
-def _legend(names: Sequence[str], beside: Iterable[str]) -> alt.Legend:
-    """In as many columns as there is room for. beside: the names beside the vertical axis."""
-    taken = min(_LETTER * max(map(len, beside), default=4) + 40, 440)
+def _legend(names: Sequence[str], labels: Iterable[str]) -> alt.Legend:
+    """In as many columns as there is room for. labels: the names beside the vertical axis."""
+    taken = min(_LETTER * max(map(len, labels), default=4) + 40, 440)
     room = f"(across - min({taken:.0f}, across < 460 ? 190 : 440))"
     widest = _LETTER * max(map(len, names), default=1) + 40
     columns = alt.expr(f"max(1, min({min(len(names), 4)}, floor({room} / {widest:.0f})))")
@@ -350,15 +350,15 @@ def plane(section: Section) -> Iterator[Figure]:
 
 def sweeps(section: Section) -> Iterator[Figure]:
     """Utility, every attack's leak and the promised ceilings along each option that varies as a number."""
-    found = []
+    points = []
     options = section.settings.options
     leaves = {one.name: flat(one.runs[0].config) for one in section.groups}
     for key in dict.fromkeys(section.by or (key for of in options for key in of)):
         for name, of in leaves.items():
             if isinstance(of.get(key), int | float) and not isinstance(of[key], bool) and of[key] == of[key]:
                 rest = in_words({other: of.get(other) for other in options[name] if other != key})
-                found.append((key, ", ".join([section.settings.defense[name], *rest]), name, of[key]))
-    frame = pd.DataFrame(found, columns=["key", "rest", "setting", "value"])
+                points.append((key, ", ".join([section.settings.defense[name], *rest]), name, of[key]))
+    frame = pd.DataFrame(points, columns=["key", "rest", "setting", "value"])
     families = [one for one in frame.groupby(["key", "rest"], sort=False) if one[1].value.nunique() > 1]
     families = sorted(families, key=lambda one: -len(one[1]))[:MOST_SWEEPS]
     several = len({key for (key, _), _ in families}) < len(families)
@@ -433,7 +433,7 @@ def layers(section: Section) -> Iterator[Figure]:
                 points = of.assign(y=[_over_batches(section.runs.run[0].summary.leaks[i], head) for i in of.place])
                 slug = f"{section.slug}_{head.replace('leak', 'layers').removesuffix('_auc')}"
                 title = f"Label leakage per layer: {LEAKS[head]}"
-                levels, means = list(_beside(section, head)), "Last epoch; means with 95 % intervals over batches."
+                levels, means = list(_reference_levels(section, head)), "Last epoch; means with 95 % intervals over batches."
             points = _by_layer(section, points)
             hidden = " Hollow: layers of the label party, which no attacker sees." * int(points.hollow.any())
             axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, LEAKS[head])
@@ -443,12 +443,12 @@ def layers(section: Section) -> Iterator[Figure]:
 
 def _over_batches(leak: Leak, head: str) -> Interval:
     """What a leak counts as, with its interval over batches."""
-    found = [leak.two_sided, leak.net] if head == "leak_auc" else [leak.classes[head.removeprefix("leak_")]]
-    best = max(found, key=lambda one: -math.inf if one.mean is None else one.mean)
+    intervals = [leak.two_sided, leak.net] if head == "leak_auc" else [leak.classes[head.removeprefix("leak_")]]
+    best = max(intervals, key=lambda one: -math.inf if one.mean is None else one.mean)
     return Interval(*(math.nan if end is None else end for end in (best.mean, best.low, best.high)))
 
 
-def _beside(section: Section, head: str) -> Iterator[Level]:
+def _reference_levels(section: Section, head: str) -> Iterator[Level]:
     """What a run's model and a guess reach, as far as they are known, and what references read: the probe, and the strongest
     attack on own columns.
     """

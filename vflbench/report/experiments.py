@@ -138,14 +138,14 @@ def ceilings(section: Section) -> dict[str, float | str]:
     """Setting -> the leak AUC that its defenses promise of all messages, of its runs the highest, if it says anything;
     `refuted` if what they assume did not hold.
     """
-    found: dict[str, float | str] = {}
+    highest: dict[str, float | str] = {}
     for group in section.groups:
         every = [[one for one in run.summary.guarantees.values() if one is not None] for run in group.runs]
         stands = [[one.leak_auc_all_messages for one in of if one.assumption_holds is not False] for of in every]
         heights = [min(known) for of in stands if (known := [height for height in of if height is not None and height < 1])]
         if heights or any(one.assumption_holds is False for of in every for one in of):
-            found[group.name] = max(heights, default="refuted")
-    return found
+            highest[group.name] = max(heights, default="refuted")
+    return highest
 
 
 # The price of privacy
@@ -276,8 +276,8 @@ def _scores(run: Run, within: str) -> list[pd.Series]:
         log = read_head(run.folder / within / LOG, 16_000_000)
     except (OSError, UserError):
         return []
-    found = pd.DataFrame(_SCORE.findall(log), columns=["party", "score", "batch"]).astype({"score": float, "batch": int})
-    of_parties = found.drop_duplicates(["party", "batch"], keep="last").sort_values("batch").groupby("party")
+    scores = pd.DataFrame(_SCORE.findall(log), columns=["party", "score", "batch"]).astype({"score": float, "batch": int})
+    of_parties = scores.drop_duplicates(["party", "batch"], keep="last").sort_values("batch").groupby("party")
     return [of.set_index("batch").score for _, of in of_parties]  # a run that went on has written a batch twice, alike
 
 

@@ -235,8 +235,8 @@ class Section:
         """Run -> the value of the undefended run of the same seed; nan without one. baselines: setting -> another one."""
         keys, baselines = ["setting", "seed"], self.settings["baseline"] if baselines is None else baselines
         known = self.runs[keys].assign(value=values).drop_duplicates(keys)
-        beside = self.runs[keys].assign(setting=self.runs["setting"].map(baselines))
-        return beside.merge(known, "left", keys)["value"].set_axis(self.runs.index)
+        baseline = self.runs[keys].assign(setting=self.runs["setting"].map(baselines))
+        return baseline.merge(known, "left", keys)["value"].set_axis(self.runs.index)
 
     def titled(self, name: str) -> str:
         """The quantity in words, of a leak with the layer at which it is taken: `leak AUC at the cut layer, norm`."""
@@ -250,10 +250,10 @@ class Section:
         made = over_seeds(self.runs.assign(value=self.values(name)), ["setting"], "value", name)
         return made.reindex(self.settings.index)
 
-    def changes(self, name: str, beside: pd.Series) -> pd.Series:
-        """Setting -> mean and 95 % interval, over its runs, of a quantity less what it is beside. beside: run -> value."""
+    def changes(self, name: str, baseline: pd.Series) -> pd.Series:
+        """Setting -> mean and 95 % interval, over its runs, of a quantity less what it is beside. baseline: run -> value."""
         low, high = range_of(name)
-        change = (self.values(name) - beside).groupby(self.runs["setting"], sort=False)
+        change = (self.values(name) - baseline).groupby(self.runs["setting"], sort=False)
         return change.apply(over_runs, limits=(low - high, high - low)).reindex(self.settings.index)
 
     @cached_property
@@ -331,7 +331,7 @@ def at_cut(section: Section) -> Section:
     return section if section.layer else replace(section, layer="cut")
 
 
-def beside_honest(section: Section) -> Section:
+def with_honest_runs(section: Section) -> Section:
     """The same section of the honest runs that runs with an adversary keep; of the others nothing is measured."""
     names = zip(section.runs["run"], section.runs["setting"], strict=True)
     lines = [_line(run.honest, name) if run.honest else {"run": None} for run, name in names]

@@ -174,17 +174,17 @@ def threats(section: Section) -> list[tuple[str, str]]:
 
     Of attacks that ran: what was skipped is in a table of its own.
     """
-    found, runs = [], list(section.runs["run"])
+    rows, runs = [], list(section.runs["run"])
     for run in runs:
         ran = {name: threat for name, threat in run.manifest.threats.items() if name not in run.summary.skipped}
-        found += [(name, " ".join(dict.fromkeys(filter(None, (one.text, one.does))))) for name, one in ran.items()]
+        rows += [(name, " ".join(dict.fromkeys(filter(None, (one.text, one.does))))) for name, one in ran.items()]
     for name, adversary in ((name, one) for run in runs for name, one in run.manifest.adversary.items()):
-        beside = [run.honest is not None for run in runs if name in run.manifest.adversary]
-        count = f"Runs with this adversary: {len(beside)} of {len(runs)}; {sum(beside)} with an honest run beside it."
+        honest = [run.honest is not None for run in runs if name in run.manifest.adversary]
+        count = f"Runs with this adversary: {len(honest)} of {len(runs)}; {sum(honest)} with an honest run beside it."
         does = f"Party {adversary.party or '?'} deviates from the protocol. {adversary.text} {count}"
-        found.append((f"{name}, adversary", does))
-    names = list(dict.fromkeys(name for name, _ in found))
-    return sorted(dict.fromkeys(found), key=lambda one: names.index(one[0]))
+        rows.append((f"{name}, adversary", does))
+    names = list(dict.fromkeys(name for name, _ in rows))
+    return sorted(dict.fromkeys(rows), key=lambda one: names.index(one[0]))
 
 
 def _cut_layers(run: Run) -> str:

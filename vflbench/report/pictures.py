@@ -64,9 +64,9 @@ def gains(rebuilt: pd.DataFrame) -> pd.DataFrame:
     keys, is_guess = ["run", "setting", "attack"], ~rebuilt.guess.isin(["", *OF_THE_TRUTH])
     answers = rebuilt[rebuilt.guess == ""].groupby(keys, sort=False)[["mse", "attribute_auc"]].mean()
     guesses = rebuilt[is_guess].groupby(keys, sort=False).agg(mse=("mse", "min"), attribute_auc=("attribute_auc", "max"))
-    beside = guesses.reindex(answers.index)
-    ranked = (answers.attribute_auc - beside.attribute_auc) / (1 - beside.attribute_auc)
-    gain = ranked.fillna(1 - answers.mse / beside.mse.where(beside.mse > 0)).replace([math.inf, -math.inf], math.nan)
+    baseline = guesses.reindex(answers.index)
+    ranked = (answers.attribute_auc - baseline.attribute_auc) / (1 - baseline.attribute_auc)
+    gain = ranked.fillna(1 - answers.mse / baseline.mse.where(baseline.mse > 0)).replace([math.inf, -math.inf], math.nan)
     return gain.rename("gain").reset_index().dropna()
 
 

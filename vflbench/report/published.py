@@ -88,13 +88,13 @@ def read_experiment(file: Path) -> PublishedExperiment:
     """file: NAME.yaml. Raises UserError if published_values.json beside it can't be read."""
     comments: dict[str, Any] = dict(comments_of(file))
     comments.pop("threat")
-    beside = file.with_name("published_values.json")
+    values = file.with_name("published_values.json")
     try:
-        published: dict[str, Any] = json.loads(beside.read_text()).get(file.stem, {}) if beside.exists() else {}
+        published: dict[str, Any] = json.loads(values.read_text()).get(file.stem, {}) if values.exists() else {}
         published["values"] = tuple(Value(**value) for value in published.get("values", ()))
         return PublishedExperiment(file.stem, config=yaml.safe_load(file.read_text()) or {}, **comments, **published)
     except (ValueError, TypeError) as error:
-        raise UserError(f"this file does not have the expected content ({error})", key="experiment", value=beside) from error
+        raise UserError(f"this file does not have the expected content ({error})", key="experiment", value=values) from error
 
 
 def comments_of(file: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ import pandas as pd
 from vflbench.errors import UserError, nearest
 from vflbench.numerics.interval import Interval
 from vflbench.report import group, words
-from vflbench.report.group import LEAKS, Section, Setting, beside_honest, data_parts, flat, options_key, over_seeds
+from vflbench.report.group import LEAKS, Section, Setting, data_parts, flat, options_key, over_seeds, with_honest_runs
 from vflbench.results.folder import differing, shown
 from vflbench.results.runs import Run, rounding
 from vflbench.results.schema import LEVELS, PROBE, REFERENCE, Privacy, Reading, base_name
@@ -181,7 +181,7 @@ def settings(section: Section) -> Table:
         changes = section.changes(name, section.of_baseline(section.values(name), baselines))
         frame[f"change of {section.titled(name)}"] = changes.where(is_other)
     if (section.settings["adversary"] != "none").any():
-        honest = beside_honest(section)
+        honest = with_honest_runs(section)
         for name in (section.x, section.y):
             frame[f"{section.titled(name)}, honest"] = honest.over_seeds(name)
             frame[f"change of {section.titled(name)} from honest"] = section.changes(name, honest.values(name))
@@ -230,10 +230,10 @@ def dcs(section: Section) -> pd.Series:
 def known_labels(section: Section) -> Table:
     """A line for each setting and message, a column for each number of rows whose labels `completion` knows."""
     nodes = [(name, node or {}) for run in section.runs["run"] for name, node in (run.config.get("attack") or {}).items()]
-    found = {name: node for name, node in nodes if str(node.get("_target_")).endswith(".Completion")}
-    leaks = section.counted[section.counted["name"].isin(list(found))]
-    leaks = leaks.assign(known=[found[name].get("known", 100) for name in leaks["name"]])
-    leaks = leaks.assign(message=[found[name].get("message", "embeddings") for name in leaks["name"]]).sort_values("known")
+    models = {name: node for name, node in nodes if str(node.get("_target_")).endswith(".Completion")}
+    leaks = section.counted[section.counted["name"].isin(list(models))]
+    leaks = leaks.assign(known=[models[name].get("known", 100) for name in leaks["name"]])
+    leaks = leaks.assign(message=[models[name].get("message", "embeddings") for name in leaks["name"]]).sort_values("known")
     frame = largest(leaks, ["setting", "message", "known"], "leak_two_sided").unstack("known")
     frame = frame.rename(columns=lambda known: f"{known} known").reset_index()
     frame.insert(2, "train AUC", frame["setting"].map(section.over_seeds("train_auc")))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflbench.errors import shown as printable
 from vflbench.numerics.interval import Interval
-from vflbench.results.gate import COIN, Judgement, Outcome, apart, judged, strength
+from vflbench.results.gate import COIN, Judgement, Outcome, distinct_rounding, judged, strength
 from vflbench.results.runs import AS_RECORDED, Run
 from vflbench.results.schema import (
     LEAST_TEST_ROWS,
@@ -134,8 +134,8 @@ def text_of(cell: Any) -> str:
         case Interval() | Recorded():
             runs, ends = getattr(cell, "runs", 0), between(cell.low, cell.high, 3)
             of_runs = f"{runs} run{'s' * (runs > 1)}: no interval" if not ends else f"{runs} equal runs"
-            beside = ends if ends and not (runs and cell.low == cell.high) else of_runs * bool(runs)
-            return text_of(cell.mean) + f" ({beside})" * bool(beside)
+            bracketed = ends if ends and not (runs and cell.low == cell.high) else of_runs * bool(runs)
+            return text_of(cell.mean) + f" ({bracketed})" * bool(bracketed)
         case list():
             return "; ".join(map(text_of, cell))
         case {"mean": _, "low": _, "high": _}:
@@ -167,8 +167,8 @@ def learned_nothing(summary: Summary) -> str | None:
 def utility(summary: Summary, digits: int = 3) -> str:
     """`test AUC 0.788 (0.78 to 0.80)`, with its 95 % interval; within a parenthesis, of two digits, after a comma."""
     ends = between(summary.test_auc_low, summary.test_auc_high)
-    beside = "" if not ends else f" ({ends})" if digits > 2 else f", {ends}"
-    return f"test AUC {number(summary.test_auc, digits)}{beside}"
+    bracketed = "" if not ends else f" ({ends})" if digits > 2 else f", {ends}"
+    return f"test AUC {number(summary.test_auc, digits)}{bracketed}"
 
 
 # The verdict
@@ -307,16 +307,16 @@ def attack(run: Run, worst: Reading) -> str:
     ends = f"{_WORST_OF_ALL} {ends}" if ends else "one batch, no interval"
     if worst.low is not None and worst.low <= COIN[worst.figure] and (worst.high or 0) >= 1:
         ends = "too few batches for an interval"
-    beside, name = "", (worst.attack, worst.message, worst.party)
+    bracketed, name = "", (worst.attack, worst.message, worst.party)
     same = [one for one in run.summary.leaks if (one.attack, one.message, one.party) == name]
     known = [(leak_value(one, worst.figure), one.layer) for one in same if run.crosses(one.party, one.layer)]
     values = [(value, layer) for value, layer in known if not math.isnan(value)]
     if values and (best := max(values))[1] != worst.layer:
-        beside = f"; at the cut{'' if best[1] == 'cut' else f', {best[1]}'}, {number(best[0], 3)}"
+        bracketed = f"; at the cut{'' if best[1] == 'cut' else f', {best[1]}'}, {number(best[0], 3)}"
     threat = run.manifest.threats.get(base_name(worst.attack), Threat())
     no_label = "needs the share of positives and no label" if "class shares" in threat.knows else "needs no label"
     knows = knowledge(worst.attack, run.manifest.threats).replace("without labels", no_label)
-    return f"{worst.attack} on {worst.message}s {place(worst, run)}, {figure_text(worst)} ({ends}){beside}; {knows}"
+    return f"{worst.attack} on {worst.message}s {place(worst, run)}, {figure_text(worst)} ({ends}){bracketed}; {knows}"
 
 
 def line(summary: Summary) -> str:
@@ -390,8 +390,8 @@ def _shares(of: _Means, guesses: Mapping[str, _Means] | None = None) -> list[str
     for name, words in _SHARES.items():
         by = [(of[guess], "a guess") for guess in _GUESSED.get(name, ()) if guess in of]
         by += [(figures[name], guess.replace("_", " ")) for guess, figures in (guesses or {}).items() if name in figures]
-        beside = f" ({max(by)[1]} {share(max(by)[0])})" if by else ""
-        made += [words.format(share(max(of[name], 0.0))) + beside] if name in of else []
+        bracketed = f" ({max(by)[1]} {share(max(by)[0])})" if by else ""
+        made += [words.format(share(max(of[name], 0.0))) + bracketed] if name in of else []
     return made
 
 
@@ -424,7 +424,7 @@ def _rebuilt(
 def exceeded(defense: str, promise: Promise, run: Run) -> str:
     """What is above a defense's ceiling, and what that means."""
     worst, *others = promise.exceeded
-    low, ceiling = apart(worst.low or 0.0, worst.ceiling or 0.0)
+    low, ceiling = distinct_rounding(worst.low or 0.0, worst.ceiling or 0.0)
     text = (
         f"{worst.attack}, {knowledge(worst.attack, run.manifest.threats)}, reads {figure_text(worst)} of {worst.message}s "
         f"at {worst.party} {worst.layer}, at least {low}, above the ceiling of {defense}, {ceiling}"

@@ -165,7 +165,7 @@ def readings(rows: Sequence[MetricRow]) -> list[MetricRow]:
     return [max(pair, key=lambda row: row.value) for pair in both]
 
 
-def apart(larger: float, smaller: float) -> tuple[str, str]:
+def distinct_rounding(larger: float, smaller: float) -> tuple[str, str]:
     """Two numbers with as many digits as show that the first is larger: `0.9500` and `0.9496`, `1` and `1 - 8e-13`.
 
     Three digits where there is no difference. larger, smaller: in [0, 1], as an AUC and its ceiling.

@@ -132,7 +132,7 @@ class Recorder:
         self.manifest = self._given.model_copy(update={"format": FORMAT, "start": start, "end": None})
         self._logging: dict[str, Logger] = {}
 
-    def beside(self, name: str, **options: Any) -> "Recorder":
+    def sibling(self, name: str, **options: Any) -> "Recorder":
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
         config = yaml.safe_dump({**(yaml.safe_load(self.config) or {}), **options}, sort_keys=False)
         return Recorder(self.folder / name, config, self._given, True, self.overwrite, self.bar, f"{name} run: ")

@@ -126,8 +126,8 @@ class Canaries(Rows):
         place, seen = place[is_canary], trained_on[is_canary]
         self.votes[0, place] += (seen == self.sides[1, place]).double() - (seen == self.sides[0, place]).double()
         if evidence is not None:
-            told = torch.cat([torch.zeros_like(evidence), evidence], dim=1) if evidence.shape[1] == 1 else evidence
-            low, high = told[is_canary].to(self.votes).gather(1, self.sides[:, place].T).unbind(dim=1)
+            by_class = torch.cat([torch.zeros_like(evidence), evidence], dim=1) if evidence.shape[1] == 1 else evidence
+            low, high = by_class[is_canary].to(self.votes).gather(1, self.sides[:, place].T).unbind(dim=1)
             self.votes[1, place] += high - low
 
     def guesses(self, which: int = 0, beyond: float = 0.0, *, every: bool = False) -> Guesses:
@@ -147,9 +147,9 @@ def draw_canaries(train: EncodedRows, count: int, rng: torch.Generator) -> Canar
         candidates = train.sample(count).ids.cpu()
         ids = candidates[torch.randperm(len(candidates), generator=rng)[:count]].sort().values
     coins = torch.randint(2, (1, len(ids)), generator=rng)
-    apart = torch.randint(1, train.classes, (len(ids),), generator=rng)
+    shift = torch.randint(1, train.classes, (len(ids),), generator=rng)
     first = torch.randint(train.classes if train.classes > 2 else 1, (len(ids),), generator=rng)
-    sides, on = torch.stack([first, (first + apart) % train.classes]), train.device
+    sides, on = torch.stack([first, (first + shift) % train.classes]), train.device
     return Canaries(ids.to(on), sides.gather(0, coins)[0].to(on), sides.to(on), train.classes)
 
 

@@ -294,9 +294,9 @@ class Auditor:
             for layer in unasked * sorted(scored_layers or attacker.layers):
                 self._grader.tables.leaks.leave_out(attacker.key(layer))
 
-    def unscored(self, found: Findings) -> dict[str, str]:
-        """Attack -> why none of its answers could be scored. found: in the epoch."""
-        scored = {leak.attack for leak in found.leaks if leak.batches} | {one.attack for one in found.reconstructions}
+    def unscored(self, findings: Findings) -> dict[str, str]:
+        """Attack -> why none of its answers could be scored. findings: in the epoch."""
+        scored = {leak.attack for leak in findings.leaks if leak.batches} | {one.attack for one in findings.reconstructions}
         reasons = {one.name: UNANSWERED for one in self.attackers if one.name not in scored}
         known = [*(one.unasked for one in self.attackers), *(one.broken for one in self.attackers)]
         return reasons | {name: why for of_one in known for name, why in of_one.items() if name not in scored}

@@ -59,12 +59,12 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> S
 
 def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:
     """Figures of the run beside this one in which no party cheats."""
-    beside = recorder.beside(HONEST, adversary={})
-    summary = beside.earlier_summary()
+    sibling = recorder.sibling(HONEST, adversary={})
+    summary = sibling.earlier_summary()
     if summary is None:
-        saved = Checkpoint(beside.folder, checkpoint.wanted, fresh=checkpoint.fresh or not beside.is_of_same_origin)
-        summary = run(experiment.honest, beside, saved)
-        beside.finish(summary)
+        saved = Checkpoint(sibling.folder, checkpoint.wanted, fresh=checkpoint.fresh or not sibling.is_of_same_origin)
+        summary = run(experiment.honest, sibling, saved)
+        sibling.finish(summary)
         saved.finish()
     return Summary(test_auc=summary.test_auc, leak_auc_two_sided=summary.leak_auc_two_sided)
 
@@ -106,7 +106,7 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             except NonFiniteError as error:
                 raise diverged(run, str(error)) from error
             interruption.end(save(run, recorder, checkpoint))
-    unscored = auditor.unscored(run.results[-1].found)
+    unscored = auditor.unscored(run.results[-1].findings)
     for name, reason in unscored.items():
         recorder.say(f"attack={name} could not be scored: {reason}", always=name in experiment.attacks)
     summary = summarise(run, unscored)

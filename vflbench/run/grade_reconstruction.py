@@ -197,19 +197,19 @@ class PictureBench:
         for recogniser, places in zip(self._recognisers, self._places, strict=True):
             if len(places):
                 recognised[places.cpu()] = recogniser.hits(answer[places], self._rows.labels[places])
-        apart = (features - self._true_features).square().sum(dim=1)
+        distance = (features - self._true_features).square().sum(dim=1)
 
         def distances(row: int) -> Tensor:
-            return torch.cat([apart[row : row + 1], (self._others[row] - features[row]).square().sum(dim=1)])
+            return torch.cat([distance[row : row + 1], (self._others[row] - features[row]).square().sum(dim=1)])
 
-        rows = {"recognised": recognised, "identified": self._line_up.identified(distances), "feature_distance": apart}
+        rows = {"recognised": recognised, "identified": self._line_up.identified(distances), "feature_distance": distance}
         return with_rows(compare_pictures(self._truth, answer), rows, self._line_up)
 
     def _features(self, pictures: Tensor) -> Tensor:
         """(n, d), of each picture by the recogniser that has not seen the row."""
-        found = [judge.features(pictures[places]) for judge, places in zip(self._recognisers, self._places, strict=True)]
+        parts = [judge.features(pictures[places]) for judge, places in zip(self._recognisers, self._places, strict=True)]
         order = torch.cat(self._places).argsort().cpu()
-        return torch.cat([part for part in found if len(part)])[order]
+        return torch.cat([part for part in parts if len(part)])[order]
 
 
 class TableBench:
@@ -299,8 +299,8 @@ class Guesses:
         """Guess -> party -> columns of these rows. attacker: the party that attacks, if it has columns of its own."""
         held_out, labels = self._held_out, rows.labels.tolist()
         drawn = torch.randint(len(held_out), (len(rows),), generator=rng).to(rows.ids.device)
-        apart = torch.stack([_distances(rows.features[p], held_out.features[p]) for p in parties])  # (parties, n, m)
-        nearest = apart.sum(dim=0).argmin(dim=1)
+        separation = torch.stack([_distances(rows.features[p], held_out.features[p]) for p in parties])  # (parties, n, m)
+        nearest = separation.sum(dim=0).argmin(dim=1)
         alike = [self._of_class[k] for k in labels]
         of_class = torch.stack([places[int(torch.randint(len(places), (), generator=rng))] for places in alike])
         first = torch.zeros_like(rows.labels)
@@ -408,7 +408,7 @@ class Guesses:
 
 def _distances(block: Features, others: Features) -> Tensor:
     """(n, m) squared distance of each row from each other row; each category that differs counts as 1."""
-    apart = torch.cdist(block.numeric.double(), others.numeric.double()).square()
+    total = torch.cdist(block.numeric.double(), others.numeric.double()).square()
     for column, other in zip(block.categorical.T, others.categorical.T, strict=True):
-        apart = apart + (column[:, None] != other[None])
-    return apart
+        total = total + (column[:, None] != other[None])
+    return total

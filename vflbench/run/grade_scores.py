@@ -30,7 +30,7 @@ FOLLOWED = "followed rows"
 _PARTS = 10  # of column scores, graded one by one, for an interval
 _GROUPS = 8
 _ROWS = 4096  # for the probe, of each party in an epoch, at most
-_BESIDE = ("step", "layer", "figures", "note", "shares")  # parts of a rebuilt batch that are not compared
+_NOT_COMPARED = ("step", "layer", "figures", "note", "shares")  # parts of a rebuilt batch that are not compared
 
 Listener = Callable[[Attacker, str, Tensor, Tensor, Tensor], None]
 """Is given each answer of scores: the attacker, the layer, ids (n,), scores, and (n,) bool, rows that must not count."""
@@ -177,9 +177,9 @@ def _in_order(ids: Tensor, said: Sequence[Sequence[Tensor]]) -> Tensor:
     """(n, ...) what was said of these rows; nan of a row of which nothing was. said: ids (m,) and values (m, ...) each."""
     asked, values = (torch.cat(parts) for parts in zip(*said, strict=True))
     is_there, place = Rows(asked).find(ids)
-    found = values.new_full((len(ids), *values.shape[1:]), torch.nan)
-    found[is_there] = values[place[is_there]]
-    return found
+    ordered_values = values.new_full((len(ids), *values.shape[1:]), torch.nan)
+    ordered_values[is_there] = values[place[is_there]]
+    return ordered_values
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class Tables:
     listener: Listener | None = None
 
     def findings(self) -> Findings:
-        tables = (self.leaks.leaks(), self.dependence.found(), self.reconstructions.found())
+        tables = (self.leaks.leaks(), self.dependence.entries(), self.reconstructions.entries())
         return Findings(*tables, self.reconstructions.examples())
 
     def measure(self, round_: Round, labels: Tensor, canary: Tensor, visible: Sequence[str], hidden: Sequence[str]) -> None:
@@ -304,8 +304,8 @@ class Grader:
                 areas.append(_macro_auc(checked[counts], truth.to(checked.device)[counts]))
             figures = {"attribute_auc": areas[0], "attribute_gain": areas[0] - max(areas[1], 0.5)}
             self.tables.reconstructions.add(key, figures)
-            beside = (attacker.name, "none", target.party, reference, attacker.visible)
-            self.tables.reconstructions.add(beside, {"attribute_auc": areas[1]})
+            reference_key = (attacker.name, "none", target.party, reference, attacker.visible)
+            self.tables.reconstructions.add(reference_key, {"attribute_auc": areas[1]})
 
     def _rebuilt_rows(self, attacker: Attacker, answer: RebuiltRows, query: QueryRows) -> None:
         if self.rebuilt is None:
@@ -320,7 +320,7 @@ class Grader:
         if answer.step not in self.private:
             raise _wrong(attacker.name, f"it rebuilt the batch of step {answer.step}, which was not audited")
         truth = self.private[answer.step]
-        parts = {name: value for name, value in vars(answer).items() if name not in _BESIDE}
+        parts = {name: value for name, value in vars(answer).items() if name not in _NOT_COMPARED}
         self.tables.reconstructions.add(
             (attacker.name, str(attacker.threat.message), truth.owner, answer.layer, attacker.visible),
             {**batch_figures(truth.x, truth.y, truth.steps, **parts), **answer.figures},

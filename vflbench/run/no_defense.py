@@ -53,18 +53,18 @@ def readings(experiment: Experiment, name: str, known: Sequence[int], draws: int
     """Train the experiment's network, and read it. name: of the row; own columns are read where it is `none`."""
     generators = Generators(experiment.settings.seed)
     read = trained(experiment, experiment.dataset.load(generators["data"]), generators)
-    found: Readings = {}
+    measured: Readings = {}
     for column, scores in read.scores.items():
         for split, value in read.aucs(scores).items():
-            found[name, split, column] = max(value, 1 - value) if column == NO_LABEL else value
+            measured[name, split, column] = max(value, 1 - value) if column == NO_LABEL else value
     rows = {name: read.values["embeddings"], **({COLUMNS_ONLY: read.values[COLUMNS_ONLY]} if name == "none" else {})}
     for k in known:
         drawn = list(labelled(read, k, draws, generators["labelled rows"]))
         for row, values in rows.items():
             each = [read.aucs(head(values, read, places), places) for places in drawn]
             for split in ("test", "train"):
-                found[row, split, k] = sum(aucs[split] for aucs in each) / len(each)
-    return found
+                measured[row, split, k] = sum(aucs[split] for aucs in each) / len(each)
+    return measured
 
 
 def trained(experiment: Experiment, data: TrainTest, generators: Generators) -> Read:

@@ -77,16 +77,16 @@ def observed_privacy(
     factor = max(1.0, seen)
     eps = observational.epsilon_low(best.log_odds_low, factor)
     needed = observational.odds_factor_needed(best.log_odds_low, claimed)
-    told, reads = best.told
+    by_features, reads = best.by_features
     least, percent = f"at least eps {eps:.2f}", f"{100 * CONFIDENCE:g} %"
     needs = (
         f"The recording claims eps {claimed:g}; what {best.attack} reads from the messages would need {least} at {percent}"
     )
     if eps <= claimed:
-        outcome, found = "nothing", f"what the messages show needs {least} at {percent}"
-        verdict = f"Nothing against the claimed eps {claimed:g} was found: {found}. This proves nothing."
-    elif reads or math.isnan(told):
-        outcome, why = "undecided", f"it reads features as well (AUC {told:.3f} within a class)"
+        outcome, missing = "nothing", f"what the messages show needs {least} at {percent}"
+        verdict = f"Nothing against the claimed eps {claimed:g} was found: {missing}. This proves nothing."
+    elif reads or math.isnan(by_features):
+        outcome, why = "undecided", f"it reads features as well (AUC {by_features:.3f} within a class)"
         why = why if reads else "whether it reads features could not be checked"
         verdict = f"{needs}, but {why}, and features may predict labels without a leak. Undecided: only canaries can decide."
     else:
@@ -103,7 +103,7 @@ def observed_privacy(
         "odds_factor": factor,
         "odds_factor_seen": seen,
         "odds_factor_needed": needed,
-        "features_tell_guess": None if math.isnan(told) else told,
+        "features_tell_guess": None if math.isnan(by_features) else by_features,
         "reads_features": reads,
         "rows": len(order),
         "counted": best.counted,
@@ -114,12 +114,12 @@ def observed_privacy(
 
 class _Half(NamedTuple):
     """One half of the rows, with strata and a cut from the labels of the other half. log_odds_low: of the groups.
-    explained: log odds ratio that features alone make. told: AUC of the guess by features, and whether it counts.
+    explained: log odds ratio that features alone make. by_features: AUC of the guess by features, and whether it counts.
     """
 
     log_odds_low: float = 0.0
     explained: float = 0.0
-    told: tuple[float, bool] = (math.nan, False)
+    by_features: tuple[float, bool] = (math.nan, False)
     counted: int = 0
     attack: str = "none"
 
@@ -147,7 +147,7 @@ class _Rows:
         counts = observational.table(high, low, labels, stratum)
         explained = max(observational.explained_log_odds(high, low, labels, stratum, chances) for chances in asked.values())
         lowest = counts.log_odds_low((1 - CONFIDENCE) / 2)
-        return _Half(lowest, explained, self._told(cut, learn, audited), counts.rows, cut.name)
+        return _Half(lowest, explained, self._by_features(cut, learn, audited), counts.rows, cut.name)
 
     def _chances(self, learn: Tensor, ask: Tensor) -> Mapping[str, Tensor]:
         return self.proxy(self.features, self.positive, learn, ask, self.seed)
@@ -157,12 +157,12 @@ class _Rows:
         chosen, remaining = None, {name: values[learn] for name, values in self.scores.items()}
         while (cut := observational.best_cut(remaining, self.positive[learn], stratum)) is not None:
             chosen = chosen or cut
-            if len(self.scores) == 1 or not self._told(cut, *quarters)[1]:
+            if len(self.scores) == 1 or not self._by_features(cut, *quarters)[1]:
                 return cut
             del remaining[cut.name]
         return chosen
 
-    def _told(self, cut: observational.Cut, learn: Tensor, ask: Tensor) -> tuple[float, bool]:
+    def _by_features(self, cut: observational.Cut, learn: Tensor, ask: Tensor) -> tuple[float, bool]:
         """AUC by which features tell the guess about rows of one class, the more telling class; and whether it counts."""
         high, low = cut.groups(self.scores)
         areas, reads = [], False
@@ -258,8 +258,8 @@ class ClaimCheck:
         """Guesses of 1 about each row, and all guesses."""
         totals = self._guesses.setdefault(name, torch.zeros(2, len(self._checked), dtype=torch.float64))
         there, place = self._checked.find(ids)
-        told = guesses(scores.double())[there]
-        totals.index_add_(1, place[there], torch.stack([told, torch.ones_like(told)]))
+        guessed = guesses(scores.double())[there]
+        totals.index_add_(1, place[there], torch.stack([guessed, torch.ones_like(guessed)]))
 
     def outcome(self) -> Observed:
         """What it came to, for summary.json; of attacks that were asked about at least half as many rows as the one that was

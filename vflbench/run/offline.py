@@ -416,8 +416,8 @@ class ScoreTable(LeakTable):
         is_known = np.zeros(len(truth), np.bool_)
         is_known[array_of(known)] = True
         columns = [] if candidates is None else [ordered(of) for of in array_of(candidates).reshape(len(truth), -1).T]
-        apart = between(scores) if scores.ndim == 2 else None
-        order = None if apart is None else ordered(array_of(apart))
+        scalar = between(scores) if scores.ndim == 2 else None
+        order = None if scalar is None else ordered(array_of(scalar))
         ranks = ordered(array_of(scores)), np.stack(columns, axis=1) if columns else None, order
         self._add(ScoredRows(self._epoch, key, array_of(truth), is_known, *ranks))
         self._batches.setdefault(key, [])

@@ -84,8 +84,8 @@ def import_from(folders: Sequence[Path]) -> None:
     it: a module is imported once, so the hash would stand for code that doesn't run.
     """
     for folder in map(Path.resolve, folders):
-        found = _read_folder(folder)
-        if _in_use.setdefault(folder, found) != found:
+        read = _read_folder(folder)
+        if _in_use.setdefault(folder, read) != read:
             raise UserError("it was edited since this process imported it; start a new one", key="--plugins", value=folder)
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
@@ -104,7 +104,7 @@ def plugins(folders: Sequence[Path] = ()) -> dict[Path, dict[str, str]]:
 
 def _read_folder(folder: Path) -> dict[str, str]:
     """Left out: names that begin with a dot or # or end with ~, `__pycache__`, and folders of runs and of their sweeps."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     total = 0
     for place, folders, files in os.walk(folder, followlinks=True):
         here = Path(place)
@@ -114,14 +114,14 @@ def _read_folder(folder: Path) -> dict[str, str]:
         folders[:] = sorted(name for name in folders if _counts(name))
         for file in sorted(here / name for name in files if _counts(name) and (here / name).is_file()):
             total += file.stat().st_size
-            if len(found) == MOST_PLUGIN_FILES or total > MOST_PLUGIN_BYTES:
+            if len(digests) == MOST_PLUGIN_FILES or total > MOST_PLUGIN_BYTES:
                 problem = (
                     f"it holds more than {MOST_PLUGIN_FILES:,} files or {MOST_PLUGIN_BYTES >> 20} MB, all of which would "
                     "count as parts of plug-ins; name a folder that holds nothing else"
                 )
                 raise UserError(problem, key="--plugins", value=folder)
-            found[file.relative_to(folder).as_posix()] = _sha256(file)
-    return found
+            digests[file.relative_to(folder).as_posix()] = _sha256(file)
+    return digests
 
 
 def _counts(name: str) -> bool:
@@ -137,10 +137,10 @@ def data_files(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if not dataset.get("path"):
         kind, data = str(dataset.get("_target_")).rpartition(".")[2], Path(os.environ.get("VFLBENCH_DATA", "data"))
         texts += [("dataset.path", str(data / name)) for name in _DEFAULT_FOLDERS.get(kind, ())]
-    found: dict[str, list[tuple[str, Path]]] = {}
+    files_by_key: dict[str, list[tuple[str, Path]]] = {}
     for key, text in texts:
-        found.setdefault(key, []).extend(_files_of(key, text))
-    return {key: _summed(files) for key, files in sorted(found.items()) if files}
+        files_by_key.setdefault(key, []).extend(_files_of(key, text))
+    return {key: _summed(files) for key, files in sorted(files_by_key.items()) if files}
 
 
 def _texts(options: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:

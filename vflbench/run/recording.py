@@ -320,8 +320,8 @@ class RecordedSource:
         self.labelled = labelled
         if shares is not None:
             recording.know_shares(shares)
-        found = files.RunHead.read(recording.folder) if labelled else None
-        self.head, self.is_ours = found or files.RunHead(batches="all"), found is not None
+        head = files.RunHead.read(recording.folder) if labelled else None
+        self.head, self.is_ours = head or files.RunHead(batches="all"), head is not None
         if self.is_ours:
             self.head.check_rounds(recording.epochs, recording.folder)
         self.notes = _notes(recording)
@@ -367,7 +367,7 @@ class RecordedSource:
         )
 
     def _party_columns(self) -> dict[str, Table]:
-        found: dict[str, Table] = {}
+        tables: dict[str, Table] = {}
         folder, parties = self.recording.folder, self.recording.manifest.non_label_parties
         for party in parties:
             path = folder / files.FEATURES / f"{party}.parquet"
@@ -378,8 +378,8 @@ class RecordedSource:
                 if not bool(np.isin(self.ids, held.ids).all()):
                     raise UserError("it lacks rows of the messages", key=path.name, value=path)
                 values = {"numeric": torch.from_numpy(held.numeric), "categorical": torch.from_numpy(held.categorical)}
-                found.setdefault(party, Table()).put(torch.from_numpy(held.ids), values)
-        return found
+                tables.setdefault(party, Table()).put(torch.from_numpy(held.ids), values)
+        return tables
 
     def with_columns(self, round_: Round) -> Round:
         """The round with the own columns of files beside the messages."""
@@ -401,9 +401,9 @@ class RecordedSource:
 
     def skipped(self, attacks: Mapping[str, Attack]) -> dict[str, str]:
         """Attack -> why it can't run on this recording."""
-        found = unmet_attacks(attacks, self.offers, self.rows.classes, cheating=self.head.cheating, where="this recording")
-        lacking = {name: self._lacking(attack) for name, attack in attacks.items() if name not in found}
-        return found | {name: reason for name, reason in lacking.items() if reason}
+        unmet = unmet_attacks(attacks, self.offers, self.rows.classes, cheating=self.head.cheating, where="this recording")
+        lacking = {name: self._lacking(attack) for name, attack in attacks.items() if name not in unmet}
+        return unmet | {name: reason for name, reason in lacking.items() if reason}
 
     def _lacking(self, attack: Attack) -> str:
         """Why a recording with all facts of the attack's threat isn't enough for it; empty if it is."""

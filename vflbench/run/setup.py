@@ -260,9 +260,9 @@ def build_run(experiment: Experiment, data: TrainTest, generators: Generators, f
 
 def _skipped_where_remote(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
     """Attack -> why it can't run beside these parties, which live elsewhere."""
-    apart, command = f"{remote}, and they live elsewhere", "vflbench audit RECORDING --scores-only SCORES attack="
-    of_label_party = f"it needs, or is compared with, columns of {apart}"
-    others = f"it sits at {apart}; with record=audited, each can attack its own: {command}"
+    parties, command = f"{remote}, and they live elsewhere", "vflbench audit RECORDING --scores-only SCORES attack="
+    of_label_party = f"it needs, or is compared with, columns of {parties}"
+    others = f"it sits at {parties}; with record=audited, each can attack its own: {command}"
     return {name: of_label_party if one.threat.role is Role.LABEL else f"{others}{name}" for name, one in attacks.items()}
 
 

@@ -28,7 +28,7 @@ from vflbench.metrics.leak import CLASS_FIGURES, NO_MESSAGE, Leak, above, at_lev
 from vflbench.metrics.privacy import THE_LEAK, Exposure, Ledger, Release, holds
 from vflbench.numerics.interval import Interval, auc_interval
 from vflbench.results import schema
-from vflbench.results.gate import apart
+from vflbench.results.gate import distinct_rounding
 from vflbench.results.schema import Link, MetricRow, Plain, Promise, Reading, Summary, Tree
 from vflbench.run.attackers import Attacker, Canaries
 from vflbench.run.grade_scores import Findings
@@ -52,7 +52,7 @@ _SHARED = "In this protocol every party holds the labels."
 
 @dataclass
 class EpochResult:
-    """One epoch. found: by attacks. utility: train and test -> metric -> value. links: by phase. seconds: as of `Meter`.
+    """One epoch. findings: by attacks. utility: train and test -> metric -> value. links: by phase. seconds: as of `Meter`.
 
     figures: what the defenses counted and measured. steps: of the epoch. losses: the mean loss of each LOSS_EVERY steps.
     """
@@ -60,7 +60,7 @@ class EpochResult:
     epoch: int
     loss: float
     penalty: float
-    found: Findings
+    findings: Findings
     seconds: dict[str, list[float]]
     utility: dict[str, dict[str, float]] = field(default_factory=dict)
     links: dict[str, list[Link]] = field(default_factory=dict)
@@ -87,12 +87,12 @@ class EpochResult:
     def line(self, epochs: int) -> str:
         """`epoch 1 of 2: loss 0.5123, train AUC 0.833, test AUC 0.788, worst leak AUC 0.912 (norm), 3.2 s`."""
         parts = [f"loss {self.loss:.4f}", *(f"{split} AUC {self.utility[split]['auc']:.3f}" for split in ("train", "test"))]
-        leaks = [leak for leak in self.found.leaks if leak.visible and leak.message != "none"]
+        leaks = [leak for leak in self.findings.leaks if leak.visible and leak.message != "none"]
         if one := worst(leaks):
             parts.append(f"worst leak {one.figure} {one.value:.3f} ({one.attack})")
         elif leaks:
             parts.append("worst leak undefined")
-        rebuilt = [one for one in self.found.reconstructions if one.visible and one.message != "none" and one.figures]
+        rebuilt = [one for one in self.findings.reconstructions if one.visible and one.message != "none" and one.figures]
         for entry in rebuilt[:1]:
             first = next(name for name in (*_REBUILT, *entry.figures) if name in entry.figures)
             parts.append(f"{first.replace('_', ' ')} {entry.figures[first].mean:.3g} ({entry.attack})")
@@ -112,10 +112,10 @@ def epoch_rows(result: EpochResult) -> Iterator[MetricRow]:
     for split, metrics in result.utility.items():
         for metric, value in metrics.items():
             yield MetricRow(epoch, split, metric=metric, value=value)
-    yield from finding_rows(epoch, Findings(result.found.leaks))
+    yield from finding_rows(epoch, Findings(result.findings.leaks))
     for phase, links in result.links.items():
         yield from traffic_rows(epoch, phase, links)
-    yield from finding_rows(epoch, replace(result.found, leaks=[]))
+    yield from finding_rows(epoch, replace(result.findings, leaks=[]))
     for figures in result.figures:
         for figure, value in figures.values.items():
             yield MetricRow(epoch, "train", figures.party, figures.layer, figures.message, "", figure, value)
@@ -137,12 +137,12 @@ def traffic_rows(epoch: int, phase: str, links: Sequence[Link]) -> Iterator[Metr
         yield MetricRow(epoch, phase, party, message=message, metric=metric, value=value)
 
 
-def finding_rows(epoch: int, found: Findings) -> Iterator[MetricRow]:
+def finding_rows(epoch: int, findings: Findings) -> Iterator[MetricRow]:
     """What attacks and measurements of an epoch came to: leaks, dependence and reconstructions."""
     measured: list[tuple[Any, str, str, Mapping[str, Interval]]]
-    measured = [(leak, leak.message, leak.attack, _figures_of(leak)) for leak in found.leaks]
-    measured += [(one, str(Kind.EMBEDDING), "", {"distance_correlation": one.dcor}) for one in found.dependence]
-    measured += [(one, one.message, one.attack, one.figures) for one in found.reconstructions]
+    measured = [(leak, leak.message, leak.attack, _figures_of(leak)) for leak in findings.leaks]
+    measured += [(one, str(Kind.EMBEDDING), "", {"distance_correlation": one.dcor}) for one in findings.dependence]
+    measured += [(one, one.message, one.attack, one.figures) for one in findings.reconstructions]
     for one, message, attack, figures in measured:
         for figure, v in figures.items():
             place = (one.party, one.layer, message, attack, figure)
@@ -236,7 +236,7 @@ def summarise(run: "Run", unscored: Mapping[str, str]) -> Summary:
     """
     results, session, experiment = run.results, run.session, run.experiment
     last, epochs, crossing, defenses = results[-1], len(results), session.cut_layers(), experiment.defenses
-    leaks, exposure = last.found.leaks, Exposure(epochs, epochs * session.messages_per_row)
+    leaks, exposure = last.findings.leaks, Exposure(epochs, epochs * session.messages_per_row)
     levels = {leak.attack: schema.level_of(leak.attack, run.facts["threats"]) for leak in leaks}
     joining = [name for name, attack in experiment.attacks.items() if attack.follows]
     mixing = [name for name, attack in experiment.attacks.items() if attack.threat.mixes_messages]
@@ -256,7 +256,7 @@ def summarise(run: "Run", unscored: Mapping[str, str]) -> Summary:
         **tested(test_auc, test_rows(run.data)),
         loss=last.loss,
         first_epoch_loss={str(LOSS_EVERY * (i + 1)): loss for i, loss in enumerate(results[0].losses)},
-        **what_attacks_read(last.found),
+        **what_attacks_read(last.findings),
         verdict=verdict(leaks, levels, promises, test_auc, changed, crossing),
         skipped=dict(run.skipped),
         unscored=dict(unscored),
@@ -281,13 +281,13 @@ def cpu_seconds(measured: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, 
     return dict(sorted(total.items(), key=lambda spent: ("/" in spent[0], -spent[1])))
 
 
-def what_attacks_read(found: Findings) -> dict[str, Any]:
+def what_attacks_read(findings: Findings) -> dict[str, Any]:
     """The parts of the summary about leaks, a tree a figure and all of them as they are, and about rebuilt data."""
     return {
-        **trees(found.leaks),
-        "leaks": [asdict(leak) for leak in found.leaks],
-        "distance_correlation": [asdict(one) for one in found.dependence],
-        "reconstructions": [asdict(one) for one in found.reconstructions],
+        **trees(findings.leaks),
+        "leaks": [asdict(leak) for leak in findings.leaks],
+        "distance_correlation": [asdict(one) for one in findings.dependence],
+        "reconstructions": [asdict(one) for one in findings.reconstructions],
     }
 
 
@@ -463,7 +463,7 @@ def verdict(
         listed = [entry for entries in exceeded_ceilings(promises).values() for entry in entries]
         if listed:
             entry = max(listed, key=lambda entry: entry.value or 0.0)
-            because = f"above the ceiling of {apart(entry.value or 0.0, entry.ceiling or 0.0)[1]}"
+            because = f"above the ceiling of {distinct_rounding(entry.value or 0.0, entry.ceiling or 0.0)[1]}"
             return entry.model_copy(update={"because": because})
         given = [promise for promise in promises.values() if promise is not None]
         if any(promise.bounds != THE_LEAK for promise in given):

@@ -87,7 +87,7 @@ def test_two_local_batches_at_a_large_rate_are_recovered_one_by_one(draw):
     thetas = draw.normal(size=(30, 20))
     its_rules = rules(20, rate=1.7321, reduction="mean", batches=2, batch_size=11)
     result = search(thetas, eta - thetas @ gamma.T, its_rules, OPTIONS)
-    assert result.figures["told_apart"] == result.figures["unique"] == result.figures["entries_certain"] == 1
+    assert result.figures["batches_separated"] == result.figures["unique"] == result.figures["entries_certain"] == 1
     for step, (x, y) in enumerate(parts):
         recovered = np.column_stack([result.rows, result.labels])[result.steps == step]
         assert sorted(recovered.tolist()) == sorted(np.column_stack([x, y]).tolist()), step

@@ -235,7 +235,7 @@ def symmetric_factors(t: np.ndarray, a: int, b: int, null: np.ndarray, rows: int
         maps = (maps + inverse[:, k, None, None] * powers[k] % PRIME) % PRIME
     of_null = array_of(residues(inverse[:, d - len(null) :]) * residues(null)) if len(null) else 0
     constants = (unit - b * maps[:, i] - b * of_null) % PRIME * pow(a, -1, PRIME) % PRIME
-    found = []
+    factors = []
     for row in _short_rows(maps[int(i == 0)], constants[int(i == 0)], rows):
         alpha_1 = (np.array([array_of(residues(row[None]) * residues(part))[0] for part in maps]) + constants) % PRIME
         if alpha_1.max() <= rows and np.array_equal(alpha_1, alpha_1.T):
@@ -245,8 +245,8 @@ def symmetric_factors(t: np.ndarray, a: int, b: int, null: np.ndarray, rows: int
             alpha_2 = array_of(residues(a * left).solve(residues(t.T - a * b * alpha_1))).T
             product_ = a * b * (alpha_1 + alpha_2) - a * a * alpha_2 @ alpha_1
             if alpha_2.max() <= rows and np.array_equal(alpha_2, alpha_2.T) and np.array_equal(product_, t):
-                found.append((alpha_1, alpha_2))
-    return found[0] if len(found) == 1 else None
+                factors.append((alpha_1, alpha_2))
+    return factors[0] if len(factors) == 1 else None
 
 
 def _short_rows(map_: np.ndarray, constant: np.ndarray, rows: int) -> list[np.ndarray]:

@@ -118,8 +118,8 @@ def cuts(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     weak. V is the rounded inverse Cholesky factor, by elimination without fractions: the sums are near to r^T A^-1 r.
     """
     size, exact = len(gram), fmpz_mat(gram.tolist())
-    beside = np.hstack([gram, np.eye(size, dtype=np.int64)])
-    upper = fmpz_mat(beside.tolist()).fflu()[3]
+    augmented = np.hstack([gram, np.eye(size, dtype=np.int64)])
+    upper = fmpz_mat(augmented.tolist()).fflu()[3]
     length = [max(1, math.isqrt(abs(int(upper[k, k]) * int(upper[k, size + k])))) for k in range(size)]
     factor = np.triu([[int(upper[k, size + i]) / length[k] for k in range(size)] for i in range(size)])
     scale = 2.0 ** np.floor(np.log2(min(_FINEST, _EXACT / (4 * size * np.abs(factor).max()))))
@@ -347,8 +347,8 @@ def enumerate_batches(gram: Gram, *, time_limit: float | None = 60.0, max_batche
     clock, batches, labels = TimeLimit(time_limit), list[np.ndarray](), list[tuple[np.ndarray, ...]]()
     complete, more = True, ""
     try:
-        found, note = _candidates(gram, clock)
-        for x in map(sort_rows, filter(gram.matches, found)):
+        candidates, note = _candidates(gram, clock)
+        for x in map(sort_rows, filter(gram.matches, candidates)):
             fitting = None if gram.beta is None else labellings(gram, x, clock)
             if fitting == ():
                 continue

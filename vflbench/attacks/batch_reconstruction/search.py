@@ -22,7 +22,7 @@ from vflbench.messages.facts import Rules, Schema
 if TYPE_CHECKING:
     from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
 
-_CLAIMS = ("proved", "unique", "told_apart", "entries_certain")
+_CLAIMS = ("proved", "unique", "batches_separated", "entries_certain")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SearchResult:
     batches (m, d), of which `rows` is the first. steps: (m,) of 0 and 1, the local batch of each row, or None if unknown.
     binary: (d,) bool, the columns that were searched for; the others follow from linear equations. shares: (m, d), the share
     of the candidates in which an entry is 1, after their rows were matched to `rows`. figures: measurements of the search.
-    note: what is missing, and why. assumption: of `RecoveredGram`; with one, `proved`, `unique`, `told_apart` and
+    note: what is missing, and why. assumption: of `RecoveredGram`; with one, `proved`, `unique`, `batches_separated` and
     `entries_certain` are 0 of the figures.
     """
 
@@ -59,7 +59,7 @@ def side_by_side(results: Sequence[SearchResult], rows: int, most: int) -> Searc
     if len(results) == 1:
         return results[0]
     merge = {"entries_certain": lambda values: sum(values) / len(values), "matches": math.prod, "solver_seconds": sum}
-    merge |= dict.fromkeys(("proved", "unique", "told_apart", "rounds"), min)
+    merge |= dict.fromkeys(("proved", "unique", "batches_separated", "rounds"), min)
     figures: dict[str, float] = {}
     for name in dict.fromkeys(name for result in results for name in result.figures):
         always = name in (*_CLAIMS, "matches")
@@ -301,7 +301,7 @@ def _together(solutions: Solutions, recovered: RecoveredGram, columns: int, two_
         return rows
 
     shares, candidates = whole(share_of_ones(solutions.batches)), tuple(map(whole, solutions.batches))
-    figures |= {"told_apart": 0.0} if two_steps else {}
+    figures |= {"batches_separated": 0.0} if two_steps else {}
     figures["entries_certain"] = _certain(shares, solutions.complete)
     rows, note = candidates[0].copy(), recovered.note
     if (alpha := recovered.real_alpha) is not None:
@@ -324,13 +324,13 @@ def _one_by_one(parts: Sequence[Solutions], recovered: RecoveredGram, most: int)
     if missing is not None:
         claims = {"matches": 0.0, "proved": float(any(part.status == "infeasible" for part in parts))}
         note = _joined(recovered.note, f"{missing.status}: {missing.note}")
-        return SearchResult(figures={**figures, **claims, "unique": 0.0, "told_apart": 0.0}, note=note)
+        return SearchResult(figures={**figures, **claims, "unique": 0.0, "batches_separated": 0.0}, note=note)
     pairs, complete = join_batches(parts[0], parts[1], recovered.total, most=most)
     size = len(parts[0].batches[0])
     shares = np.vstack([share_of_ones(tuple(rows[k : k + size] for rows, _ in pairs)) for k in (0, size)])
     rows, labels = pairs[0]
     single = float(complete and len(pairs) == 1)
-    figures |= {"matches": float(len(pairs)), "proved": float(complete), "unique": single, "told_apart": single}
+    figures |= {"matches": float(len(pairs)), "proved": float(complete), "unique": single, "batches_separated": single}
     figures["entries_certain"] = _certain(shares, complete)
     return SearchResult(
         rows.astype(float),

@@ -137,12 +137,12 @@ def failure(method: str, error: CollabCallError, timeout: float) -> str:
 
 def marked(mark: str) -> list[psutil.Process]:
     """The processes of the run with this mark, other than this one."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):  # another user's, or it has ended
             if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def kill_marked(mark: str, seconds: float = 5.0) -> None:
