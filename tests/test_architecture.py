@@ -169,7 +169,7 @@ CAPS = {
     "scripts": 1_985,
     "vflbench": 328,
     "vflbench/attacks": 4_950,
-    "vflbench/cli": 2_469,
+    "vflbench/cli": 2_491,
     "vflbench/data": 3_338,
     "vflbench/defenses": 1_735,
     "vflbench/engines": 278,
@@ -179,9 +179,9 @@ CAPS = {
     "vflbench/models": 1_085,
     "vflbench/numerics": 842,
     "vflbench/protocols": 1_699,
-    "vflbench/report": 2_417,
+    "vflbench/report": 2_452,
     "vflbench/results": 1_182,
-    "vflbench/run": 3_379,
+    "vflbench/run": 3_381,
 }
 
 

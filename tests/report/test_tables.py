@@ -53,12 +53,14 @@ def test_numbers_are_means_over_seeds_with_their_spread(tmp_path):
     }
     distance = math.sqrt(0.5 * 0.03**2 + 0.5 * 0.05**2)
     assert float(settings["marvell, sumkl 0.04"]["DCS (beta 0.5)"]) == pytest.approx(1 / (1 + distance), abs=5e-4)
+    assert [*of["worst"].texts["setting"]] == ["none", "marvell, sumkl 0.16", "marvell, sumkl 0.04"]  # what leaks most first
+    assert lines(of["worst"])["marvell, sumkl 0.04"]["change of test AUC"] == "-0.050"
     cost = lines(of["cost"])["none"]
     assert (cost["seconds a run"], cost["MB sent in training"], cost["of which"]) == (
         *("2.500", "1.500"),
         "embedding 1, gradient 0.5",
     )
-    assert "(0.695 to 0.745)" in of["settings"].texts.iloc[1]["test AUC"]
+    assert "(0.695 to 0.745)" in of["settings"].texts.set_index("setting").at["marvell, sumkl 0.04", "test AUC"]
 
 
 def test_one_seed_has_no_interval_and_says_so(tmp_path):

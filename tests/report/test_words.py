@@ -198,10 +198,15 @@ def test_attack(case):
 
 
 LINES = {
-    "leak and model": ({"worst": reading(value=0.9123)}, "leak AUC 0.912 (norm at layer f2), test AUC 0.790"),
+    "leak and model": ({"worst": reading(value=0.9123)}, "leak AUC 0.912 (norm on gradients at the cut), test AUC 0.790"),
+    "several parties": (
+        {"worst": reading(party="b"), "facts": TWO},
+        "leak AUC 0.912 (norm on gradients at party b's cut), test AUC 0.790",
+    ),
     "a model that learned nothing": (
         {"worst": reading(), "test_auc": 0.45, "test_auc_low": 0.38, "test_auc_high": 0.52},
-        "the model learned nothing (test AUC 0.45, 0.38 to 0.52; a coin 0.50), leak AUC 0.912 (norm at layer f2)",
+        "the model learned nothing (test AUC 0.45, 0.38 to 0.52; a coin 0.50), "
+        "leak AUC 0.912 (norm on gradients at the cut)",
     ),
     "rebuilt": (
         {
@@ -219,7 +224,7 @@ LINES = {
 @pytest.mark.parametrize("case", LINES)
 def test_line_of_a_sweep(case):
     given, text = LINES[case]
-    assert line(run_of(**given).summary) == text
+    assert line(run_of(**given)) == text
 
 
 GUESSES = (

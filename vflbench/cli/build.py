@@ -78,10 +78,11 @@ def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: 
     manifest = provenance(settings.seed, started.overrides, started.choices, started.origin, plugins)
     quiet = in_sweep or not sys.stdout.isatty()
     recorder = Recorder(folder, OmegaConf.to_yaml(resolved), manifest, quiet=quiet, overwrite=settings.overwrite)
+    recorder.whose = f"{folder.name}: " * in_sweep
     recorder.bar, recorder.loggers, recorder.options = not in_sweep, build_loggers(resolved), resolved
     checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
     with leaving_errors(recorder):
         summary = run(experiment, recorder, checkpoint)
         recorder.finish(summary, lambda summary, manifest: table_text(Run(folder, resolved, summary, manifest)))
         checkpoint.finish()
-    return outcome_of(summary)
+    return outcome_of(folder)

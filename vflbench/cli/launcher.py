@@ -40,6 +40,10 @@ _GPUS = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dxg")
 _LOOK_SECONDS = 0.5
 
 
+def _ignored(*_: Any) -> None:
+    """What nobody follows."""
+
+
 class ProcessesLauncher(Launcher):
     """n_jobs: runs at once, which share the cores as threads; None: as many as there are cores, and one on a GPU."""
 
@@ -59,8 +63,13 @@ class ProcessesLauncher(Launcher):
         jobs = [Job(words, load(self.config, list(words)), initial_job_idx + i) for i, words in enumerate(job_overrides)]
         return [_returned(outcome) for outcome in self.run(jobs)]
 
-    def run(self, jobs: Sequence[Job], report: Callable[[Job, JobOutcome], None] | None = None) -> list[JobOutcome]:
-        """Run all; `report` is called as soon as one has ended.
+    def run(
+        self,
+        jobs: Sequence[Job],
+        report: Callable[[Job, JobOutcome], None] = _ignored,
+        watch: Callable[[Sequence[Job]], None] = _ignored,
+    ) -> list[JobOutcome]:
+        """Run all; `report` is called as soon as one has ended, `watch` now and then with those at work.
 
         A run whose process was lost is begun once more, after the others. One on which another command is at work is begun
         when that has ended. After Ctrl-C or SIGTERM, runs are asked to save what they have: raises Interrupted.
@@ -105,9 +114,9 @@ class ProcessesLauncher(Launcher):
                             waiting.append(job)
                         else:
                             outcomes[job] = outcome or _lost(job, _how(process))
-                            if report is not None:
-                                report(job, outcomes[job])
-                interruption.end("the runs that were at work go on from what they saved last")
+                            report(job, outcomes[job])
+                    watch([job for job, _ in at_work.values()])
+                interruption.end("stopped; the same command goes on")
         finally:
             for _, process in at_work.values():
                 process.kill()

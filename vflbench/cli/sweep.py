@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby, islice, product
@@ -24,6 +25,7 @@ from tqdm import tqdm
 from vflbench.cli.config import check, current_config, plain, recorded_folders, refuse_launcher, run_options
 from vflbench.errors import UserError
 from vflbench.results.terminal import for_stream, path_text
+from vflbench.run.interruption import Interrupted
 
 _MOST_RUNS = 10_000
 _MOST_ALIKE = 10
@@ -84,9 +86,8 @@ class RunsSweeper(Sweeper):
             sweep.skip_finished()
             refuse_shared_mistake(jobs)
             self._launch(sweep)
-        except KeyboardInterrupt:
-            print(f"\n{sweep.stop_message()}", file=sys.stderr)
-            raise
+        except KeyboardInterrupt as error:
+            raise Interrupted(sweep.stop_message(), getattr(error, "exit_code", 130)) from None
         finally:
             sweep.bar.close()
         if sweep.failed:
@@ -103,7 +104,7 @@ class RunsSweeper(Sweeper):
         assert self.launcher is not None
         waiting = [job for job in sweep.jobs if job.outcome is None]
         if isinstance(self.launcher, ProcessesLauncher) and waiting:
-            self.launcher.run(waiting, sweep.report)
+            self.launcher.run(waiting, sweep.report, sweep.watch)
             return
         for _, group in groupby(enumerate(waiting), lambda one: one[1].number - one[0]):  # launchers count on from the first
             part = [job for _, job in group]
@@ -194,7 +195,8 @@ class Sweep:
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
         # smoothing=0: the time left follows from the mean run, not from the last
-        self.bar = tqdm(total=len(jobs), desc="sweep", unit="run", disable=None, smoothing=0, dynamic_ncols=True)
+        form = "sweep: {percentage:3.0f}%|{bar:20}| {n:.1f} of {total} runs, about {remaining} left{postfix}"
+        self.bar = tqdm(total=len(jobs), bar_format=form, disable=None, smoothing=0, dynamic_ncols=True)
 
     def skip_finished(self) -> None:
         """Report the runs that were finished before."""
@@ -216,6 +218,15 @@ class Sweep:
         for notice in notices:
             tqdm.write(notice.replace("this run was", "finished runs were"))
 
+    def watch(self, at_work: Sequence[Job]) -> None:
+        """Show on the bar which runs are under way, and in which epoch; their epochs count in the time left."""
+        if self.bar.disable:
+            return
+        epochs = {job: (_epochs_done(job.folder), int(job.options["epochs"])) for job in at_work}
+        self.bar.n = sum(job.outcome is not None for job in self.jobs) + sum(done / of for done, of in epochs.values())
+        texts = [f"{self.distinct_overrides(job)}: epoch {min(done + 1, of)}/{of}" for job, (done, of) in epochs.items()]
+        self.bar.set_postfix_str("; ".join(texts))
+
     def report(self, job: Job, outcome: JobOutcome, *, printed: bool = False) -> None:
         """Record that a run ended, and print a line on it. printed: the run did so itself."""
         job.outcome = outcome
@@ -225,7 +236,7 @@ class Sweep:
             failed = outcome.status is Status.FAILED
             tqdm.write(for_stream(text, sys.stderr) if failed else text, file=sys.stderr if failed else sys.stdout)
             sys.stdout.flush()
-        self.bar.update()
+        self.watch([])
 
     def _line(self, job: Job, outcome: JobOutcome, place: str) -> str:
         if outcome.status is Status.FAILED:
@@ -279,6 +290,15 @@ class Sweep:
             f"sweep stopped: of {len(self.jobs)} runs {finished} are finished{failed}; the same command goes on with the "
             "others, and resumes those that had begun"
         )
+
+
+def _epochs_done(folder: Path) -> int:
+    """Those of which metrics.csv has a line."""
+    from vflbench.results.folder import METRICS
+
+    with suppress(OSError, ValueError):
+        return 1 + int((folder / METRICS).read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2].partition(b",")[0])
+    return 0
 
 
 def _reason(job: Job) -> str:

@@ -32,11 +32,9 @@ from vflbench.results.folder import (
     is_finished,
     leave_error,
     look,
-    read_summary,
     recorded_config,
     remove_if_empty,
 )
-from vflbench.results.schema import Summary
 from vflbench.results.terminal import path_text, wrapped
 from vflbench.run.provenance import import_from, origin_of, rounding_notices
 
@@ -98,13 +96,16 @@ def train(*overrides: str, plugins: Sequence[str | Path] = ()) -> Path:
     return folder
 
 
-def outcome_of(summary: Summary) -> JobOutcome:
-    """The outcome in a summary.json: a run that reached its end may still count as failed."""
-    from vflbench.report.words import line  # late, as below: it imports what reads tables
+def outcome_of(folder: Path) -> JobOutcome:
+    """The outcome of the finished run in a folder: one that reached its end may still count as failed."""
+    from vflbench.report.terminal import finished  # late, as below: it imports what reads tables
+    from vflbench.report.words import line
 
+    run = finished(folder)
+    summary = run.summary
     test_auc = math.nan if summary.test_auc is None else summary.test_auc
     status = Status.FAILED if summary.failed else Status.DONE
-    return JobOutcome(status, test_auc, summary.failed or "", words=line(summary))
+    return JobOutcome(status, test_auc, summary.failed or "", words=line(run))
 
 
 def finished_before(folder: Path, resolved: Mapping[str, Any], origin: Mapping[str, Any]) -> JobOutcome | None:
@@ -116,7 +117,7 @@ def finished_before(folder: Path, resolved: Mapping[str, Any], origin: Mapping[s
         return None
     with suppress(FolderError), alone_in(folder):  # which are raised again where the run begins
         if look(folder, resolved, origin):
-            outcome = outcome_of(read_summary(folder))
+            outcome = outcome_of(folder)
             return outcome if outcome.reason else replace(outcome, status=Status.SKIPPED)
     return None
 
@@ -183,7 +184,7 @@ def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOu
         check_folder(hydra_config.run.dir, folder)
     with alone_in(folder):
         if not settings.overwrite and look(folder, resolved, origin):  # since we looked first
-            return replace(outcome_of(read_summary(folder)), status=Status.SKIPPED)
+            return replace(outcome_of(folder), status=Status.SKIPPED)
         started = Started(
             resolved,
             list(map(str, hydra_config.overrides.task)),

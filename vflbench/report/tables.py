@@ -116,7 +116,7 @@ def _markdown(text: Any) -> str:
 
 def tables(section: Section) -> list[Table]:
     """Those that have lines, the open ones first."""
-    compare = (verdicts, settings, rebuilt_by_table, known_labels)
+    compare = (worst_leaks, verdicts, settings, rebuilt_by_table, known_labels)
     details = (attacks, layers, reconstructions, guarantees, ledgers, figures, cost, links, without_result)
     made = [make(section) for make in (*compare, *details)]
     return [table for table in made if len(table.frame)]
@@ -128,6 +128,24 @@ def table(section: Section, name: str, title: str, frame: Any, note: str = "", *
 
 
 # What compares settings
+
+
+def worst_leaks(section: Section) -> Table:
+    """A line a setting of several: what its worst attack reads, and what the defense costs; what leaks most first."""
+    leak, utility = section.titled(section.leak), section.titled(section.utility)
+    frame = pd.DataFrame({"setting": section.settings.index}, section.settings.index)
+    frame[leak], frame["worst attack"] = section.over_seeds(section.leak), _worst_attacks(section)
+    frame["says"] = [words.standing(one) for one in section.groups]
+    frame[utility] = section.over_seeds(section.utility)
+    cost = section.changes(section.utility, section.of_baseline(section.values(section.utility)))
+    frame[f"change of {utility}"] = cost.where(~section.settings["undefended"])
+    note = f"Leaks {section.where}. {_MEANS} Change: this setting minus the undefended one, of the same seeds."
+    frame = _worst_first(frame, leak) if len(frame) > 1 else frame[:0]
+    return table(section, "worst", "Worst leak and cost", frame, note, is_open=True)
+
+
+def _worst_first(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    return frame.sort_values(column, key=lambda cells: -cells.map(_mean), kind="stable")
 
 
 def verdicts(section: Section) -> Table:
@@ -149,7 +167,9 @@ def verdicts(section: Section) -> Table:
         "defense falls where a leak is surely above the ceiling that it promises or, without a ceiling, where an attack "
         "on messages that it changes is surely as good as the model: within 0.05 of its test AUC, and above 0.55."
     )
-    return table(section, "verdicts", "Verdict: the worst attack at each level of knowledge", frame, note, is_open=True)
+    frame = _worst_first(frame, "its leak AUC")
+    is_alone = len(section.settings) == 1
+    return table(section, "verdicts", "Verdict: the worst attack at each level of knowledge", frame, note, is_open=is_alone)
 
 
 def _named(readings: Iterable[Reading]) -> str:
@@ -194,7 +214,8 @@ def settings(section: Section) -> Table:
         f"that leaks most. Honest: the same run in which no party deviates.{assumptions(section.runs['run'])}"
     )
     has_verdicts = any(run.summary.verdict.levels for run in section.runs["run"])  # of a single setting they say it
-    return table(section, "settings", "Settings", frame, note, is_open=len(section.settings) > 1 or not has_verdicts)
+    frame = _worst_first(frame, section.titled(section.y))
+    return table(section, "settings", "Settings", frame, note, is_open=len(section.settings) == 1 and not has_verdicts)
 
 
 def assumptions(runs: Iterable[Run]) -> str:

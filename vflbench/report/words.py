@@ -1,7 +1,7 @@
 """Results in words: what leaks, what was rebuilt, what is promised. A fact is worded, and a number rounded, here alone.
 
     verdict([run])               Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); ...
-    line(run.summary)            leak AUC 0.912 (norm at layer f4), test AUC 0.788
+    line(run)                    leak AUC 0.912 (norm on gradients at layer f4), test AUC 0.788
     attack(run)                  norm on gradients at layer f4, AUC 0.912 (the worst of all: 0.89 to 0.93); needs no label
     learned_nothing(summary)     The model learned nothing (test AUC 0.45, 0.37 to 0.52; a coin 0.50)
 
@@ -60,6 +60,12 @@ _READS = {
     Judgement.LEAK: "{subject} give {gives} away{rest} ({value}{known}; {coin}{columns})",
 }
 """What the worst attack comes to -> how it is said."""
+_SAYS = {Judgement.UNKNOWN: "too few batches to judge", Judgement.NONE: "no leak seen", Judgement.LEAK: "leaks"}
+_STEPS = {
+    _SAYS[Judgement.UNKNOWN]: "audit.batches=all, or more rows, to judge {}",
+    "the model learned nothing": "more rows or epochs, or a weaker defense, for {}: no leak is no protection there",
+}
+"""What a setting says -> what would tell more."""
 NOBODY = "Without a defense"
 HOW_TO = 'the how-to "Which defense should I use?"'
 MOST_DEFENSES = 8
@@ -319,18 +325,16 @@ def attack(run: Run, worst: Reading) -> str:
     return f"{worst.attack} on {worst.message}s {place(worst, run)}, {figure_text(worst)} ({ends}){bracketed}; {knows}"
 
 
-def line(summary: Summary) -> str:
-    """`leak AUC 0.912 (norm at party b's layer f4), test AUC 0.788`: a finished run in a line of a sweep.
+def line(run: Run) -> str:
+    """`leak AUC 0.912 (norm on gradients at party b's cut), test AUC 0.788`: a finished run in a line of a sweep.
 
     A model that learned nothing, and a leak that can't be judged, are said to be so.
     """
-    reason, worst = learned_nothing(summary), summary.verdict.worst
+    summary, reason, worst = run.summary, learned_nothing(run.summary), run.summary.verdict.worst
     parts = [f"{reason[:1].lower()}{reason[1:]}"] if reason else []
     if worst:
-        several = len({leak.party for leak in summary.leaks if leak.visible}) > 1
-        where = f"party {worst.party}'s " * several + f"layer {worst.layer}"
         unsure = "; too few batches to judge" * (judged(worst.figure, worst.low, worst.high) is Judgement.UNKNOWN)
-        parts.append(f"leak {figure_text(worst)} ({worst.attack} at {where}{unsure})")
+        parts.append(f"leak {figure_text(worst)} ({worst.attack} on {worst.message}s {place(worst, run)}{unsure})")
     answers = {one.attack: _means([one]) for one in summary.reconstructions if one.message != NO_MESSAGE}
     if answers and (name := max(answers, key=lambda name: _strength(answers[name]))) and (shares := _shares(answers[name])):
         parts.append(f"{shares[0]} rebuilt ({name})")
@@ -549,20 +553,39 @@ def rank(group: "Setting") -> tuple[bool, float]:
     return any(run.summary.learned is False for run in group.runs), worst_of(group)
 
 
+def standing(group: "Setting") -> str:
+    """What its worst attack says, in a few words."""
+    worsts = [worst for run in group.runs if (worst := run.summary.verdict.worst)]
+    if rank(group)[0]:
+        return "the model learned nothing"
+    if not worsts:
+        return "nothing"
+    over = over_seeds(worsts)
+    return _SAYS[judged(worsts[0].figure, over.low, over.high)]
+
+
 def remarks(section: "Section") -> list[str]:
-    """Of one run or audit what was rebuilt, what was not run, and notes; where labels leak, the next step."""
+    """Of one run or audit what was rebuilt, and notes; then the next step."""
     lines, run = [], section.groups[0].runs[0]
     if len(section.runs) == 1:
         lines = rebuilt([run]) if run.summary.verdict.worst else []
         lines += [run.summary.observed_privacy.verdict] if run.is_audit and run.summary.observed_privacy else []
-        lines += [*not_run(run), *(f"{note[:1].upper()}{note[1:]}." for note in run.manifest.notes)] if run.is_audit else []
-    worsts = [worst for run in section.runs["run"] if (worst := run.summary.verdict.worst)]
-    leaks = any(judged(one.figure, one.low, one.high) is Judgement.LEAK for one in worsts)
-    if leaks and (section.settings["undefended"] | section.settings["is_audit"]).all():
-        said = "messages that were recorded can't be defended afterwards; train again with a defense, and audit that; "
-        said *= bool(section.settings["is_audit"].all())
-        lines.append(f"What to do next: {said}{HOW_TO} compares the defenses, and says which to try first.")
-    return lines
+        lines += [f"{note[:1].upper()}{note[1:]}." for note in run.manifest.notes] if run.is_audit else []
+    steps, said = list[str](), {one.name: standing(one) for one in section.groups}
+    if _SAYS[Judgement.LEAK] in said.values() and (section.settings["undefended"] | section.settings["is_audit"]).all():
+        if section.settings["is_audit"].all():
+            steps = ["messages that were recorded can't be defended afterwards; train again with a defense, and audit that"]
+        steps.append(f"{HOW_TO} compares the defenses, and says which to try first")
+    for answer, step in _STEPS.items():
+        if names := [name for name, one in said.items() if one == answer]:
+            steps.append(step.format(", ".join(names[:MOST_ENTRIES]) + " ..." * (len(names) > MOST_ENTRIES)))
+    known = {_SAYS[Judgement.LEAK], _SAYS[Judgement.NONE]}
+    tried = [one for one in section.groups if not (one.undefended or one.is_audit) and said[one.name] in known]
+    if len(said) > 1 and (best := min((one for one in tried if one.name in section.front.settings), key=rank, default=None)):
+        steps.append(
+            f"{best.name} leaks least of what can be judged; attack=strongest tries it harder before you rely on it"
+        )
+    return [*lines, f"What to do next: {'; '.join(steps)}."] if steps else lines
 
 
 def knowledge(attack: str, threats: Mapping[str, Threat]) -> str:

@@ -135,7 +135,7 @@ class Recorder:
     def sibling(self, name: str, **options: Any) -> "Recorder":
         """The recorder of a run that belongs to this one, in a folder of this folder, with other options."""
         config = yaml.safe_dump({**(yaml.safe_load(self.config) or {}), **options}, sort_keys=False)
-        return Recorder(self.folder / name, config, self._given, True, self.overwrite, self.bar, f"{name} run: ")
+        return Recorder(self.folder / name, config, self._given, True, self.overwrite, self.bar, f"{self.whose}{name} run: ")
 
     @property
     def is_of_same_origin(self) -> bool:
