@@ -84,8 +84,8 @@ def test_batches_that_change_and_noise_leave_a_guess(tmp_path):
 @pytest.mark.slow
 def test_selective_updates_only_take_more_rounds(tmp_path):
     defenses = {"it": SelectiveUpdate(fraction=0.25, choose="random")}
-    assert rebuilt(tmp_path / "few", features=12, rows=4, defenses=defenses, epochs=20)["columns_recovered"] == 0
-    assert rebuilt(tmp_path / "many", features=12, rows=4, defenses=defenses, epochs=90)["exact"] == 1
+    assert rebuilt(tmp_path / "few", features=8, rows=3, defenses=defenses, epochs=12)["columns_recovered"] == 0
+    assert rebuilt(tmp_path / "many", features=8, rows=3, defenses=defenses, epochs=60)["exact"] == 1
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_real_columns_of_the_same_rows_are_solved_for(tmp_path):
 @pytest.mark.slow
 @pytest.mark.data
 def test_real_tables_with_columns_that_depend_on_each_other(tmp_path, data_folder):
-    mushroom = Binary(path=str(data_folder / "mushroom" / "agaricus.txt.gz"), columns=20, rows=300)
+    mushroom = Binary(path=str(data_folder / "mushroom" / "agaricus.txt.gz"), columns=20, rows=100)
     figures = rebuilt(tmp_path, dataset=mushroom, batch_size=8)
     assert figures["contained"] == figures["proved"] == 1
 

@@ -93,9 +93,9 @@ def random_case(rng):
 
 
 @pytest.mark.slow
-def test_the_bound_holds_for_hundreds_of_random_models(rng):
+def test_the_bound_holds_for_many_random_models(rng):
     """Weights of every scale, some nearly collinear: the bound holds wherever the attack claims one."""
-    claimed, draws = 0, 300
+    claimed, draws = 0, 150
     for draw in range(draws):
         rows = random_case(rng)
         started = started_with(rows, rng, scale=10.0 ** float(torch.randint(-3, 4, (), generator=rng)))

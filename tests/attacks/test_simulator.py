@@ -4,10 +4,10 @@ import pytest
 import torch
 from builders import session
 
-from vflbench.attacks.simulator import Simulator
+from vflbench.attacks.simulator import Simulator, cells
 from vflbench.data.pictures import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.messages.facts import ClassShares, Embeddings, LocalTop, PartyFeatures
+from vflbench.messages.facts import ClassShares, Embeddings, Labels, LocalTop, PartyFeatures
 from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Undeclared, View
 from vflbench.models.cnn import Cnn
@@ -168,3 +168,17 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_bytes(rng):
             attack.observe(view)
         answers.append(attack.batch(shown[-1]))
     assert torch.equal(*(answer.features["a"].numeric for answer in answers))
+
+
+def test_cells_are_those_of_a_last_convolution_only(rng):
+    rows = Digits(rows=200).load(torch.Generator().manual_seed(0)).train.all()
+    for model, expected in ((Cnn(bottom_layers=3), (16, 4, 4)), (Cnn(cut_width=64), None), (Mlp(), None)):
+        started = session(rows, model=model)
+        watch = frozenset({PeerArchitectures, Labels})
+        peer = started.round(rows.ids, watch=watch).facts["label"][PeerArchitectures].peers["a"]
+        network = peer.build(rng)
+        grid = cells(peer, network, network.cut_width)
+        assert (grid and (grid.channels, grid.height, grid.width)) == expected
+        if grid:
+            x = torch.rand(3, 64, generator=rng)
+            assert torch.equal(grid.columns(grid.pixels(x)), x)
