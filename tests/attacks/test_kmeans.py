@@ -1,14 +1,9 @@
 import torch
-from attacks.views import view_of
+from attacks.views import blobs, view_of
 
 from vflbench.attacks.base import MESSAGE_FACTS
 from vflbench.attacks.kmeans import Kmeans, by_hints, by_ratios
 from vflbench.messages.facts import ClassHints, ClassShares
-
-
-def blobs(rng, sizes, gap=8.0, d=6):
-    y = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    return gap * torch.eye(len(sizes), d)[y] + torch.randn(len(y), d, generator=rng), y
 
 
 def scores(x, known, **options):

@@ -117,11 +117,6 @@ def test_gradients_of_the_batch_point_out_the_direction_and_its_sign(rng, prior)
     assert not nothing.any()
 
 
-def test_a_direction_that_gradients_point_out_is_one_of_embeddings():
-    with pytest.raises(ValueError, match="component"):
-        Spectral(message="gradients", component="auto")
-
-
 def test_the_larger_deviation_is_that_of_the_smaller_cluster_whatever_the_prior(rng):
     for positive, prior in ((0.3, 0.5), (0.45, 0.5), (0.3, 0.7)):
         x, y = clusters(rng, positive=positive, gap=8.0)

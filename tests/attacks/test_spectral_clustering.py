@@ -2,18 +2,13 @@ import math
 
 import pytest
 import torch
-from attacks.views import view_of
+from attacks.views import blobs, view_of
 from sklearn.metrics import adjusted_mutual_info_score
 
 from vflbench.attacks.base import MESSAGE_FACTS
 from vflbench.attacks.kmeans import Kmeans
 from vflbench.attacks.spectral_clustering import SpectralClustering
 from vflbench.messages.facts import ClassHints, ClassShares
-
-
-def blobs(rng, sizes, gap=8.0, d=6):
-    y = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    return gap * torch.eye(len(sizes), d)[y] + torch.randn(len(y), d, generator=rng), y
 
 
 def rings(rng, sizes):

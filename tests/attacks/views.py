@@ -43,3 +43,9 @@ def positives(places: list[int]) -> BatchHints:
 def shares(positive: float) -> ClassShares:
     """Of two classes."""
     return ClassShares((1 - positive, positive))
+
+
+def blobs(rng, sizes, gap=8.0, d=6):
+    """(n, d) Gaussian clusters of these sizes, and which one each row is of."""
+    y = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return gap * torch.eye(len(sizes), d)[y] + torch.randn(len(y), d, generator=rng), y

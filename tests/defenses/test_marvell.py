@@ -192,21 +192,14 @@ def test_noise_of_any_rank_has_the_covariance_that_was_solved_for(rng, noise):
 
 
 @pytest.mark.parametrize("noise", ["full", "shared"])
-def test_noise_of_any_rank_takes_a_power_stays_off_dead_units_and_survives_a_checkpoint(rng, noise):
+def test_noise_of_any_rank_takes_a_power_and_stays_off_dead_units(rng, noise):
     g, y = network_gradients(rng)
     g[:, 3] = 0
     powered = Marvell(noise=noise, power=8.0)
-    noisy = powered.gradient(g, y, drawing(rng))
-    assert not noisy[:, 3].any()
+    assert not powered.gradient(g, y, drawing(rng))[:, 3].any()
     assert powered.figures()["power_ratio"] == pytest.approx(8)
-    other = Marvell(noise=noise, power=8.0)
-    other.restore(powered.state())
-    draws = [d.gradient(g, torch.zeros_like(y), drawing(torch.Generator().manual_seed(3))) for d in (powered, other)]
-    assert torch.equal(*draws)
-    assert torch.equal(Marvell(noise=noise, sumkl=math.inf).gradient(g, y, drawing(rng)), g)
     same = torch.ones_like(g)
-    for defense in (Marvell(noise=noise), powered):
-        assert torch.equal(defense.gradient(same, y, drawing(rng)), same)
+    assert torch.equal(Marvell(noise=noise).gradient(same, y, drawing(rng)), same)
     with pytest.raises(NonFiniteError):
         Marvell(noise=noise).gradient(g / 0, y, drawing(rng))
 

@@ -74,15 +74,6 @@ def test_gradient_is_that_of_finite_differences(rng, distance):
     assert bool(h.grad.isfinite().all())
 
 
-def test_length_and_mean_of_a_row_do_not_matter_to_angles_and_length_does_to_distances(rng):
-    h, y = batch(rng)
-    scale = torch.rand(40, 1, generator=rng) + 0.5
-    plain, other = (PeLoss(alpha=1.0).penalty([x], y).item() for x in (h, scale * h + 7))
-    assert other == pytest.approx(plain)
-    plain, longer = (PeLoss(alpha=1.0, distance="euclidean").penalty([x], y).item() for x in (h, 4 * h))
-    assert longer == pytest.approx(plain / 4)
-
-
 @pytest.mark.parametrize(("distance", "left_out"), [("angular", 30 - 10), ("euclidean", 2 + 2)])
 def test_rows_that_coincide_or_have_no_angle_are_left_out_and_counted(rng, distance, left_out):
     h, y = batch(rng, n=6, classes=1)

@@ -60,16 +60,6 @@ def test_a_guess_of_rows_is_graded_as_an_answer_and_claims_nothing():
     assert half["exact"] == half["guessed_share"] == half["columns_recovered"] == 0
 
 
-def test_guessed_columns_are_matched_with_the_known_ones():
-    rows = X.clone()
-    rows[:, 1:] = math.nan
-    known = torch.tensor([True, False, False, False])
-    result = figures(rows, guessed_rows=X[[3, 1, 2, 0]], binary=known)
-    assert result["entries_right"] == 1  # the known column is the same in rows 0 and 3
-    assert result["columns_recovered"] == 0.25
-    assert result["exact"] == 0
-
-
 def test_the_line_of_comparison_is_matched_as_an_answer_is():
     x, guesses = (torch.rand(32, 12, generator=torch.Generator().manual_seed(k)).round().double() for k in (0, 1))
     unmatched = (guesses == x).double().mean()

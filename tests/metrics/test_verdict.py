@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from vflbench.metrics.leak import LeakTable, above, at_levels, reading, worst
-from vflbench.numerics.interval import Interval
 
 
 def areas(truths, positives, negatives, rng):
@@ -132,12 +131,3 @@ def test_classes_are_read_by_ami_or_macro_auc_whichever_is_stronger():
     clusters, ranking = (reading(leak) for leak in table.leaks())
     assert (clusters.figure, clusters.value) == ("AMI", pytest.approx(1.0))
     assert (ranking.figure, ranking.value) == ("macro AUC", pytest.approx(1.0))
-
-
-def test_one_batch_has_a_value_and_no_interval():
-    (leak,) = table_of(torch.tensor([[0.8]], dtype=torch.float64)).leaks()
-    verdict = worst([leak])
-    assert verdict.value == pytest.approx(0.8)
-    assert math.isnan(verdict.low)
-    assert math.isnan(verdict.high)
-    assert isinstance(leak.net, Interval)

@@ -81,15 +81,6 @@ def test_the_root_is_one_and_has_half_the_slope_under_the_logarithm(rng):
     assert torch.allclose(root, squared / 2)
 
 
-def test_units_shifts_and_rotations_do_not_matter(rng):
-    x, y = torch.randn(200, 5, generator=rng, dtype=torch.float64), torch.arange(200) % 3
-    x[:, 0] += y
-    reference = distance_correlation(x, y).item()
-    turn = torch.linalg.qr(torch.randn(5, 5, generator=rng, dtype=torch.float64)).Q
-    for changed in (x * 1e-12, x * 1e12, x + 5, x @ turn):
-        assert distance_correlation(changed, y).item() == pytest.approx(reference, rel=1e-9)
-
-
 def test_equal_x_and_y_give_1_and_independent_ones_almost_0(rng):
     y = torch.arange(2000) % 2
     assert distance_correlation(y[:, None].double(), y).item() == pytest.approx(1.0)

@@ -30,11 +30,6 @@ def test_parts_put_together_are_the_picture(rng):
         assert torch.equal(put_together(cut), expected)
 
 
-def test_parts_of_a_larger_picture_are_put_together_from_its_corner(rng):
-    x = torch.rand(2, 6, generator=rng)
-    assert torch.equal(put_together({Area(5, 7, 2, 3): x}), x.view(2, 2, 3))
-
-
 def test_overlapping_or_incomplete_parts_are_no_picture():
     x = torch.zeros(1, 4)
     assert put_together({Area(0, 0, 2, 2): x, Area(2, 2, 2, 2): x}) is None
