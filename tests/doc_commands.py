@@ -1,5 +1,6 @@
 """The commands of the documentation: found in Markdown, and made small enough for a test."""
 
+import importlib
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
@@ -151,12 +152,22 @@ def small(words: Sequence[str], config: Any) -> list[str]:
             continue
         if (isinstance(value, (int, float)) and value > largest) or (sets_rounds and (key, value) == ("batch_size", "auto")):
             changes[key] = largest
+    for name, node in (config.get("attack") or {}).items():  # one that the command adds has defaults that it leaves out
+        target = node.get("_target_", "")
+        if "steps" not in node and target.startswith("vflbench.") and "steps" in fields_of(target):
+            changes[f"+attack.{name}.steps"] = LARGEST["steps"]
     dataset = config.get("dataset", {})
     if "rows" in dataset and config.get("protocol", {}).get("_target_", "").endswith(("Split", "SharedEmbeddings")):
         changes["dataset.rows"] = min(ROWS, dataset["rows"] or ROWS)
     if "probe" in config.get("audit", {}) and "audit.probe" not in given:
         changes["audit.probe"] = "false"
     return [f"{key}={value}" for key, value in changes.items()]
+
+
+def fields_of(target: str) -> Collection[str]:
+    """The options of a class of the package."""
+    module, _, name = target.rpartition(".")
+    return getattr(importlib.import_module(module), name).__dataclass_fields__
 
 
 def leaves(node: Any, before: str = "") -> Iterator[tuple[str, Any]]:

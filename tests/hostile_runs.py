@@ -6,8 +6,6 @@ import json
 import math
 import os
 import re
-import struct
-import zlib
 from pathlib import Path
 
 import yaml
@@ -40,7 +38,6 @@ TEXTS = (
 )
 NUMBERS = (0, -1, 1, 2**63, 10**30, 10**4000, 0.5, 1e99, 1e308, -1e308, 5e-324, math.nan, math.inf)
 OTHERS = (None, True, False, [], {}, [[]], [None], {"": None}, {"mean": None}, {"mean": "x"}, [1, "x"], {EVIL: EVIL})
-_MARKDOWN, _LATEX = re.compile(r"<[A-Za-z/!?]|(?<!\\)\]\(|(?<!\\)`"), re.compile(r"(?<!\\)\\(?:input|write)")
 ODD = (*TEXTS, *NUMBERS, *OTHERS)
 
 
@@ -52,22 +49,6 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 """Of 350 bytes, of a billion values."""
-
-
-def png(width, height, *, compressed=b"", chunks=()):
-    """A picture that claims its size, and unpacks to as many zeros as there are in `compressed`."""
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    parts = [
-        head,
-        *(chunk(*one) for one in chunks),
-        chunk(b"IDAT", compressed or zlib.compress(bytes(1000))),
-        chunk(b"IEND", b""),
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def places(value, place=()):

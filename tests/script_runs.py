@@ -44,8 +44,3 @@ def run(script: str | ModuleType, *arguments: object) -> subprocess.CompletedPro
         code, message = 1, code
         err.write(message)
     return subprocess.CompletedProcess(words, code or 0, out.getvalue(), err.getvalue())
-
-
-def rows_of(text):
-    """The cells of each line of a Markdown table."""
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]

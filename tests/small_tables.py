@@ -22,8 +22,6 @@ TABS = TextFormat(
 COMMAS = TextFormat("commas (k, y, c)", ("k", "y", "c"), label="y", ignored=frozenset({"k"}))
 GOOD = ["0\t-7\tpear", "1\t\tfig", "1\t12\t", "0\t3\tfig"]
 GOOD_NUMBERS = [-7, None, 12, 3]
-WAYS = [(end, compress) for end in ("\n", "\r\n") for compress in (False, True)]
-"""Line ends, and whether the file is compressed."""
 
 
 def request(path, form=TABS, rows=None, **options) -> Request:

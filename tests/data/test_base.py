@@ -79,13 +79,6 @@ def test_a_positive_ratio_is_reached_by_dropping_the_class_that_is_too_frequent(
         assert torch.equal(split.train.labels, (split.train.ids % 5 == 0).long()), ratio
 
 
-def test_dropped_rows_depend_on_the_seed():
-    def ids(seed):
-        return load(Fixed(sample=0.5), seed).train.ids.tolist()
-
-    assert ids(0) == ids(0) != ids(1)
-
-
 def test_columns_that_no_party_holds_are_recorded():
     assert load(Fixed(parties={"a": ["x"]})).facts == {
         "class_rows": {"0": 50, "1": 50},
@@ -103,11 +96,6 @@ def test_the_fingerprint_is_of_the_values_the_split_and_the_encoding():
     changes += [{"parties": p} for p in ({"b": ["*"]}, {"a": ["x"]}, {"a": ["c"], "b": ["x"]})]
     others += [load(Fixed(**change)) for change in [*changes, {"numeric_transform": "log"}]]
     assert len({same, *(split.fingerprint for split in others)}) == 1 + len(others)
-
-
-def test_too_few_classes_or_rows_are_rejected():
-    assert "at least two classes" in error_of(Fixed(one_class=True))
-    assert "of 1 row(s), 1 are for testing and none remains for training" in error_of(Fixed(n=1))
 
 
 @settings(max_examples=50)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from vflbench.data.binary import Binary
-from vflbench.errors import UserError
 
 
 def load(path, **options):
@@ -39,30 +38,6 @@ def test_other_numbers_are_min_max_normalised_and_constant_bits_stay(tmp_path):
     path = tmp_path / "m.csv"
     path.write_text("label,a,b\n0,1,10\n1,1,20\n0,1,15\n1,1,10\n")
     assert [x for x, _ in rows_of(load(path))] == [[1, 0], [1, 1], [1, 0.5], [1, 0]]
-
-
-def test_another_table_is_rejected(tmp_path):
-    cases = (
-        ("", {}, "Empty CSV file"),
-        ("1 1:x\n", {}, "line 1"),
-        ("1 -2:1\n", {}, "Invalid index -2"),
-        ("1 #a:1\n", {}, "no row has a feature"),
-        ("Class,a\n", {}, "no rows"),
-        ("Class\n1\n", {}, "one column"),
-        ("Class,a\n1,perhaps\n", {}, "row 2: column a"),
-        ("Class,a\n1,inf\n", {}, "row 2: column a"),
-        ("Class,a\n1,1,1\n", {}, "got 3"),
-        ("Class,a\n1,1\n0,0\n", {"label": "b"}, "no such column"),
-        ("Class,a\n1,1\n0,0\n", {"positive": 7}, "no row has this label"),
-        ("Class,a\n1,1\n0,0\n", {"columns": 5}, "between 1 and 1"),
-        ("Class,a\n1,1\n0,0\n", {"columns": ["c"]}, "no column c"),
-        ("Class,a\n0.1,1\n0.2,0\n0.3,1\n0.4,1\n0.5,0\n", {}, "a class, not a measurement"),
-    )
-    path = tmp_path / "bad.txt"
-    for text, options, problem in cases:
-        path.write_text(text)
-        with pytest.raises(UserError, match=problem):
-            load(path, **options)
 
 
 @pytest.mark.slow

@@ -57,34 +57,6 @@ def unlabelled(line):
     return line.split("\t", 1)[1]
 
 
-BAD_UTF8 = "\n".join([*GOOD, criteo_line(0, categories={2: "@"})]).encode().replace(b"@", b"\xff\xfe")
-
-
-def test_an_error_names_the_line_the_column_and_the_value(tmp_path):
-    cases = (
-        ([unlabelled(line) for line in GOOD], ["row 1", "got 39", "40", "label"]),
-        ([*GOOD[:5], unlabelled(GOOD[5]), *GOOD[6:]], ["row 6", "got 39", "40"]),
-        ([*GOOD[:2], GOOD[2] + "\tx"], ["row 3", "got 41"]),
-        ([*GOOD[:9], criteo_line(2)], ["row 10", "column label", "'2'", "0 or 1"]),
-        ([*GOOD, criteo_line("")], ["row 21", "column label", "''"]),
-        ([*GOOD, criteo_line(0, {5: "many"})], ["row 21", "column I5", "'many'", "integers"]),
-        ([*GOOD, criteo_line(0, {5: "1_000"})], ["row 21: column I5"]),
-        ([*GOOD, criteo_line(0, {5: "+5"})], ["row 21: column I5"]),
-        ([criteo_line(0, {13: "1.5"}), *GOOD], ["row 1", "column I13", "'1.5'"]),
-        ([criteo_line(0, {13: str(2**63)}), *GOOD], ["row 1", "column I13"]),
-        (BAD_UTF8, ["row 21", "column C2", "utf-8"]),
-        ([line.replace("\t", ",") for line in GOOD], ["row 1", "got 1"]),
-        (b"", ["Empty CSV"]),
-        (b"\n\n\n", ["no rows"]),
-    )
-    for i, (lines, expected) in enumerate(cases):
-        path = write(tmp_path / f"{i}.txt", lines)
-        message = error_of(Criteo(path=path))
-        for words in [*expected, f"dataset.path={path}"]:
-            assert words in message, message
-        assert "\n" not in message
-
-
 def test_a_wrong_line_in_a_later_block_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 100_000)
     lines = GOOD * 300  # some 1,400 kB

@@ -1,7 +1,5 @@
-import gzip
-
 import pytest
-from raw_files import error_of, in_file_order, load, write
+from raw_files import in_file_order, load, write
 
 from vflbench.data.csv import Csv
 
@@ -74,37 +72,6 @@ def test_labels_of_minus_one_and_one_are_negative_and_positive(tmp_path):
     lines = ["x,y", *(f"{i},{-1 if i % 3 else 1}" for i in range(30))]
     _, _, labels = in_file_order(load(Csv(path=write(tmp_path / "t", lines), label="y")))
     assert labels.tolist() == [int(i % 3 == 0) for i in range(30)]
-
-
-@pytest.mark.slow
-def test_an_error_is_one_line_and_names_the_cause(tmp_path):
-    cases = (
-        (LINES, {"label": "click"}, ["dataset.label=click", "age, city"]),
-        (LINES, {"label": "age"}, ["40 different values"]),
-        (LINES, {"types": {"town": "ignore"}}, ["dataset.types=town", "no such column"]),
-        (LINES, {"types": {"city": "numeric"}}, ["row 2", "column city: it holds numbers", "Oslo"]),
-        (LINES, {"positive": "maybe"}, ["dataset.positive=maybe", "no, yes"]),
-        (LINES, {"delimiter": "--"}, ["one character"]),
-        ([*LINES, "1,2"], {}, ["row 42", "Expected 5 columns, got 2"]),
-        ([*LINES, "1,Rome,2,true,"], {}, ["row 42", "column clicked", "no label"]),
-        (["x,x,y", "1,2,0", "1,2,1"], {"label": "y"}, ["names x twice"]),
-        (["x,y"], {"label": "y"}, ["no rows"]),
-        (b"", {"label": "y"}, ["Empty CSV file"]),
-        (["x,y", '"a', 'b",0', "c,1", "d"], {"label": "y"}, ["row 4: Expected 2 columns, got 1"]),
-        (["x,y", "a,0", "b,1", '"c,0', "d,1"], {"label": "y"}, ["row 4: a quote is opened and not closed"]),
-        (["x,y", "inf,0", "1,1", "2,0", "3,1"], {"label": "y"}, ["row 2", "column x: it holds numbers", "'inf'"]),
-    )
-    for i, (lines, options, expected) in enumerate(cases):
-        message = error_of(Csv(**{"path": write(tmp_path / f"{i}.csv", lines), "label": "clicked", **options}))
-        for words in expected:
-            assert words in message, message
-        assert "\n" not in message
-
-
-def test_a_damaged_gzip_file_is_rejected(tmp_path):
-    whole = gzip.compress("\n".join(LINES * 50).encode())
-    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
-    assert "ended before the end" in error_of(Csv(path=str(tmp_path / "cut"), label="clicked"))
 
 
 def test_types_come_from_the_file_and_not_from_the_rows_asked_for(tmp_path, monkeypatch):

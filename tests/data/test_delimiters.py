@@ -78,12 +78,6 @@ def test_other_encodings(tmp_path, encoding, said):
         )
 
 
-def test_an_encoding_that_is_none(tmp_path):
-    path = write(tmp_path / "t", text(",").encode())
-    for name in ("utf-9", "hex", "\0", "rot13"):
-        assert "dataset.encoding=" in error_of(Csv(path=path, label="y", encoding=name))
-
-
 TABLE = pa.table({"a": [1, 2, 3], "y": [0, 1, 0]})
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflbench.data import table
-from vflbench.data.table import category_ids, fit, measure, raw_table
+from vflbench.data.table import category_ids
 
 
 def scaled(values, fit=None, transform="none"):
@@ -85,27 +85,6 @@ def test_a_value_that_occurs_exactly_min_count_times_is_not_rare():
     for min_count, expected, expected_size in ((3, [0, 0, 0, 1, 1, 1, 2, 2], 3), (4, [0] * 8, 1)):
         ids, size = indexed([0, 0, 0, 1, 1, 1, 2, 2], 3, min_count=min_count)
         assert (ids.tolist(), size) == (expected, expected_size), min_count
-
-
-def test_each_party_gets_its_columns_in_order_and_every_party_all_rows():
-    raw = raw_table(
-        {
-            "n1": np.array([0.0, 5.0, 10.0]),
-            "c1": (np.array([1, 0, 1]), 2),
-            "n2": np.array([4.0, np.nan, 2.0]),
-            "c2": (np.array([3, 9, 3]), 10),
-        },
-        np.array([2, 0, 1], dtype=np.int8),
-        classes=3,
-    )
-    assignment = {"a": ("n2", "c2", "n1"), "label": ("c1",)}
-    encoding = fit(raw, assignment, measure(raw, np.arange(3)), every_row_fitted=True)
-    a, label = (own.of(raw) for own in encoding.parties.values())
-    assert (a.columns.numeric, a.columns.categorical, a.columns.cardinalities) == (("n2", "n1"), ("c2",), (2,))
-    assert torch.equal(a.numeric, torch.tensor([[1.0, 0.0], [0.0, 0.5], [0.5, 1.0]]))
-    assert torch.equal(a.categorical, torch.tensor([[0], [1], [0]], dtype=torch.int32))
-    assert (label.numeric.shape, label.numeric.dtype) == ((3, 0), torch.float32)
-    assert torch.equal(label.categorical, torch.tensor([[1], [0], [1]], dtype=torch.int32))
 
 
 def test_the_largest_numbers_do_not_overflow():

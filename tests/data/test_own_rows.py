@@ -1,7 +1,6 @@
 """From a party nothing can be reached that another owns: all objects that hang on it are walked."""
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -150,34 +149,6 @@ def test_from_a_party_nothing_that_another_owns_can_be_reached(streamed, tmp_pat
         assert {"labels", "label numeric"} <= reached.found(label_party)
 
 
-def test_the_walk_finds_what_a_lookup_in_everybody_s_rows_would_reach():
-    data = load()
-    rows = data.aligned()
-    theirs = secrets_of(data, "b", labels=True)
-    assert {"b numeric", "b categorical", "labels"} <= theirs.found(partial(rows.features, "a"))
-    assert {"b raw numeric", "labels"} <= theirs.found(data.train.at)
-    assert theirs.found(rows.parties["a"]) == set()
-    column, y = torch.from_numpy(data.train.raw.numeric[:, 1].copy()), data.train.raw.labels
-
-    class Slotted:
-        __slots__ = ("kept",)
-
-    slotted = Slotted()
-    slotted.kept = [{"deep": y}]
-    weight = torch.ones(1, dtype=torch.float64, requires_grad=True)
-    found = {
-        "a closure": lambda: column,
-        "a default": lambda x=column: x,
-        "a view's base": data.train.raw.numeric[:2, :1],
-        "a view's storage": column[:2],
-        "a graph": (weight * column).sum(),
-        "a partial's argument": partial(max, column),
-    }
-    for how, root in found.items():
-        assert theirs.found(root) == {"b raw numeric"}, how
-    assert theirs.found(slotted) == {"labels"}
-
-
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path, monkeypatch):
     data = load_stored(tmp_path) if stored else load()
@@ -213,13 +184,3 @@ def test_a_party_that_meets_damage_in_its_file_says_so(tmp_path, monkeypatch):
         for ids in ([2999], [0]):
             with pytest.raises(UserError, match="the prepared data is damaged.*run the command again"):
                 rows(torch.tensor(ids))
-
-
-def test_labels_that_are_part_of_a_larger_array_are_copied_out_of_it():
-    data = load()
-    raw = data.train.raw
-    wide = np.stack([raw.labels, raw.categorical[:, 1]], axis=1)
-    rows = replace(data, train=replace(data.train, raw=replace(raw, labels=wide[:, 0]))).aligned()
-    assert "b raw categorical" in secrets_of(data, "b", labels=False).found(wide[:, 0])
-    assert secrets_of(data, "b", labels=False).found(rows.labels) == set()
-    assert torch.equal(rows.labels(torch.arange(9)), data.aligned().labels(torch.arange(9)))

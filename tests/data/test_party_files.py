@@ -14,7 +14,6 @@ from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet
 from vflbench.data.party_files import read_label_table, read_party_table, write_party_tables
 from vflbench.errors import UserError
-from vflbench.run.provenance import data_files
 
 COLUMNS = {"a": ("x", "k"), "b": ("x", "word", "gone"), "label": ("y", "own")}
 
@@ -58,17 +57,11 @@ def files(folder, *, lacking=True, seed=1) -> dict[str, str]:
     return made
 
 
+OPTIONS_OF_ALL = {"id": "id", "label": "y", "types": {"gone": "ignore"}, "missing_as": "zero"}
+
+
 def csv(party_files, **options) -> Csv:
-    return Csv(
-        **{
-            "party_files": party_files,
-            "id": "id",
-            "label": "y",
-            "types": {"gone": "ignore"},
-            "missing_as": "zero",
-            **options,
-        }
-    )
+    return Csv(**{"party_files": party_files, **OPTIONS_OF_ALL, **options})
 
 
 def generator():
@@ -179,16 +172,7 @@ def test_files_of_the_same_rows_in_the_same_order_are_read_as_one_file_of_all_co
 
 
 def of_parquet(party_files, **options) -> Parquet:
-    return Parquet(
-        **{
-            "party_files": party_files,
-            "id": "id",
-            "label": "y",
-            "types": {"gone": "ignore"},
-            "missing_as": "zero",
-            **options,
-        }
-    )
+    return Parquet(**{"party_files": party_files, **OPTIONS_OF_ALL, **options})
 
 
 def as_parquet(path: str) -> str:
@@ -247,11 +231,9 @@ def test_what_is_wrong_with_a_file_is_said_with_the_party_the_file_and_the_line(
     wrong = {
         "has no column id, which dataset.id names": ("a", put(1, "x,key,k")),
         "has no column y, which dataset.label names": ("label", put(1, "id,target,own")),
-        "the column y, which is the label; it belongs into the label party's file alone": ("a", put(1, "y,id,k")),
         f"rows 4, 16: column id has the identifier '{repeated}' more than once": ("a", twice),
         "row 10: column id has no identifier": ("b", put(10, ",".join([*cell[:2], "", *cell[3:]]))),
         "column x: it holds numbers, and 'inf' can't be read as one": ("a", put(12, "inf,001,p")),
-        "holds no column beside the identifiers": ("a", lambda lines: lines.__setitem__(slice(None), ["id", "1", "2"])),
     }
     for problem, (party, change) in wrong.items():
         text = error_of(csv(with_lines(party, change)))
@@ -304,18 +286,3 @@ def test_messages_that_can_not_be_are_refused_by_those_who_get_them(tmp_path):
     for where, what in wrong:
         with pytest.raises(UserError, match="party a: positions and roles that came from the label party: "):
             side.table(where, what)
-
-
-def test_other_content_of_a_party_s_file_or_folder_is_another_run(tmp_path):
-    """The digests of the files are part of a run's identity."""
-    paths = files(tmp_path)
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    (folder / "0.parquet").write_bytes(b"one")
-    config = {"dataset": {"party_files": {**paths, "c": str(folder)}, "id": "id"}}
-    before = data_files(config)
-    assert set(before) == {f"dataset.party_files.{party}" for party in ("label", "a", "b", "c")}
-    (folder / "0.parquet").write_bytes(b"two")
-    write(tmp_path / "b.csv", lines_of("b", values(50)))
-    after = data_files(config)
-    assert {key for key in before if before[key] != after[key]} == {"dataset.party_files.b", "dataset.party_files.c"}

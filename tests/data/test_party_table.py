@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -200,19 +199,3 @@ def test_a_damaged_folder_is_refused_by_the_name_of_the_file(written):
         assert f"/{party}: the table of a party can't be read: " in text, text
         assert problem in text, text
         assert "\n" not in text
-
-
-def test_links_pipes_and_notes_that_write_to_the_terminal_do_no_harm(written, tmp_path):
-    folder, content = written["label"]
-    (folder / "labels").rename(tmp_path / "labels")
-    for place in (lambda: os.symlink(tmp_path / "labels", folder / "labels"), lambda: os.mkfifo(folder / "labels")):
-        place()
-        with pytest.raises(UserError, match="labels: .*(a link|no plain file)"):
-            read_label_table(folder)
-        (folder / "labels").unlink()
-    (folder / "labels").write_bytes(content["labels"])
-    (folder / "schema.json").write_bytes(described(written, "label", notes=["\x1b[31mred"])["schema.json"])
-    assert read_label_table(folder).notes == ("\\x1b[31mred",)
-    (folder / "schema.json").write_bytes(content["schema.json"])
-    with pytest.raises(UserError, match="there is such a folder already"):
-        write_party_tables(small(rows=100), folder.parent)

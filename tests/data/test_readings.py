@@ -10,7 +10,7 @@ from raw_files import error_of, in_file_order, load, write
 
 from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet
-from vflbench.data.readings import INTEGER, Amount, Date
+from vflbench.data.readings import Amount, Date
 
 N = 120
 DAYS = [datetime.date(2019, 12, 1) + datetime.timedelta(days=(i * 37) % 700) for i in range(N)]
@@ -69,17 +69,6 @@ def test_times_have_an_hour(tmp_path):
     assert theirs.tolist() == numeric.tolist()
 
 
-def test_every_day_of_four_centuries_is_that_of_the_calendar():
-    days = [
-        datetime.date.fromordinal(n)
-        for n in range(datetime.date(1900, 1, 1).toordinal(), datetime.date(2101, 1, 1).toordinal())
-    ]
-    number, month, weekday = Date("ymd").numbers(pa.array(map(str, days)))
-    assert number.tolist() == [d.toordinal() - 719163 for d in days]
-    assert month.tolist() == [d.month for d in days]
-    assert weekday.tolist() == [d.weekday() for d in days]
-
-
 @pytest.mark.parametrize(
     "text", ["2021-02-29", "1900-02-29", "2020-13-01", "2020-00-10", "2020-1-32", "2020-01-01 25:00", "20-01-01"]
 )
@@ -131,17 +120,3 @@ def test_missing_dates_and_amounts_are_missing(tmp_path):
     assert (numeric[::4, :3] == 0).all()  # days, month and weekday; the fourth column says where they are missing
     assert numeric[:, 3].tolist() == [float(i % 4 == 0) for i in range(N)]
     assert split.facts["read_as"]["missing"] == {"x": 30}
-
-
-def test_whole_numbers_of_any_length_are_those_that_64_bits_hold():
-    texts = [
-        "x",
-        "9223372036854775807",
-        "9223372036854775808",
-        "-9223372036854775808",
-        "0" * 6000 + "7",
-        "0" * 6000 + "1" * 20,
-    ]
-    read = INTEGER.numbers(pa.array(texts))[0]
-    assert np.isfinite(read).tolist() == [False, True, False, True, True, False]
-    assert read[4] == 7

@@ -110,13 +110,8 @@ def test_a_party_that_cheats_and_the_honest_run_beside_it(tmp_path):
     assert manifest(folder)["threats"]["norm"]["active"]
     assert "fast_learner" not in (folder / "honest" / "config.yaml").read_text()
     assert not manifest(folder / "honest")["threats"]["norm"]["active"]
-    honest = train(tmp_path / "honest", *NARROW, "attack=norm", "dataset.parties=2")
-    figures = {
-        f: [r for r in metrics(f) if r["metric"] not in ("seconds", "cpu_seconds")]
-        for f in (folder, folder / "honest", honest)
-    }
-    assert figures[folder / "honest"] == figures[honest]
-    assert figures[folder] != figures[honest]
+    figures = [[r for r in metrics(f) if r["metric"] not in ("seconds", "cpu_seconds")] for f in (folder, folder / "honest")]
+    assert figures[0] != figures[1]
 
 
 @pytest.mark.slow
@@ -125,9 +120,6 @@ def test_torch_modules_of_ones_own(tmp_path):
     folder = train(tmp_path / "run", *plugins, "model=two_towers", "attack=[norm,spectral]")
     assert manifest(folder)["cut_layers"] == {"a": ["cut"]}
     assert leaks(folder, "norm")["cut"] > 0.8
-    again = train(tmp_path / "again", *plugins, "model=two_towers", "attack=[norm,spectral]")
-    numbers = [[row for row in metrics(f) if row["metric"] not in ("seconds", "cpu_seconds")] for f in (folder, again)]
-    assert numbers[0] == numbers[1]
 
 
 OWN_MODULES = ("--plugins", str(EXTENDING / "own_modules"), "model=torch", "model.top=nets:Top")

@@ -10,7 +10,6 @@ import browser_pages
 import pytest
 import sealed_site
 from pages import copies, notebooks
-from pages.accessible import mended
 from pages.classes import Option, allowed, comments_in, option_table
 from pages.docstrings import read_docstring
 from pages.links import rewritten
@@ -91,50 +90,6 @@ def test_a_saved_figure_of_a_notebook_is_on_its_page(tmp_path):
     assert '<img alt="a \'b\'" src="data:image/png;base64,iVBO">' in text
 
 
-def test_what_the_theme_leaves_out_is_added_once():
-    page = '<p role="heading">a</p><pre>b</pre><div id="search-results"></div>'
-    once = mended(page)
-    assert (
-        once
-        == '<p role="heading" aria-level="2">a</p><pre tabindex="0">b</pre><h1>Search</h1><div id="search-results"></div>'
-    )
-    assert mended(once) == once
-
-
-def test_pictures_lead_to_their_files_and_tables_of_options_know_their_headings():
-    picture = '<p><img alt="a" src="../_images/m.png" /></p>'
-    linked = '<p><a class="picture" href="../_images/m.png"><img alt="a" src="../_images/m.png" /></a></p>'
-    assert mended(picture) == mended(linked) == linked
-    assert mended(inside := '<p><img alt="a" src="data:image/png;base64,x"></p>') == inside
-    head = "".join(f'<th class="head"><p>{name}</p></th>' for name in ("option", "default", "meaning"))
-    table = f'<table class="docutils align-default"><thead><tr>{head}</tr></thead><tbody><tr class="row-even"><td>a</td>'
-    table += "<td>1</td><td>b</td></tr></tbody></table>"
-    stacked = mended(table)
-    assert 'class="docutils align-default is-stacked"' in stacked
-    assert '<td data-head="option">a</td><td data-head="default">1</td><td data-head="meaning">b</td>' in stacked
-    assert mended(stacked) == stacked
-    assert mended(other := table.replace("meaning", "leak AUC")) == other
-
-
-@pytest.mark.parametrize(
-    ("markup", "found"),
-    [
-        ('<h1></h1><script src="https://x.org/a.js"></script>', "loads <script> https://x.org/a.js"),
-        ('<h1></h1><link rel="stylesheet" href="//x.org/a.css">', "loads <link> //x.org/a.css"),
-        ('<h1></h1><p style="background: url(http://x.org/a)">', "loads <p style> http://x.org/a"),
-        ('<h1></h1><img src="a.png">', "a picture without alternative text: a.png"),
-        ("<h1></h1><h1></h1>", "2 first-level headings in place of one"),
-    ],
-)
-def test_what_is_loaded_from_elsewhere_is_found(markup, found, tmp_path):
-    (tmp_path / "x.html").write_text(markup)
-    assert list(sealed_site.findings(tmp_path)) == [f"x.html: {found}"]
-    fine = '<h1>a</h1><a href="https://x.org">b</a><link rel="next" href="//y"><img alt="" src="data:x">'
-    (tmp_path / "x.html").write_text(fine)
-    (tmp_path / "x.css").write_text("a { background: url(a.svg) } @import 'https://x.org/a.css';")
-    assert list(sealed_site.findings(tmp_path)) == ["x.css: loads https://x.org/a.css"]
-
-
 SEEN = (
     "index",
     "reference/options",
@@ -157,7 +112,7 @@ def test_the_site(tmp_path):
     every_choice_has_a_page(tmp_path)
     with browser_pages.launched() as chromium:
         search_needs_no_server(tmp_path, chromium)
-        for width, dark in browser_pages.SCREENS:
+        for width, dark in ((1280, False), (400, True)):
             pages_fit_their_screen_and_are_accessible(tmp_path, chromium, width, dark)
 
 

@@ -85,8 +85,7 @@ def written(folder, parties, facts, ids, rules=None, **place):
     return again
 
 
-@pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_every_recordable_fact_reads_back_bit_for_bit(data, tmp_path_factory):
     rows = data.draw(st.integers(1, 4))
@@ -122,14 +121,6 @@ def test_half_and_double_precision_keep_their_values_and_are_named(dtype, tmp_pa
     assert bits(again.facts["a"][Embeddings].layers["f"]) == bits(exact.float())
     assert bits(again.facts["a"][Gradients].layers["f"]) == bits(-exact.float())
     assert RecordedMessages(tmp_path / "r").coverage["a"].types == {str(dtype).removeprefix("torch.")}
-
-
-def test_layers_come_in_the_order_of_the_network(tmp_path):
-    widths = {"z": 1, "f10": 1, "f2": 1, "a/b": 1}
-    layers = {name: torch.full((2, 1), float(i)) for i, name in enumerate(reversed(widths))}
-    again = written(tmp_path / "r", {"a": PartyLayers(widths)}, {"a": [Embeddings(layers)]}, torch.arange(2))
-    assert list(again.facts["a"][Embeddings].layers) == list(widths)
-    assert [float(h[0]) for h in again.facts["a"][Embeddings].layers.values()] == [3, 2, 1, 0]
 
 
 def test_functions_are_left_out_and_sparse_gradients_become_dense(tmp_path):
@@ -199,9 +190,8 @@ def check(folder, batches):
 MANIFEST = manifest_of({"a": LAYERS, "b": LAYERS})
 
 
-@pytest.mark.parametrize("dtype", [kind if kind == "<f4" else pytest.param(kind, marks=pytest.mark.slow) for kind in DTYPES])
-def test_shards_in_any_number_read_as_they_were_written(dtype, tmp_path):
-    for seed in range(6):
+def test_shards_in_any_number_read_as_they_were_written(tmp_path):
+    for seed, dtype in enumerate(DTYPES):
         rng = np.random.default_rng(seed)
         batches = told(rng, dtype=dtype)
         shards = {}

@@ -106,6 +106,19 @@ def test_three_lines_record_what_crosses(tmp_path):
     assert rec.watch(h := torch.ones(2, 1), ids=[1, 1]) is h
 
 
+def test_epochs_are_begun_or_given(tmp_path):
+    loop = Loop()
+    with Recording(tmp_path, party="media") as rec:
+        loop.step(rec, 0)
+        rec.begin_epoch()
+        loop.step(rec, 0)
+        rec.watch(loop.bottom(loop.batch(0)[1]), ids=range(N), epoch=7).sum().backward()
+        loop.step(rec, 1)
+        with pytest.raises(UserError, match="epoch=-1"):
+            rec.begin_epoch(-1)
+    assert list(batches(tmp_path)) == [(0, 0), (1, 0), (7, 0), (7, 1)]
+
+
 def test_training_is_the_same_bit_for_bit(tmp_path):
     models = []
     for record in (True, False):
@@ -131,19 +144,6 @@ def test_a_sample_of_batches_keeps_their_steps(tmp_path):
     assert torch.equal(batches(tmp_path)[0, 4]["gradient/cut"], loop.received[4])
 
 
-def test_epochs_are_begun_or_given(tmp_path):
-    loop = Loop()
-    with Recording(tmp_path, party="media") as rec:
-        loop.step(rec, 0)
-        rec.begin_epoch()
-        loop.step(rec, 0)
-        rec.watch(loop.bottom(loop.batch(0)[1]), ids=range(N), epoch=7).sum().backward()
-        loop.step(rec, 1)
-        with pytest.raises(UserError, match="epoch=-1"):
-            rec.begin_epoch(-1)
-    assert list(batches(tmp_path)) == [(0, 0), (1, 0), (7, 0), (7, 1)]
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_precision_is_kept(tmp_path, dtype):
     loop = Loop(dtype)
@@ -152,29 +152,6 @@ def test_precision_is_kept(tmp_path, dtype):
         loop.step(rec, 1)
     loop.assert_recorded(tmp_path, steps(2))
     assert batches(tmp_path)[0, 0]["embedding/cut"].dtype is dtype
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_is_recorded_as_it_crosses(tmp_path, dtype):
-    loop = Loop()
-    with Recording(tmp_path, party="media") as rec:
-        for number in range(3):
-            with torch.autocast("cpu", dtype=dtype):
-                h, loss = loop.forward(rec, number)
-            loss.backward()
-            loop.received.append(h.grad)
-    assert loop.sent[0].dtype is dtype
-    loop.assert_recorded(tmp_path, steps(3))
-
-
-def test_several_forwards_before_their_backwards(tmp_path):
-    loop = Loop()
-    with Recording(tmp_path, party="media") as rec:
-        for _ in range(2):  # of an optimiser's steps
-            made = [loop.forward(rec, number) for number in range(7)]
-            (sum(loss for _, loss in made) / 7).backward()
-            loop.received += [h.grad for h, _ in made]
-    loop.assert_recorded(tmp_path, steps(14))
 
 
 def test_gradients_of_several_backwards_add_up(tmp_path):
@@ -237,16 +214,6 @@ def test_evaluations_are_not_recorded(tmp_path):
     assert rec.dropped == 3
 
 
-def test_a_frozen_bottom_model_has_embeddings_alone(tmp_path):
-    loop = Loop()
-    loop.bottom.requires_grad_(False)
-    with Recording(tmp_path, party="media") as rec:
-        for number in range(3):
-            ids, x, _ = loop.batch(number)
-            loop.top(rec.watch(loop.bottom(x), ids=ids)).sum().backward()
-    assert [sorted(batch) for batch in batches(tmp_path).values()] == [["embedding/cut", "ids"]] * 3
-
-
 def test_layers_of_a_batch_stand_together(tmp_path):
     loop, second = Loop(), Loop().filled(nn.Linear(WIDTH, 2))
     with Recording(tmp_path, party="media", cut=["f2"]) as rec:
@@ -305,43 +272,6 @@ def test_checkpointed_models(tmp_path, reentrant):
             loop.sent.append(h)
             loop.received.append(h.grad)
     loop.assert_recorded(tmp_path, steps(3))
-
-
-def test_watched_within_a_checkpoint_it_is_recorded_once(tmp_path):
-    loop = Loop()
-    with Recording(tmp_path, party="media") as rec:
-        for number in range(3):
-            ids, x, _ = loop.batch(number)
-
-            def inner(x: Tensor, ids: Tensor = ids) -> Tensor:
-                return loop.top(rec.watch(loop.bottom(x), ids=ids))
-
-            checkpoint(inner, x, use_reentrant=False).sum().backward()
-    assert list(batches(tmp_path)) == steps(3)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of torch's compiler
-def test_compiled_models(tmp_path):
-    loop = Loop()
-    with Recording(tmp_path, party="media") as rec:
-
-        @torch.compile(backend="aot_eager")
-        def forward(x: Tensor, ids: Tensor) -> Tensor:
-            return loop.top(rec.watch(loop.bottom(x), ids=ids)).square().sum()
-
-        expected = []
-        for number in range(3):
-            ids, x, _ = loop.batch(number)
-            expected.append((x, ids))
-            forward(x, ids).backward()
-    found = batches(tmp_path)
-    for (x, ids), batch in zip(expected, found.values(), strict=True):
-        h = loop.bottom(x).detach().requires_grad_()
-        loop.top(h).square().sum().backward()
-        assert torch.equal(batch["ids"], ids)
-        assert torch.allclose(batch["embedding/cut"], h.detach())
-        assert torch.allclose(batch["gradient/cut"], h.grad)
 
 
 def test_a_scaled_loss_is_recorded_scaled_and_its_overflow_left_out(tmp_path):
@@ -448,21 +378,6 @@ def test_a_gradient_that_is_only_asked_for(tmp_path):
     loop.assert_recorded(tmp_path, steps(3))
 
 
-def test_figures_are_noted_later(tmp_path):
-    loop = Loop()
-    with Recording(tmp_path, "media", claims={"label_dp": {"eps": 1.5}}, class_shares=(0.25, 0.75)) as rec:
-        loop.step(rec, 0)
-    with Recording(tmp_path, "media", go_on=True) as rec:
-        rec.note(test_auc=0.8)
-        with pytest.raises(UserError, match="test_auc"):
-            rec.note(test_auc=80)
-    written = manifest(tmp_path)
-    assert written["model"] == {"test_auc": 0.8}
-    assert written["claims"] == {"label_dp": {"eps": 1.5, "fresh": False}}
-    assert written["class_shares"] == [0.25, 0.75]
-    assert list(written["parties"]) == ["media"]
-
-
 def test_nothing_recorded_is_said(tmp_path):
     rec = Recording(tmp_path / "r", party="media")
     with torch.no_grad():
@@ -511,32 +426,6 @@ def test_more_dimensions_are_flattened(tmp_path):
     assert len(batches(tmp_path)) == 2
 
 
-REFUSED = {
-    "ids of another length": (
-        {"h": torch.ones(3, 2), "ids": [1, 2]},
-        r"embeddings=\(3, 2\): .* it must be \(2, width\), as there are 2 ids",
-    ),
-    "a row twice": (
-        {"h": torch.ones(3, 2), "ids": [4, 4, 1]},
-        "ids=3 rows: a row may occur once in a batch; id 4 is there more",
-    ),
-    "floats": ({"h": torch.ones(2, 2), "ids": [0.5, 1.0]}, "ids=float64: row ids must be integers"),
-    "text": ({"h": torch.ones(2, 2), "ids": ["a", "b"]}, "give text or larger ones a number each"),
-    "nothing": ({"h": torch.ones(0, 2), "ids": []}, "at least one row"),
-    "a tuple": ({"h": (torch.ones(2, 2),), "ids": [1, 2]}, "watch each tensor of a dict or tuple"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_the_format_does_not_take_is_said_at_once(tmp_path, name):
-    arguments, message = REFUSED[name]
-    with Recording(tmp_path, party="media") as rec:
-        with pytest.raises(UserError, match=message):
-            rec.watch(arguments.pop("h"), **arguments)
-        rec.watch(torch.ones(2, 3, requires_grad=True), ids=[1, 2]).sum().backward()  # it goes on
-    assert len(batches(tmp_path)) == 1
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -550,6 +439,23 @@ def test_options_are_checked_before_training(tmp_path, options, message):
     with pytest.raises(UserError, match=message):
         Recording(tmp_path / "r", **options)
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("h", "ids", "message"),
+    [
+        (torch.ones(2, 2), ["a", "b"], "give text or larger ones a number each"),
+        (torch.ones(0, 2), [], "at least one row"),
+        ((torch.ones(2, 2),), [1, 2], "watch each tensor of a dict or tuple"),
+    ],
+    ids=["text", "nothing", "a tuple"],
+)
+def test_what_the_format_does_not_take_is_said_at_once(tmp_path, h, ids, message):
+    with Recording(tmp_path, party="media") as rec:
+        with pytest.raises(UserError, match=message):
+            rec.watch(h, ids=ids)
+        rec.watch(torch.ones(2, 3, requires_grad=True), ids=[1, 2]).sum().backward()  # it goes on
+    assert len(batches(tmp_path)) == 1
 
 
 def test_labels_are_checked(tmp_path):

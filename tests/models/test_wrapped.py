@@ -138,56 +138,6 @@ def test_training_in_parts_is_training_the_whole(rng):
                 assert torch.allclose(ours, reference, atol=1e-6), name
 
 
-def test_they_report_their_layers_and_have_activations_and_gradients_of_each(rng):
-    layers = {
-        "one argument": (("cut",), ("cut",), ("cut", "h1")),
-        "two arguments": (("embedding",), ("hidden", "embedding"), ("hidden", "embedding", "h1")),
-        "wide": (("embedding", "wide"), ("hidden", "embedding"), ("hidden", "embedding", "h1")),
-        "linear top": (("embedding", "wide"), ("hidden", "embedding"), ("hidden", "embedding")),
-        "top with activations": (("cut",), ("cut",), ("cut", "top1")),
-        "batch normalisation": (("cut",), ("cut",), ("cut", "top1")),
-        "without parameters": (("cut",), ("cut",), ("cut", "h1")),
-        "dropout": (("cut",), ("cut",), ("cut",)),
-    }
-    assert set(layers) == set(MODELS)
-    for name, (crossing, own, at_label) in layers.items():
-        rows = rows_for(name, rng)
-        split = session(rows, model=MODELS[name])
-        assert split.cut_layers() == {"a": crossing, "b": crossing}, name
-        assert split.layers() == {"a": own, "b": own, "label": at_label}, name
-        facts = split.round(rows.ids, watch=FACTS).facts
-        assert set(facts["a"][Embeddings].layers) == {*own, *crossing}, name
-        taught = set(crossing) if name == "without parameters" else {*own, *crossing}
-        assert set(facts["a"][Gradients].layers) == taught, name
-        assert {(g != 0).any().item() for g in facts["a"][Gradients].layers.values()} == {True}, name
-        assert set(facts["label"][Embeddings].layers) >= set(at_label), name
-        assert list(facts["label"][Embeddings].received["b"]) == list(crossing), name
-        for network in (party.bottom for party in split.parties):
-            assert network.training, name
-
-
-@pytest.mark.slow
-def test_initialisation_and_training_come_from_the_seed_and_leave_torchs_generator_alone(rng):
-    """Modules draw from torch's own generator, which is another in each process."""
-    for name, model in MODELS.items():
-        rows, trained = rows_for(name, rng), []
-        for seed, of_torch in ((0, 1), (0, 2), (1, 1)):
-            torch.manual_seed(of_torch)
-            before = torch.random.get_rng_state()
-            split = session(rows, model=model, seed=seed)
-            first = weights(split)
-            for _ in range(3):
-                split.round(rows.ids)
-            split.predict(rows.ids)
-            assert torch.equal(torch.random.get_rng_state(), before), name
-            trained.append([*first, *weights(split)])
-        assert all(map(torch.equal, trained[0], trained[1])), name
-        assert not all(map(torch.equal, trained[0], trained[2])), name
-    split = session(rows_for("one argument", rng), model=MODELS["one argument"])
-    a, b = (party.bottom.module[0].weight for party in split.parties)
-    assert not torch.equal(a, b)
-
-
 def test_dropout_is_drawn_anew_in_each_round_and_goes_on_where_it_stood(rng):
     rows = rows_for("dropout", rng)
     split, other = (session(rows, model=MODELS["dropout"]) for _ in range(2))

@@ -4,12 +4,11 @@ import pytest
 import torch
 from builders import run_in, setup_of, table
 
-from vflbench.data.synthetic import Bernoulli, Synthetic
+from vflbench.data.synthetic import Bernoulli
 from vflbench.defenses.base import ParticipantDefense
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.selective_update import SelectiveUpdate
-from vflbench.defenses.shuffle import Shuffle
 from vflbench.errors import UserError
 from vflbench.messages.facts import PartyFeatures, Schema, Updates
 from vflbench.messages.message import Kind
@@ -45,12 +44,6 @@ def test_parties_keep_their_batches_and_the_curious_one_takes_new_ones(rng):
     owned = [set(torch.cat([ids[part] for ids in first]).tolist()) for part in (slice(4), slice(4, 8))]
     assert not owned[0] & owned[1]
     assert owned[1] == set(torch.cat([ids[4:] for ids in second]).tolist())
-
-
-def test_shuffling_changes_every_batch(rng):
-    rows = table(rng, 24)
-    first, second = rounds(started(rows, defenses=[Shuffle()]), rows)
-    assert not any(torch.equal(one[:4], other[:4]) for one, other in zip(first, second, strict=True))
 
 
 def test_the_curious_one_sees_the_sum_of_the_others_updates(rng):
@@ -168,7 +161,6 @@ def test_what_does_not_fit_is_refused(tmp_path, rng):
         FederatedLr(batches=2)
     refused = {
         r"need 2000 training rows": {"dataset": Bernoulli(rows=5), "protocol": FederatedLr(batch_size=1000)},
-        r"make \d+ features": {"dataset": Synthetic(rows=3000), "protocol": FederatedLr()},
         r"defense=max_norm: it stands at the label party, which the protocol FederatedLr does not have, so it would": {
             "dataset": Bernoulli(),
             "protocol": FederatedLr(),
@@ -176,10 +168,6 @@ def test_what_does_not_fit_is_refused(tmp_path, rng):
         },
         r"defense=selective_update: it stands at the participant, which the protocol Split does not have, so it would": {
             "defenses": {"selective_update": SelectiveUpdate()}
-        },
-        r"batch_size=64: rows of a batch are set by protocol.batch_size": {
-            "protocol": FederatedLr(),
-            "settings": Settings(batch_size=64, audit=Audit()),
         },
     }
     for problem, parts in refused.items():

@@ -32,9 +32,9 @@ from vflbench.messages.message import Kind
 from vflbench.messages.peer_facts import Compression, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Role
 from vflbench.messages.wire import Wire
-from vflbench.models.base import CutModel
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
+from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
@@ -52,23 +52,21 @@ def batches(rows, rng, count=6, size=24) -> list[Tensor]:
 @pytest.mark.slow
 def test_one_step_without_compression_is_split_learning_to_the_bit(rng):
     """Whatever the optimiser, the parties, the linear part and the links: gradients computed at home are those sent."""
-    optimizers = ((Sgd(lr=0.5), "server"), (Adam(lr=0.01), "direct"))
-    cases = zip(PARTIES * 2, (False, True, True, False) * 2, (2, 3, 3, 2, 3, 2, 2, 3), strict=True)
-    for number, (parties, wide, classes) in enumerate(cases):
+    optimizers = (Sgd(lr=0.5), Adam(lr=0.01), LazyAdam(lr=0.01, kernel="torch"), Sgd(lr=0.5))
+    cases = zip(PARTIES, (False, True, True, False), (2, 3, 3, 2), optimizers, ("server", "direct") * 2, strict=True)
+    for parties, wide, classes, optimizer, links in cases:
         rows = table(rng, parties=parties, classes=classes)
         steps = batches(rows, rng, count=3)
         model = WideDeep(bottom_layers=2, top_layers=2, width=8, cut_width=5, wide=wide)
-        for optimizer, links in optimizers[number % 2 :][:1]:
-            protocol = SharedEmbeddings(links=links)
-            split = session(rows, model=model, optimizer=optimizer)
-            shared = session(rows, model=model, optimizer=optimizer, protocol=protocol)
-            start = weights(shared)
-            losses = [(split.round(ids).training.loss, shared.round(ids).training.loss) for ids in steps]
-            case = f"{parties}, wide={wide}, {classes} classes, {optimizer}, {links}"
-            assert all(ours == theirs for ours, theirs in losses), case
-            assert all(map(torch.equal, weights(split), weights(shared))), case
-            assert not any(map(torch.equal, start, weights(shared))), case
-            assert torch.equal(split.predict(rows.ids), shared.predict(rows.ids)), case
+        split = session(rows, model=model, optimizer=optimizer)
+        shared = session(rows, model=model, optimizer=optimizer, protocol=SharedEmbeddings(links=links))
+        start = weights(shared)
+        losses = [(split.round(ids).training.loss, shared.round(ids).training.loss) for ids in steps]
+        case = f"{parties}, wide={wide}, {classes} classes, {optimizer}, {links}"
+        assert all(ours == theirs for ours, theirs in losses), case
+        assert all(map(torch.equal, weights(split), weights(shared))), case
+        assert not any(map(torch.equal, start, weights(shared))), case
+        assert torch.equal(split.predict(rows.ids), shared.predict(rows.ids)), case
 
 
 def relu_stack(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
@@ -116,7 +114,7 @@ def numeric_rows(rng, parties, classes=3, rows=60):
 def test_it_is_algorithm_1_written_by_hand_in_float64(rng):
     """Stale compressed embeddings and a stale top at the parties; stale embeddings, and a top of now, at the server."""
     lr = 0.3
-    for classes, steps, keep in ((3, 1, None), (3, 4, None), (2, 3, None), (3, 4, 2), (2, 1, 2)):
+    for classes, steps, keep in ((3, 1, None), (2, 3, None), (3, 4, 2)):
         names = ("a", "b", "c")
         rows = numeric_rows(rng, names, classes)
         defense = () if keep is None else (TopK(fraction=keep / 6),)
@@ -166,21 +164,6 @@ def test_bytes_of_each_link_are_those_counted_by_hand(rng):
         assert {k: (c.messages, c.bytes) for k, c in wire.take_traffic().items()} == expected, (links, compressed)
 
 
-@pytest.mark.slow
-def test_links_change_no_weight(rng):
-    rows = table(rng, parties=("a", "b", "label"))
-    star, direct = (
-        session(
-            rows, model=SMALL, protocol=SharedEmbeddings(links=links, local_steps=2), defenses=(EmbeddingNoise(eps=4.0),)
-        )
-        for links in ("server", "direct")
-    )
-    for ids in batches(rows, rng):
-        star.round(ids)
-        direct.round(ids)
-    assert all(map(torch.equal, weights(star), weights(direct)))
-
-
 def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradients(rng):
     rows = table(rng, parties=("a", "b", "label"))
     shared = session(rows, model=SMALL, defenses=(Quantize(levels=4, range=[0.0, 1.0]),), protocol=SharedEmbeddings())
@@ -220,7 +203,6 @@ def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradien
 def test_being_watched_and_predicting_change_no_weight_by_a_bit(rng):
     rows = table(rng, parties=("a", "b", "label"))
     choices = {
-        "none": dict,
         "noise": lambda: {"it": EmbeddingNoise(eps=4.0)},
         "quantize": lambda: {"it": Quantize(learn_batches=2)},
     }
@@ -253,37 +235,6 @@ def test_a_restored_session_goes_on_to_the_bit(rng):
     for ids in steps[3:]:
         second.round(ids)
     assert all(map(torch.equal, weights(whole), weights(second)))
-
-
-class Drawing(CutModel):
-    """Modules of a user's own that draw, and that keep statistics of batches."""
-
-    width = 8
-
-    def bottom_for(self, numeric, cardinalities, outputs, rng):
-        return nn.Sequential(nn.Linear(len(numeric), 6), nn.ReLU())
-
-    def top_over(self, widths, outputs, rng):
-        return nn.Sequential(nn.Linear(sum(widths), 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, outputs))
-
-
-def test_modules_of_a_users_own_keep_statistics_and_draw(rng):
-    """The top that parties get has the server's statistics, and draws from a generator of the party's own."""
-    rows = numeric_rows(rng, ("a", "b"))
-    shared, again = (
-        session(rows, model=Drawing(), protocol=SharedEmbeddings(local_steps=2), optimizer=Sgd(lr=0.1)) for _ in range(2)
-    )
-    for ids in batches(rows, rng):
-        shared.round(ids)
-        again.round(ids)
-    assert all(map(torch.equal, weights(shared), weights(again)))
-    before = {name: v.clone() for name, v in shared.label_party.top.state_dict().items()}
-    shared.round(rows.ids[:20])
-    party = shared.parties[0]
-    for name, sent in before.items():
-        if "running" not in name and "tracked" not in name:  # its own forward passes move these
-            assert torch.equal(party.top.state_dict()[name], sent), name
-    assert party.top.rng is not shared.label_party.top.rng
 
 
 def test_a_penalty_of_a_partys_own_is_learned_at_home(rng):

@@ -1,5 +1,3 @@
-from itertools import product
-
 import pytest
 import torch
 from builders import TappedWire, session, table, weights, whole_network
@@ -32,7 +30,7 @@ class BothDefense(NonLabelDefense, LabelDefense):
 @pytest.mark.slow
 def test_training_in_parts_is_training_the_whole(rng):
     """Without a defense, a round must move every weight exactly as back-propagation through one network would."""
-    for parties, wide, classes in product(PARTIES, (False, True), (2, 3)):
+    for parties, wide, classes in zip(PARTIES, (False, True, False, True), (2, 3, 3, 2), strict=True):
         case = f"{parties}, wide={wide}, {classes} classes"
         rows = table(rng, parties=parties, classes=classes)
         model = WideDeep(bottom_layers=2, top_layers=2, width=8, cut_width=5, wide=wide)
@@ -48,26 +46,10 @@ def test_training_in_parts_is_training_the_whole(rng):
             assert not torch.equal(ours, start), case
 
 
-def test_predictions_are_those_of_the_whole_network(rng):
-    rows = table(rng, parties=("a", "b", "label"))
-    split = session(rows, model=WideDeep(width=8, wide=True))
-    assert torch.allclose(split.predict(rows.ids), whole_network(split, rows)[1])
-    assert not split.predict(rows.ids).requires_grad
-
-
-def test_a_party_looks_up_its_rows_by_id_in_any_order(rng):
-    rows = table(rng, parties=("a", "b", "label"))
-    split = session(rows)
-    some = torch.tensor([40, 3, 3, 17])
-    assert torch.allclose(split.predict(some), split.predict(rows.ids)[some], atol=1e-6)
-    with pytest.raises(KeyError, match="not in this table"):
-        split.predict(torch.tensor([3, 64]))
-
-
 @pytest.mark.slow
 def test_being_watched_changes_no_weight_by_a_bit(rng):
     rows = table(rng, parties=("a", "b", "label"))
-    choices = {"none": dict, "max_norm": lambda: {"it": MaxNorm()}, "quantize": lambda: {"it": Quantize(learn_batches=2)}}
+    choices = {"max_norm": lambda: {"it": MaxNorm()}, "quantize": lambda: {"it": Quantize(learn_batches=2)}}
     for name, choice in choices.items():
         alone, watched, asked = (session(rows, new_defense=lambda made=choice: Chain(made())) for _ in range(3))
         for step in range(5):
@@ -204,42 +186,6 @@ def test_a_party_whose_gradient_is_withheld_does_not_learn_and_goes_on_afterward
         assert not torch.equal(after["b"], split.parties[1].predict(rows.ids).tensors["f2"]), optimizer
 
 
-def test_figures_name_the_party_the_layer_and_the_message(rng):
-    class Counting(BothDefense):
-        def __init__(self):
-            self.seen = {"embedding": 0, "gradient": 0, "labels": 0}
-
-        def embedding(self, h, context):
-            self.seen["embedding"] += 1
-            return h
-
-        def gradient(self, g, y, context):
-            self.seen["gradient"] += 1
-            return g
-
-        def labels(self, y, logits, context):
-            self.seen["labels"] += 1
-            return y
-
-        def figures(self):
-            return {name: count for name, count in self.seen.items() if count}
-
-    rows = table(rng, parties=("a", "b"))
-    split = session(rows, model=WideDeep(width=8, wide=True), new_defense=lambda: Chain({"counting": Counting()}))
-    split.round(rows.ids)
-    split.predict(rows.ids)  # which is not counted
-    own = rows.features["a"]
-    split.facts(rows.ids, EVERYTHING)["label"][Queries].answer["a"](own.numeric, own.categorical, rng)  # nor this
-    counted = {(f.party, f.layer, f.message): dict(f.values) for f in split.figures()}
-    places = [(party, layer) for party in "ab" for layer in ("f5", "wide")]
-    assert counted == {
-        **{(*place, "embedding"): {"counting.embedding": 1} for place in places},
-        **{(*place, "gradient"): {"counting.gradient": 1} for place in places},
-        ("label", "", ""): {"counting.labels": 1},
-    }
-    assert split.messages_per_row == 2
-
-
 def test_each_way_costs_a_float_a_coordinate(rng):
     rows, wire = table(rng, rows=10, parties=("a", "b")), Wire()
     split = session(rows, model=WideDeep(width=8, cut_width=3, wide=True), wire=wire)
@@ -255,11 +201,11 @@ def test_each_way_costs_a_float_a_coordinate(rng):
 @pytest.mark.slow
 def test_bf16_changes_products_alone_and_learns_as_well(rng):
     """Messages, weights and what attackers see stay float32; after an epoch the losses are those of float32, nearly."""
-    rows, losses = Synthetic(rows=8000, vocabulary=300).load(rng).train.all(), {}
+    rows, losses = Synthetic(rows=4000, vocabulary=300).load(rng).train.all(), {}
     for precision in ("float32", "bf16"):
         started = session(rows, precision=precision)
         seen = []
-        for start in range(0, 7000, 100):
+        for start in range(0, 3500, 100):
             watch = EVERYTHING if start == 500 else frozenset()
             done = started.round(rows.ids[start : start + 100], watch=watch)
             seen.append(done.training.loss)

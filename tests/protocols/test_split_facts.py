@@ -62,15 +62,6 @@ def test_a_round_holds_what_crossed_and_what_each_layer_computed(rng):
     assert done.layers("label", Kind.GRADIENT) == ()
 
 
-def test_only_what_is_watched_is_collected(rng):
-    rows = table(rng, parties=("a", "b"))
-    split = session(rows)
-    assert split.round(rows.ids).facts == {}
-    for kind in EVERYTHING:
-        collected = {k for facts in split.round(rows.ids, watch=frozenset({kind})).facts.values() for k in facts}
-        assert collected == {kind}
-
-
 def test_gradients_of_layers_and_of_parameters_are_those_of_back_propagation(rng):
     rows = table(rng, parties=("a", "b"))
     split, whole = (session(rows, model=WideDeep(bottom_layers=3, width=8)) for _ in range(2))

@@ -21,7 +21,6 @@ from vflbench.report.charts import (
     curves,
     files,
     heat_map,
-    library,
     names,
     numbers,
     svg,
@@ -85,14 +84,6 @@ def test_every_format_shows_the_figure_and_altair_knows_its_specification():
     assert pixels.shape[1] > 1000
     assert np.ptp(pixels) > 200
     assert pixels[0, 0].tolist() == [255, 255, 255], "files are light"
-
-
-@pytest.mark.slow
-def test_the_library_is_of_the_version_that_altair_writes_for_and_can_stand_in_a_page():
-    assert alt.SCHEMA_URL.rpartition("/v")[2].rpartition(".")[0] in library()
-    assert "</script" not in library().lower()
-    assert "<!--" not in library()
-    assert "University of Washington Interactive Data Lab" in library()[:20_000]
 
 
 def test_of_many_labels_the_legend_names_some_and_the_note_says_so():
@@ -209,18 +200,6 @@ def test_layers_are_in_order_and_those_that_no_attacker_sees_are_hollow(tmp_path
     assert "no attacker sees" in figure.note
 
 
-@pytest.mark.slow
-def test_epochs_have_the_utility_and_the_worst_leak_of_each(tmp_path):
-    for seed in range(3):
-        write_run(tmp_path / f"a{seed}", seed=seed, norm=0.7 + 0.1 * seed)
-        write_run(tmp_path / f"b{seed}", seed=seed, norm=0.6, defense={"alibi": {}})
-    figures = drawn(tmp_path)
-    assert lines_of(figures["epochs_utility"])["none"] == [(0, 0.75), (1, 0.76)]
-    assert lines_of(figures["epochs_leak"])["none"] == [(0, 0.8), (1, 0.8)]
-    (point,) = [p for p in figures["epochs_leak"].spec["datasets"]["points"] if (p["label"], p["x"]) == ("none", 1)]
-    assert 0.5 <= point["low"] < 0.8 < point["high"] <= 1.0
-
-
 def single(folder, rows, epochs=1, verdict=None):
     """The figures of one run with these readings (layer, message, attack, value), in each epoch."""
     leaks = [
@@ -277,12 +256,6 @@ def test_of_many_attacks_the_worst_and_the_strongest_of_each_message_are_drawn_a
         shown = {label.split(" ")[0] for label in lines_of(figure)}
         assert shown == {"direct", "spectral", *(f"attack_{i}" for i in range(5))}
         assert "Drawn are 7 of 12 attacks: the worst of the verdict, the strongest on each kind of message" in figure.note
-
-
-@pytest.mark.parametrize("parties", [2, 9])
-def test_of_several_parties_the_one_with_the_largest_leak_is_drawn(tmp_path, parties):
-    rows = [(f"party{i}", "f1", "gradient", "norm", 0.5 + i / 20, "true") for i in range(parties)]
-    assert lines_of(single(tmp_path / "run", rows)["layers"]) == {"norm on gradients": [("f1", 0.45 + parties / 20)]}
 
 
 def test_more_than_two_classes_have_figures_of_their_own(tmp_path):

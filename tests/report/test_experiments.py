@@ -106,13 +106,6 @@ def test_runs_of_different_data_are_different_lines_of_the_matrix(matrix):
     assert {name for name in names if name.startswith("none")} == {"none, path train.txt", "none, path other.txt"}
 
 
-def test_a_promise_without_a_ceiling_is_not_refuted(matrix):
-    how = {"defense": {"dcor": {}}, "guarantees": {"dcor": promise(None)}, "experiment": "matrix"}
-    attacked(matrix / "other", 0, direct=0.6, completion=0.6, **how)
-    cells = drawn(matrix)["matrix"].spec["datasets"]["cells"]
-    assert {cell["words"] for cell in cells if (cell["row"], cell["column"]) == ("dcor", "ceiling")} == {"-"}
-
-
 def priced(folder, *, seed, lr, epochs, validation, test, eps=None, ceiling=0.68, **data):
     defense = {} if eps is None else {"label_dp": {"eps": eps, "mechanism": "zero_sum", "target": "auto"}}
     dataset = {"_target_": "vflbench.data.clicklogs.Criteo", "path": "a b.txt", "min_count": 5, **data}
@@ -142,15 +135,6 @@ def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_sho
         ["label_dp zero_sum, rows 100", "0.680", "2", "0.990", "0.2", "1"],
     ]
     assert table.csv().splitlines()[2].startswith("label_dp zero_sum,0.68,2,")
-
-
-def test_two_ceilings_are_two_lines(tmp_path):
-    for place, (eps, ceiling) in enumerate(((0.753, 0.68), (1.076, 0.746))):
-        priced(tmp_path / str(place), seed=0, lr=0.1, epochs=2, validation=0.7, test=0.7, eps=eps, ceiling=ceiling)
-    assert [row[:2] for row in texts(table_of(tmp_path, "price"))] == [
-        ["label_dp zero_sum", "0.746"],
-        ["label_dp zero_sum", "0.680"],
-    ]
 
 
 def test_commands_make_the_runs_of_other_seeds_at_the_chosen_rate(tmp_path):
@@ -227,11 +211,6 @@ def test_seconds_of_solvers_stand_beside_all_20_published_ones_of_which_two_are_
         "seconds, (9, 5)",
         "seconds, (11, 5)",
     }
-
-
-def test_ordinary_runs_have_none_of_them(tmp_path):
-    write_run(tmp_path / "run")
-    assert special(section_of(tmp_path)) == []
 
 
 def test_prices_are_lines_with_a_point_for_each_number_of_epochs(tmp_path):

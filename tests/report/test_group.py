@@ -1,7 +1,5 @@
 """Runs as data frames: what is averaged, what is compared, what stands on one front, how parts are named."""
 
-import math
-
 import pytest
 from outputs_tree import leak, marvell, sweep, write_run
 from report.drawn import section_of
@@ -81,11 +79,3 @@ def test_a_defense_has_one_colour_in_all_sections_and_its_settings_a_shape_each(
     assert len(set(looks.values())) == 3
     assert looks["marvell, sumkl 0.04"].colour == looks["marvell, sumkl 0.16"].colour == first.styles["marvell"].colour
     assert first.styles["norm on gradients"].colour not in {style.colour for style in looks.values()}
-
-
-def test_runs_without_a_value_are_missing_and_break_nothing(tmp_path):
-    write_run(tmp_path / "a", test_auc=None, leaks=[])
-    section = section_of(tmp_path)
-    assert math.isnan(section.over_seeds("test_auc")["none"].mean)
-    assert section.worst.isna().all()
-    assert section.front.settings == []

@@ -14,7 +14,7 @@ import zipfile
 import pytest
 import yaml
 from hostile_runs import BOMB, EVIL, ODD, TEXTS, deep, faults, places, replaced_by, with_value, written
-from outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, write_run
+from outputs_tree import interval, leak, marvell, reading, sweep, verdict, write_adversarial_run, write_run
 from report.drawn import section_of
 
 from vflbench.cli.report import report
@@ -26,8 +26,7 @@ from vflbench.report.terminal import final_table
 from vflbench.results.folder import ERROR
 from vflbench.results.runs import Run, load, read_run
 
-PLACE = {"attack": "norm", "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC"}
-PLACE |= {"value": 0.9, "low": 0.8, "high": 1.0}
+PLACE = reading()
 NO_FILES = ("link", "loop", "fifo", "folder", "device")
 FILES = ("summary.json", "manifest.json", "config.yaml")
 
@@ -55,8 +54,8 @@ def rich_run(folder):
     promise |= {"bounds": "the leak", "assumption": "noise", "assumption_holds": False}
     promise |= {"tested": [{"party": "a", "layer": "f2", "gap": 3.0}]}
     promise |= {"exceeded": [PLACE | {"level": "messages only", "ceiling": 0.5}]}
-    verdict = {"worst": PLACE | {"readings": 3}, "levels": {"messages only": PLACE}, "on_changed": {"active": PLACE}}
-    verdict |= {"references": {"probe": PLACE}, "falls": PLACE | {"because": "as the model"}, "changed": ["gradient"]}
+    levels, falls = {"messages only": PLACE}, reading(because="as the model")
+    judged = verdict(PLACE, levels=levels, on_changed=levels, references={"probe": PLACE}, falls=falls, changed=["gradient"])
     release = {"defense": "marvell", "mechanism": "noise", "epsilon": 1.0, "times": 2}
     privacy = {"epsilon": 2.0, "delta": 1e-6, "releases": [release], "canaries": 9, "epsilon_low_by": "norm"}
     noise = {"party": "a", "layer": "f2", "defense": "marvell", "mechanism": "noise", "width": 3, "messages": 4}
@@ -69,7 +68,7 @@ def rich_run(folder):
         **{**marvell(0.1, 0.5), "guarantees": {"marvell": promise}},
         experiment="bytedance_sumkl",
         leaks=[leak("norm", "f2", 0.9) | {"classes": classes}, leak("no_message", "features", 0.6, message="none")],
-        verdict=verdict,
+        verdict=judged,
         privacy=privacy,
         embedding_privacy=[noise],
         distance_correlation=[{"party": "a", "layer": "f2", "visible": True, "dcor": interval(0.1)}],

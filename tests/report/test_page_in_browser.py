@@ -8,24 +8,16 @@ import numpy as np
 import pytest
 from browser_pages import SCREENS, opened
 from hostile_runs import TEXTS
-from outputs_tree import FACTS, interval, leak, marvell, sweep, write_adversarial_run, write_run
+from outputs_tree import FACTS, interval, leak, marvell, reading, sweep, verdict, write_adversarial_run, write_run
 
 from vflbench.report.page import Wishes, write_report
 
 pytestmark = pytest.mark.slow
-WORST = {"attack": "norm", "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC", "readings": 34}
 
 
-def verdict(value):
-    worst = WORST | {"value": value, "low": value - 0.02, "high": value + 0.02}
-    return {
-        "worst": worst,
-        "levels": {"messages only": worst},
-        "on_changed": {},
-        "references": {},
-        "falls": None,
-        "changed": [],
-    }
+def judged(value):
+    worst = reading(value=value, low=value - 0.02, high=value + 0.02)
+    return verdict(worst, levels={"messages only": worst})
 
 
 def rows(count):
@@ -35,7 +27,7 @@ def rows(count):
 def write_every_kind(root):
     """A sweep, a run, an audit, rebuilt batches, inversion with a picture, adversaries, and folders without a result."""
     for seed in range(3):
-        write_run(root / f"none{seed}", seed=seed, test_auc=0.76 + 0.01 * seed, norm=0.9, verdict=verdict(0.9))
+        write_run(root / f"none{seed}", seed=seed, test_auc=0.76 + 0.01 * seed, norm=0.9, verdict=judged(0.9))
         for sumkl, value in ((0.04, 0.54), (0.16, 0.58), (4.0, 0.8)):
             promise = marvell(sumkl, min(1, value + 0.01))
             write_run(
@@ -43,15 +35,15 @@ def write_every_kind(root):
                 seed=seed,
                 test_auc=0.7 + value / 20,
                 norm=value,
-                verdict=verdict(value),
+                verdict=judged(value),
                 **promise,
             )
         write_adversarial_run(root / f"scaled{seed}", seed=seed)
         write_run(root / f"sumkl{seed}", seed=seed, experiment="bytedance_sumkl", norm=0.6, **marvell(0.64, 0.8))
-    write_run(root / "single", dataset="adult", verdict=verdict(0.7), config=rows(1))
+    write_run(root / "single", dataset="adult", verdict=judged(0.7), config=rows(1))
     known = {"kind": "audit", "source": {"path": "/data/partner/recorded"}, "threats": FACTS["threats"]}
     known |= {"data": {"train_rows": 900, "classes": 2, "train_class_ratios": [0.5, 0.5]}, "skipped": {"hints": "no labels"}}
-    write_run(root / "audit", dataset="x", verdict=verdict(0.7), facts=known, config=rows(2))
+    write_run(root / "audit", dataset="x", verdict=judged(0.7), facts=known, config=rows(2))
     place = {"message": "update", "party": "a", "layer": "theta", "visible": True, "batches": 2, "notes": {}}
     shares = {"labels_right": 0.73, "guess_labels_right": 0.52, "entries_right": 0.82, "guess_entries_right": 0.5}
     figures = {name: interval(value) for name, value in shares.items()}

@@ -85,17 +85,6 @@ def test_pictures_stand_in_lines_of_ten_the_true_ones_above_the_rebuilt_ones(tmp
     assert figure.title == "Rebuilt data: none"
 
 
-def test_pictures_keep_their_values_and_colours():
-    grey = np.linspace(-0.5, 1.5, 169).reshape(13, 13)
-    grey[0, 0] = np.nan
-    shown = pixels(data_url(mosaic([grey[None]])))[2::4, 2::4, 0] / 255  # 4 pixels a value
-    assert shown[0, 0] == pytest.approx(0.5, abs=0.01)
-    assert shown.ravel()[1:] == pytest.approx(np.clip(grey, 0, 1).ravel()[1:], abs=0.01)
-    colours = np.zeros((1, 32, 32, 3))
-    colours[0, :16, :, 0], colours[0, 16:, :, 2] = 1, 1
-    assert [tuple(p) for p in pixels(data_url(mosaic([colours])))[[0, -1], 5]] == [(255, 0, 0), (0, 0, 255)]
-
-
 def test_nothing_was_rebuilt_or_nothing_that_can_be_shown(tmp_path):
     assert rebuilt_figure(read_run(write_run(tmp_path / "none")), "s", "") is None
     shapes = {
@@ -182,20 +171,3 @@ def test_an_exact_answer_has_a_place_on_a_logarithmic_axis(tmp_path):
         save(tmp_path / str(number), entry("f2", mse=mse), defense={"quantize": {"levels": number}})
     points = points_of(by_name(figures(section_of(tmp_path), []))["recovery_mse"])
     assert [point["x"] for point in points] == [1e-6, 0.7]
-
-
-@pytest.mark.slow
-def test_rebuilt_pictures_have_a_line_for_each_setting_with_how_well_they_are_rebuilt(tmp_path):
-    pictures = np.random.default_rng(0).random((20, 8, 8))
-    for depth in (2, 5):
-        for biased in (None, True, False):
-            defense = {} if biased is None else {"quantize": {"levels": 2}, "binomial": {"biased": biased}}
-            done = entry("f2", mse=0.018, identified=1.0)
-            config = {"model": {"bottom_layers": depth}}
-            save(tmp_path / f"{depth}_{biased}", done, defense=defense, config=config, pictures=pictures)
-    figure = by_name(figures(section_of(tmp_path), []))["inversion_inversion_pictures"]
-    words = " ".join(texts_of(figure))
-    assert words.count("MSE 0.018, identified 100%") == 2 * 3
-    assert "none, bottom_layers 5: MSE" in words
-    assert len(figure.spec["datasets"]["pictures"]) == 1 + 2 * 3
-    assert figure.note == "Identified by chance: 5 %."

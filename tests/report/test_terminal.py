@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from outputs_tree import leak, marvell, write_run
+from outputs_tree import leak, marvell, reading, verdict, write_run
 
 from vflbench.report.group import sections
 from vflbench.report.tables import cost
@@ -11,15 +11,6 @@ from vflbench.report.terminal import MOST, final_table, result_text
 from vflbench.results.runs import read_tree
 
 LONG = "party " + "a long reason of another hand, " * 20
-
-
-def reading(attack="norm", value=0.912, low=0.9, high=0.93, **more):
-    place = {"attack": attack, "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC"}
-    return place | {"value": value, "low": low, "high": high, "readings": 34} | more
-
-
-def verdict(worst, **more):
-    return {"worst": worst, "levels": {}, "on_changed": {}, "references": {}, "falls": None, "changed": []} | more
 
 
 def text_of(folder, monkeypatch, **options):
@@ -67,19 +58,6 @@ def test_an_attack_of_ones_own_has_a_line_where_another_one_reads_more(tmp_path,
     assert "own      loudest on gradients at the cut, AUC 0.800" in rest(text_of(folder, monkeypatch))
     worst = write_run(tmp_path / "worst", verdict=verdict(reading("loudest")), **ours)
     assert not any(line.startswith("own") for line in rest(text_of(worst, monkeypatch)))
-
-
-def test_the_usual_attacks_are_said_not_to_be_the_strongest(tmp_path, monkeypatch):
-    threats = {name: {"role": "non-label party", "knows": ["gradients"]} for name in ("norm", "spectral", "probe")}
-    facts = {"threats": threats}
-    folder = write_run(tmp_path / "run", verdict=verdict(reading()), facts=facts)
-    assert "try      attack=strongest: stronger attacks; defense=label_gdp: noise on labels" in rest(
-        text_of(folder, monkeypatch)
-    )
-    defended = write_run(tmp_path / "defended", verdict=verdict(reading()), facts=facts, **marvell(4))
-    assert "try      attack=strongest: the strongest known attacks" in rest(text_of(defended, monkeypatch))
-    other = write_run(tmp_path / "other", verdict=verdict(reading()))
-    assert not any(line.startswith("try") for line in rest(text_of(other, monkeypatch)))
 
 
 def promise(**more):
@@ -265,16 +243,6 @@ def test_the_table_begins_with_what_breaks_a_ceiling_and_the_worst_attack_of_eac
     assert ["tested", "party a, layer f2, anisotropy 812.0, effective dimension 0 3.100"] in facts
 
 
-def test_a_ceiling_of_label_privacy_is_explained_and_has_digits_that_show_a_leak_above_it(tmp_path):
-    given = of_marvell(1.0, LABELS)
-    given["guarantees"]["marvell"]["exceeded"][0] |= {"low": 1.0, "ceiling": 1 - 8e-13}
-    text = final_table(write_run(tmp_path / "run", **given))
-    assert (
-        "at least 1, above the ceiling of marvell, 1 - 8e-13. This breaks no promise: the ceiling is on what the messages"
-        in " ".join(text.split())
-    )
-
-
 def test_the_table_has_every_leak_once_the_worst_first_and_the_reason_for_each_attack_without_a_result(tmp_path):
     leaks = [leak(name, f"f{layer}", 0.5 + 0.04 * layer) for name in ("norm", "mine") for layer in range(1, 30)]
     hidden = leak("norm", "h1", 1.0, visible=False)
@@ -286,11 +254,3 @@ def test_the_table_has_every_leak_once_the_worst_first_and_the_reason_for_each_a
     assert [row[-1] for row in rows].count("hidden") == 1
     assert "\nNot run: hints, direct: no labels.\nNot scored: averaging: no positives.\n" in text
     assert "test AUC undefined" in text
-
-
-def test_leaks_about_more_than_two_classes_have_figures_of_their_own(tmp_path):
-    values = {"accuracy": 0.4, "ami": 0.2, "macro_auc": 0.6}
-    of_classes = leak("kmeans", "f2", None) | {"classes": {name: {"mean": value} for name, value in values.items()}}
-    text = final_table(write_run(tmp_path / "run", leaks=[of_classes]))
-    rows = [line.split() for line in text.splitlines() if line.startswith(("attack", "kmeans"))]
-    assert [row[4:8] for row in rows] == [["accuracy", "ami", "macro", "auc"], ["0.400", "0.200", "0.600", "5"]]

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from outputs_tree import reading
 
 from vflbench.report import words
-from vflbench.report.words import checked, in_words, line, number, rebuilt, share, shown, verdict
+from vflbench.report.words import checked, in_words, line, number, rebuilt, share, verdict
 from vflbench.results.runs import Run
 from vflbench.results.schema import Manifest, Privacy, Summary
 
@@ -13,11 +14,6 @@ NAN = float("nan")
 LABELS = {"completion": {"known_rows": 100, "level": "known labels", "role": "non-label party"}}
 TWO = {"cut_layers": {"a": ["f2"], "b": ["f2"]}}
 LEARNED = {"test_auc": 0.79, "test_auc_low": 0.77, "test_auc_high": 0.81, "test_positives": 300, "test_negatives": 700}
-
-
-def reading(attack="norm", value=0.912, low=0.9, high=0.93, **more):
-    place = {"attack": attack, "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC"}
-    return place | {"value": value, "low": low, "high": high, "readings": 34} | more
 
 
 def leak(attack, value, message="gradient", layer="f2", party="a", *, visible=True):
@@ -77,31 +73,10 @@ SENTENCES = {
         "alone "
         "0.84); gradients 60 %; the model itself 0.79 on new rows.",
     ),
-    "several parties": (
-        {
-            "worst": reading(party="b"),
-            "leaks": [leak("spectral", 0.7, "embedding"), leak("spectral", 0.6, "embedding", party="b")],
-            "facts": TWO,
-        },
-        "Gradients at party b's cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); embeddings 70 %; the "
-        "model itself 0.79 on new rows.",
-    ),
-    "a party that cheats": (
-        {"worst": reading(), "facts": {"adversary": {"fsha": {"party": "label", "text": ""}}}},
-        "With party label cheating (fsha), gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); "
-        "the "
-        "model itself 0.79 on new rows.",
-    ),
     "no leak where one worth finding would have been seen": (
         {"worst": reading(value=0.53, low=0.5, high=0.58)},
         "No attack that ran ranks the labels significantly better than a coin: the strongest, norm on gradients at the cut, "
         "reads AUC 0.53 (the worst of all: 0.50 to 0.58; a coin 0.50); the model itself 0.79 on new rows.",
-    ),
-    "a single batch": (
-        {"worst": reading(low=None, high=None)},
-        "Too few audited batches to judge (AUC 0.91 by norm on gradients at the cut; a coin 0.50); audit.batches=all, or "
-        "more "
-        "rows, would tell; the model itself 0.79 on new rows.",
     ),
     "three classes": (
         {
@@ -135,13 +110,6 @@ SENTENCES = {
 def test_sentence(case):
     given, text = SENTENCES[case]
     assert verdict([run_of(**given)]) == text
-
-
-def test_the_terminal_names_the_defenses():
-    run = run_of(reading(), guarantees={"marvell": None})
-    assert verdict([run], named=True).startswith("With marvell: gradients at the cut give 91 %")
-    blind = run_of(reading(), guarantees={"marvell": None}, test_auc_low=0.4)
-    assert "protection here. With marvell: gradients at the cut give 91 %" in verdict([blind], named=True)
 
 
 SEEDS = {
@@ -269,23 +237,13 @@ def test_rebuilt(case):
     assert rebuilt([run_of(reconstructions=entries)]) == [text]
 
 
-def test_what_was_rebuilt_is_a_mean_over_seeds():
-    runs = [run_of(reconstructions=[batch(exact=0.0, entries_right=right)]) for right in (0.8, 1.0)]
-    assert "rebuilds 90 % of the entries" in verdict(runs)
-    assert verdict(runs).endswith("(mean of 2 seeds)")
-
-
 @pytest.mark.parametrize(
     ("value", "digits", "text"),
     [
         (0.912, 2, "0.91"),
-        (0.912, 3, "0.912"),
-        (1.0, 2, "1.00"),
         (0.9968, 2, "0.997"),
         (0.9996, 3, "0.9996"),
-        (0.99996, 2, "1.00"),
         (NAN, 2, "undefined"),
-        (None, 2, "undefined"),
     ],
 )
 def test_a_number_never_looks_like_all_that_is_not(value, digits, text):
@@ -300,7 +258,6 @@ def test_a_number_never_looks_like_all_that_is_not(value, digits, text):
         (0.9996, "99.96 %"),
         (0.0, "0 %"),
         (0.0004, "0.04 %"),
-        (0.004, "0.4 %"),
         (NAN, "undefined"),
     ],
 )
@@ -340,23 +297,3 @@ def test_two_keys_of_one_last_part_have_one_part_more():
     assert in_words({"audit.epochs": "last"}) == ["audit.epochs last"]
     assert in_words({"attack.a.rows": 3, "attack.b.rows": 4}) == ["a.rows 3", "b.rows 4"]
     assert in_words({"audit.epochs": None, "epochs": 3}) == ["epochs 3"]
-
-
-def test_columns_and_files_of_a_party_say_what_they_are():
-    options = {"dataset.parties.a": ["opened", "score"], "dataset.party_files.a": "x/bank.csv", "dataset.parties": 1}
-    assert in_words(options) == ["columns of a opened+score", "file of a bank.csv", "parties 1"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (["opened", "score", "balance"], "opened+score+balance"),
-        (["opened", "score", "balance", "region"], "opened+score+balance+1 more"),
-        (["a name", "b"], "a name+b"),
-        ([], "none"),
-        ([0.5, 2], "0.5+2"),
-        ("vflbench.models.mlp.Mlp", "Mlp"),
-    ],
-)
-def test_a_list_is_shown_in_a_few_words(value, text):
-    assert shown(value) == text

@@ -142,12 +142,6 @@ def test_the_documentation_has_every_key():
     assert all(f"`{key}`" in page for key in KEYS)
 
 
-def test_a_key_that_is_not_there_names_those_that_are():
-    with pytest.raises(UserError, match="there are leak_auc_two_sided"):
-        outcome("leak_ami=0.5", row("norm", 0.7))
-    assert {Gate.parse(f"{key}=0.5").key for key in KEYS} == set(KEYS)
-
-
 @pytest.mark.parametrize(
     ("larger", "smaller", "texts"),
     [

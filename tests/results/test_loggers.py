@@ -1,7 +1,6 @@
 import json
-import math
 
-from vflbench.results.loggers import Logger, figures, tag
+from vflbench.results.loggers import Logger
 from vflbench.results.recorder import Recorder
 from vflbench.results.schema import MetricRow, Summary
 
@@ -72,11 +71,3 @@ def test_a_logger_that_fails_is_left_out_and_loses_nothing_of_the_run(tmp_path, 
         manifest = json.loads((tmp_path / fails_at / "manifest.json").read_text())
         assert manifest["loggers_failed"] == {"bad": "ConnectionError: the server is away"}
         assert capsys.readouterr().out.count("logger=bad failed") == 1
-
-
-def test_a_tag_names_what_applies_and_figures_are_plain_finite_numbers():
-    assert tag(loss(0, 1.0)) == "loss/train"
-    row = MetricRow(0, "train", "my bank", "f1", "gradient", "norm", "leak_auc", 0.5)
-    assert tag(row) == "leak_auc/train/norm/gradient/my_bank/f1"
-    summary = Summary(epochs=1, loss=math.nan, failed="x", test_auc=None, seconds=0.5)
-    assert figures(summary) == {"epochs": 1.0, "seconds": 0.5}

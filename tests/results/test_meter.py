@@ -61,17 +61,6 @@ def test_lines_go_to_stderr_where_there_is_no_terminal(monkeypatch, gone):
         assert re.fullmatch(r"epoch 2/3: measuring the model since 0.*, 0.* so far, about 0.* of training left", last)
 
 
-def test_a_line_comes_also_while_one_attack_is_at_work(monkeypatch):
-    """The attack ends when its line was printed: it takes as long as the first look does."""
-    stream, seen = Stream(), threading.Event()
-    stream.write = lambda text: seen.set() if "attack=slow since " in text else None
-    monkeypatch.setattr(recorder, "SECONDS", {True: 0.0, False: 0.0})
-    monkeypatch.setattr(sys, "stderr", stream)
-    meter = Meter()
-    with meter.running(of="the recording"), meter.phase("audit/slow", "attack=slow"):
-        assert seen.wait(300)
-
-
 def test_seconds_are_those_of_the_phase_alone_but_an_audit_has_those_of_its_attacks(monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr(recorder, "perf_counter", lambda: 10.0 * next(clock))

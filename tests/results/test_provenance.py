@@ -47,14 +47,6 @@ def test_all_that_decides_the_numbers_is_in_the_digest_and_named_where_it_differ
         assert digest(run, other) != digest(run, ours), words
 
 
-def test_groups_have_no_order_but_the_defenses_of_a_chain_have():
-    chain = {"marvell": {"sumkl": 1}, "dcor": {"weight": 2}}
-    turned = dict(reversed(chain.items()))
-    assert digest({"seed": 0, "defense": chain}) == digest({"defense": chain, "seed": 0})
-    assert digest({"defense": chain}) != digest({"defense": turned})
-    assert differences({"defense": chain}, {"defense": turned}) == ["the same options in another order"]
-
-
 def test_the_configs_own_digest_is_that_of_their_resolved_options():
     config = composed("seed=3", "defense=max_norm")
     OmegaConf.set_struct(config, False)

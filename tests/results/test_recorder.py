@@ -4,7 +4,6 @@ import json
 import math
 import os
 
-import numpy as np
 import pytest
 
 from vflbench.errors import UserError
@@ -114,8 +113,7 @@ def test_a_fault_in_the_table_is_shown_and_the_results_are_kept(tmp_path, capsys
     assert json.loads((tmp_path / "summary.json").read_text()) == {"test_auc": 0.5}
 
 
-@pytest.mark.parametrize("write", ["rows", "arrays", "summary"])
-def test_a_full_disk_is_one_line_of_the_users(tmp_path, monkeypatch, write):
+def test_a_full_disk_is_one_line_of_the_users(tmp_path, monkeypatch):
     recorder = Recorder(tmp_path, "", {}, quiet=True)
     recorder.begin()
 
@@ -123,11 +121,6 @@ def test_a_full_disk_is_one_line_of_the_users(tmp_path, monkeypatch, write):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    writes = {
-        "rows": lambda: recorder.write([MetricRow(0, "train", metric="loss", value=1.0)]),
-        "arrays": lambda: recorder.keep({"a": np.zeros(3)}),
-        "summary": lambda: recorder.finish(Summary()),
-    }
     with pytest.raises(UserError, match="results can't be written there: No space left on device") as refused:
-        writes[write]()
+        recorder.write([MetricRow(0, "train", metric="loss", value=1.0)])
     assert str(tmp_path) in str(refused.value)

@@ -6,7 +6,6 @@ from dataclasses import astuple
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,8 +47,7 @@ def test_the_bytes_are_as_documented():
     )
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(ROWS, min_size=1, max_size=4))
 def test_what_is_written_is_read_back(rows):
     with TemporaryDirectory() as folder:

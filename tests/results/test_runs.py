@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 from outputs_tree import write_adversarial_run, write_run
@@ -10,7 +9,7 @@ from outputs_tree import write_adversarial_run, write_run
 from vflbench.report.charts import merged_order
 from vflbench.results.folder import finished_folders
 from vflbench.results.runs import Oddity, Run, entries, read_run, read_tree
-from vflbench.results.schema import FORMAT, Leak, Manifest, Summary
+from vflbench.results.schema import FORMAT, Summary
 
 
 def test_facts_are_read_from_the_manifest(tmp_path):
@@ -81,20 +80,6 @@ def test_a_config_alone_beside_runs_hides_none_of_them(tmp_path):
     found = list(entries([tmp_path]))
     assert [entry.folder.name for entry in found if isinstance(entry, Run)] == ["run"]
     assert [(entry.kind, entry.path.name) for entry in found if isinstance(entry, Oddity)] == [("unfinished", "theirs")]
-
-
-def a_run(leaks=(), **facts):
-    return Run(Path(), {}, Summary(leaks=list(leaks)), Manifest(**facts))
-
-
-def test_recorded_layers_come_first_and_then_what_else_was_measured():
-    leaks = [Leak(party="a", layer=layer, message="gradient") for layer in ("conv", "last_seen")]
-    cut_layers = {"a": ["narrow", "wide"], "b": ["f1"]}
-    run = a_run(leaks, cut_layers=cut_layers, layers={"label": ["f1", "head"], "a": ["conv", "narrow"], "b": ["f1"]})
-    assert run.layers == ["conv", "narrow", "wide", "f1", "head", "last_seen"]
-    crossing = {(p, name) for p in ("a", "b", "label") for name in run.layers if run.crosses(p, name)}
-    assert crossing >= {("a", "narrow"), ("a", "wide"), ("b", "f1")}
-    assert crossing.isdisjoint({("a", "f1"), ("b", "narrow"), ("a", "conv"), ("a", "last_seen")})
 
 
 def test_layers_of_several_runs_keep_their_order():

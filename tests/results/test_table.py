@@ -15,7 +15,7 @@ from outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, 
 
 from vflbench.errors import UserError
 from vflbench.report.group import sections
-from vflbench.results.runs import COLUMNS, ENDINGS, export, load, read_tree, run_names
+from vflbench.results.runs import COLUMNS, ENDINGS, export, load, read_tree
 
 HEAD = "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible\n"
 
@@ -193,6 +193,17 @@ def test_hostile_texts_stay_in_their_line_and_column(tmp_path):
     assert not any(cell[:1] in "=+@\t" for line in text.splitlines() for cell in line.split(",") if cell)
 
 
+def test_a_damaged_run_is_left_out_and_counted_and_the_others_are_written(tmp_path):
+    out = sweep(tmp_path / "out", seeds=1)
+    (out / "m040" / "metrics.csv").write_text("epoch,split\n0,test\n")
+    (out / "m160" / "metrics.csv").unlink()
+    write_run(out / "failed", seed=9, failed="it broke")
+    tree = read_tree([out])
+    tree.set_aside(export(tree.runs, [out], tmp_path / "r.jsonl")[1])
+    assert tree.counts() == "1 run taken; left out: 1 failed, 2 unreadable"
+    assert {strict(line)["run"] for line in (tmp_path / "r.jsonl").read_text().splitlines()} == {"none0"}
+
+
 def test_nothing_is_written_where_there_is_nothing_to_write(tmp_path):
     file = tmp_path / "r.jsonl"
     file.write_text("mine")
@@ -216,16 +227,6 @@ def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path):
     (tmp_path / "r.jsonl").symlink_to(victim)
     exported(sweep(tmp_path / "out", seeds=1), file=tmp_path / "r.jsonl")
     assert victim.read_text() == "mine"
-
-
-def test_runs_of_several_folders_are_named_from_the_one_that_holds_these(tmp_path):
-    folders = [tmp_path / "x" / "outputs", tmp_path / "y" / "outputs"]
-    for seed, folder in enumerate(folders):
-        write_run(folder / "run", seed=seed)
-    tree = read_tree(folders)
-    assert run_names(tree.runs, folders) == ["x/outputs/run", "y/outputs/run"]
-    assert run_names(tree.runs[:1], folders[:1]) == ["run"]
-    assert run_names(tree.runs[:1], [folders[0] / "run"]) == ["run"]
 
 
 def test_the_example_of_polars_gives_the_numbers_of_the_page(tmp_path, monkeypatch):
@@ -312,23 +313,6 @@ def test_a_run_without_its_measurements_is_left_out_with_a_warning_that_names_it
     for name in DAMAGED:
         assert re.search(rf"lost: {name} is left out: (no metrics\.csv|metrics\.csv can't be read: .+)", said), name
     assert not any("lost" in run for run in table["run"].to_pylist())
-
-
-def test_every_finished_run_is_there_with_what_users_group_by(folder):
-    table = load(folder)
-    groups = ["run", "experiment", "dataset", "defense", "adversary", "seed", "failed"]
-    assert table.column_names == list(COLUMNS)
-    levels = {(row["attack"], row["level"]) for row in table.to_pylist() if not row["metric"].startswith("promised")}
-    assert levels == {(None, None), ("norm", "messages only")}
-    runs = {tuple(row[name] for name in groups) for row in table.to_pylist()}
-    assert len(set(table["made_by"].to_pylist())) == 1
-    assert runs == {
-        ("none", None, "criteo", "none", "none", 3, None),
-        ("deep/marvell", "marvell_sumkl", "criteo", "marvell", "none", 0, None),
-        ("scaled", None, "criteo", "none", "scaled", 0, None),
-        ("broken promise", None, "criteo", "none", "none", 9, "the promise is broken"),
-    }
-    assert {row["run"] for row in load(folder / "none").to_pylist()} == {"none"}
 
 
 def test_numbers_keep_every_bit(tmp_path):

@@ -3,8 +3,11 @@ import sys
 
 import bench
 import pytest
+from benches import dcor
 from benches.lines import BENCH, Cost, Line, measured
 from script_runs import run
+
+from vflbench.numerics.distance_correlation import distance_correlation
 
 
 def test_a_ratio_is_of_cpu_seconds_where_both_are_known_and_of_the_clock_otherwise():
@@ -26,7 +29,13 @@ def test_the_page_has_the_table_and_the_command(tmp_path):
     done = run(bench, "dcor", "--quick", "--page", page)
     assert done.returncode == 0, done.stderr
     assert "\n| what | CPU |" in page.read_text()
+    assert all(part in page.read_text() for part in ("naive", "products alone", "600 x 8, value and gradient"))
     assert "python scripts/bench.py dcor --quick" in page.read_text()
+
+
+def test_the_naive_distance_correlation_is_what_ours_computes():
+    x, y = dcor.data(300, 8)
+    assert abs(distance_correlation(x, y).item() / dcor.naive_value(x.double(), y).item() - 1) < 1e-6
 
 
 def test_a_topic_that_is_not_there_is_refused():
@@ -46,9 +55,19 @@ def test_a_command_that_fails_is_no_figure():
         measured([sys.executable, "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)"])
 
 
+SMALL = {
+    "audit": ("--batches 2 --rows 50 --width 4 --turns 1", ("audit of 2 batches", "  read 1  ", "  read 2, a thread  ")),
+    "marvell": ("--problems 50 --slsqp 5 --digits 0 --rounds 1", ("solve_power, one by one", "SLSQP", "Marvell.gradient")),
+    "reconstruction": ("--cells 3x12 --seeds 4", ("ambiguous 0.0%", "proved 4/4")),
+    "step": ("--quick --only lazy-torch,bf16,matmuls-bf16", ("lazy-torch, 512 rows",)),
+}
+"""Topic -> options, and what is printed. The test of the page runs dcor."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("topic", ["engine", "recorder", "startup", "sweep"])
+@pytest.mark.parametrize("topic", sorted({*bench.TOPICS} - {"dcor", "prepare"}))
 def test_a_topic_runs_small(topic):
-    done = subprocess.run([sys.executable, BENCH, topic, "--quick"], capture_output=True, text=True)
+    options, printed = SMALL.get(topic, ("--quick", ("\nwhat ",)))
+    done = subprocess.run([sys.executable, BENCH, topic, *options.split()], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "\nwhat " in done.stdout
+    assert all(part in done.stdout for part in printed), done.stdout

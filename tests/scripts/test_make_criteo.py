@@ -1,17 +1,12 @@
 """The benchmark's stand-in for the real file has the shape that it claims."""
 
-import gzip
-
 import numpy as np
 import pytest
-import torch
-from raw_files import in_file_order, load
+from raw_files import load
 from script_runs import load as load_script
 from script_runs import run
-from sklearn.linear_model import LogisticRegression
 
 from vflbench.data.clicklogs import Criteo
-from vflbench.numerics.auc import auc
 
 ROWS, IDS = 30_000, 12_000
 
@@ -79,14 +74,7 @@ def test_positives_and_missing_values_have_the_real_shares(fields):
         assert missing[column] == pytest.approx(share, abs=0.006)
 
 
-def test_frequencies_have_a_heavy_tail(fields):
-    values, counts = np.unique(fields[:, 13 + 3], return_counts=True)
-    counts = np.sort(counts[values != ""])[::-1]
-    assert counts[0] > 0.02 * ROWS
-    assert np.median(counts) <= 3
-
-
-def test_vflbench_reads_it_and_a_linear_model_learns_from_it(file):
+def test_vflbench_reads_it(file):
     split = load(Criteo(path=str(file)))
     assert len(split.train) + len(split.test) == ROWS
     columns = split.train.features["a"].columns
@@ -95,13 +83,6 @@ def test_vflbench_reads_it_and_a_linear_model_learns_from_it(file):
     assert sizes.sum() == IDS + sum(
         j in (3, 4, 6, 12, 16, 19, 20, 21, 22, 24, 25, 26) for j in range(1, 27)
     )  # the missing value
-    _, categorical, labels = in_file_order(split)
-    small = [13, 16, 5, 22]  # C14, C17, C6, C23
-    one_hot = torch.cat([torch.nn.functional.one_hot(categorical[:, j].long(), int(sizes[j])) for j in small], dim=1).numpy()
-    half = ROWS // 2
-    model = LogisticRegression(max_iter=200).fit(one_hot[:half], labels[:half].numpy())
-    score = torch.from_numpy(model.decision_function(one_hot[half:]))
-    assert auc(score, labels[half:]) > 0.6
 
 
 def test_same_seed_same_file(script, file, tmp_path):
@@ -110,12 +91,6 @@ def test_same_seed_same_file(script, file, tmp_path):
     assert again.read_bytes() == file.read_bytes()
     assert run(script, "--out", other, "--rows", ROWS, "--ids", IDS, "--seed", 1).returncode == 0
     assert other.read_bytes() != file.read_bytes()
-
-
-def test_compressed_it_holds_the_same(script, file, tmp_path):
-    packed = tmp_path / "train.txt.gz"
-    assert run(script, "--out", packed, "--rows", ROWS, "--ids", IDS).returncode == 0
-    assert gzip.decompress(packed.read_bytes()) == file.read_bytes()
 
 
 def test_more_ids_than_the_rows_have_room_for_are_refused(tmp_path):

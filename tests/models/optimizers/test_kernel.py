@@ -61,14 +61,13 @@ def check(dim):
 
 @pytest.mark.slow
 def test_the_bits_of_all_widths():
-    for dim in (1, 3, 8, 17):
+    for dim in (3, 4, 17):
         check(dim)
 
 
 @pytest.mark.slow  # it compiles for seconds
-@pytest.mark.parametrize("threads", [2, 3, 9])
-def test_threads_change_no_bit_and_share_all_columns(threads):
-    alone, together = rows(NumbaRows, 4), rows(NumbaRows, 4)
+def test_threads_change_no_bit_and_share_all_columns():
+    alone, together, threads = rows(NumbaRows, 4), rows(NumbaRows, 4), 3
     together._threads = threads
     assert same(trained(together), trained(alone))
     for n, c in ((1, 1), (5, 2), (8192, 4), (0, 4), (7, 40)):
