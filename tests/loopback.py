@@ -33,12 +33,13 @@ class Table:
 
 
 class Loopback:
-    """A channel to a `PartyProcess` in this process, which runs in a thread of its own."""
+    """A channel to a `PartyProcess` in this process, which runs in a thread of its own. calls: methods, in order."""
 
     def __init__(self, process: PartyProcess):
-        self.party, self.process, self.bytes = process.party, process, 0
+        self.party, self.process, self.calls, self.bytes = process.party, process, [], 0
 
     def call(self, method: str, content: Content) -> Content:
+        self.calls.append(method)
         data, answer = encode(content), []
         failed: list[BaseException] = []
 

@@ -1,6 +1,7 @@
-"""Commands that train nothing answer in tenths of a second, as they load neither torch nor what draws."""
+"""What commands load: those that train nothing neither torch nor what draws, and runs nothing heavy."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,58 @@ def test_options_that_change_no_result_are_checked_of_a_finished_run_too(tmp_pat
         refused = command(*words, wrong, cwd=tmp_path)
         assert refused.returncode == 1, wrong
         assert wrong.partition("=")[0] in refused.stderr, refused.stderr
+
+
+ROOT = Path(__file__).resolve().parents[2]
+# What takes long to import, or much memory, and a run of ours does without.
+UNUSED = (
+    *("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes", "sympy", "mpmath"),
+    *(
+        "scipy.stats",
+        "altair",
+        "vl_convert",
+        "pandas",
+        "sklearn",
+        "flint",
+        "pulp",
+        "ortools",
+        "networkx",
+        "tensorboard",
+        "mlflow",
+    ),
+)
+
+RUNS = (  # of those that are later, what an attack or a data set needs
+    (["optimizer=sgd", "optimizer.momentum=0.9", "defense=marvell"], ()),
+    ([], ()),
+    (["optimizer=lazy_adam", "dataset.parties=2", "optimizer.kernel=torch"], ()),
+    (["dataset=digits", "model=cnn", "attack=norm"], ("sklearn", "scipy", "pandas")),  # scikit-learn's digits
+)
+CODE = """
+import json, sys
+from vflbench.cli.main import main
+loaded = []
+for number, words in enumerate(json.loads(sys.argv.pop())):
+    sys.argv[1:] = ["train", "epochs=1", "batch_size=100", f"hydra.run.dir={number}", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, words
+    loaded.append(sorted(sys.modules))
+print(json.dumps(loaded), file=open("loaded.json", "w"))
+"""
+
+
+@pytest.mark.slow
+def test_a_run_loads_nothing_heavy(tmp_path):
+    runs = [[*([] if "dataset=digits" in words else ["dataset.rows=400"]), *words] for words, _ in RUNS]
+    command = [sys.executable, "-c", CODE, json.dumps(runs)]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for number, (loaded, (words, but)) in enumerate(
+        zip(json.loads((tmp_path / "loaded.json").read_text()), RUNS, strict=True)
+    ):
+        assert {"torch", "vflbench.run.experiment"} <= set(loaded)
+        heavy = [name for name in UNUSED if name in loaded and not name.startswith(but or ("-",))]
+        assert not heavy, f"{words}: {heavy}"
+        assert (tmp_path / str(number) / "summary.json").exists()

@@ -122,65 +122,6 @@ def test_an_edited_plug_in_is_refused_in_a_fixed_folder(copied):
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
 
 
-NETS = """import torch
-from torch import nn
-
-
-class Bottom(nn.Module):
-    def __init__(self, inputs, width=4):
-        super().__init__()
-        self.layer = nn.Linear(inputs, width)
-
-    def forward(self, x):
-        return torch.tanh(self.layer(x))
-
-
-class Top(nn.Linear):
-    def __init__(self, in_features, outputs):
-        super().__init__(in_features, outputs)
-
-    def forward(self, embeddings):
-        return super().forward(torch.cat(embeddings, 1))
-"""
-
-
-@pytest.mark.slow
-def test_two_modules_of_the_users_own_are_a_model_and_edited_ones_another(tmp_path):
-    """From a folder, without a config or a base class; swept over their options; in a folder with a small file."""
-    nets, data = tmp_path / "mine" / "mypkg" / "nets.py", tmp_path / "clicks.csv"
-    nets.parent.mkdir(parents=True)
-    (nets.parent / "__init__.py").touch()
-    nets.write_text(NETS)
-    rows = [f"{i % 7},{i % 5},{i * i % 11},{'yes' if i % 7 > 3 else 'no'}" for i in range(400)]
-    data.write_text("\n".join(["age,income,visits,clicked", *rows]))
-    table = (
-        "dataset=csv",
-        "dataset.path=clicks.csv",
-        "dataset.label=clicked",
-        "dataset.parties={a: [age], b: [income, visits]}",
-    )
-    pair = ("--plugins", "mine", "model=torch", "model.bottom=mypkg.nets:Bottom", "model.top=mypkg.nets:Top")
-    words = (*pair, *table, "attack=norm", "epochs=1", "batch_size=64", "optimizer.lr=0.05")
-    sweep = command("train", "-m", *words, "+model.bottom_options.width=2,3", cwd=tmp_path)
-    assert sweep.returncode == 0, sweep.stderr + sweep.stdout
-    first = set(finished_folders(tmp_path))
-    assert len(first) == 2
-    for folder in first:
-        assert manifest(folder)["cut_layers"] == {"a": ["cut"], "b": ["cut"]}
-        assert (folder / "summary.json").exists()
-    one = ("train", *words, "+model.bottom_options.width=3")
-    assert "finished before" in command(*one, cwd=tmp_path).stdout
-    nets.write_text(NETS.replace("tanh", "sin"))
-    assert "finished before" not in command(*one, cwd=tmp_path).stdout
-    assert len(set(finished_folders(tmp_path)) - first) == 1
-    wrong = command("train", *words, "model.bottom_options.width=3", cwd=tmp_path)
-    assert "to add it, write +model.bottom_options.width=VALUE" in wrong.stderr
-    nets.write_text(NETS.replace("torch.tanh(self.layer(x))", "self.layer(x)[:, 0]"))
-    wrong = command("train", *words, cwd=tmp_path)
-    assert (wrong.returncode, len(wrong.stderr.strip().splitlines())) == (1, 1)
-    assert "model.bottom=mypkg.nets:Bottom: it must return the embedding (rows, d)" in wrong.stderr
-
-
 def sweeps_with_plugins(cwd, *words):
     """A sweep of one run, the same again, and a sweep of two with an edited plug-in."""
     sweep = ("train", "-m", "--plugins", "mine", *RUN, "attack=loud", *words)

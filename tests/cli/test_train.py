@@ -137,7 +137,6 @@ def test_a_finished_run_is_shown_and_not_computed_again_unless_asked_to(finished
 
 
 def test_two_at_once_in_one_folder_are_one_too_many(tmp_path):
-    """tests/cli/test_stopping.py has two real processes."""
     folder = tmp_path / "run"
     folder.mkdir()
     with alone_in(folder):

@@ -434,23 +434,6 @@ def test_class_counts_are_graded_beside_a_guess_from_the_class_shares(data):
         wanted = {"count_error": error, "counts_right": right, "guess_count_error": guess}
         assert figures[layer] == pytest.approx(wanted, abs=1e-6), layer
 
-    class Miscounter(Counter):
-        def batch(self, view):
-            return ClassCounts({"f2": torch.ones(3)})
-
-    with pytest.raises(UserError, match=r"attack=bad: class counts must be 2 finite numbers, got shape \(3,\)"):
-        Audited(data, {"bad": Miscounter(names.labels)})
-
-    class Late(Counter):
-        def batch(self, view):
-            return None
-
-        def epoch(self, view):
-            return ClassCounts({"f2": torch.ones(2)})
-
-    with pytest.raises(UserError, match="attack=late: class counts are an answer about a batch, by Attack.batch"):
-        Audited(data, {"late": Late(names.labels)})
-
 
 def test_an_attack_may_answer_nothing_or_several_things(data):
     class Silent(Attack):

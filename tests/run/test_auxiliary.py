@@ -7,7 +7,6 @@ import pytest
 import torch
 from picture_files import write_idx, write_mnist
 
-from vflbench.data.csv import Csv
 from vflbench.data.pictures import Digits, Mnist
 from vflbench.errors import UserError
 from vflbench.run.attackers import auxiliary_rows, rows_of_another_source
@@ -70,14 +69,3 @@ def test_other_columns_and_a_source_that_is_not_there_are_refused(tmp_path):
             rows_of_another_source(dataset, str(tmp_path / source), data.train, rng())
     with pytest.raises(UserError, match="reads no path"):
         rows_of_another_source(Digits(), str(tmp_path), data.train, rng())
-
-
-def test_categories_are_refused(tmp_path):
-    files = []
-    for name, values in (("one", "ab"), ("two", "ac")):
-        lines = [f"{i % 2},{i}.5,{values[i % 3 % 2]}" for i in range(30)]
-        (tmp_path / f"{name}.csv").write_text("\n".join(["label,x,word", *lines]) + "\n")
-        files.append(str(tmp_path / f"{name}.csv"))
-    dataset = Csv(path=files[0], label="label")
-    with pytest.raises(UserError, match="numeric"):
-        rows_of_another_source(dataset, files[1], dataset.load(rng()).train, rng())

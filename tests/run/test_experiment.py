@@ -1,9 +1,7 @@
 import csv
-import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from builders import run_in
@@ -11,23 +9,19 @@ from builders import run_in
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.cosine import Cosine
-from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import NonLabelDefense
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
-from vflbench.messages.facts import ClassShares, Embeddings, Gradients
-from vflbench.messages.threat import Role, Threat
-from vflbench.metrics.reconstruction import CHANCE
-from vflbench.models.cnn import Cnn
+from vflbench.messages.facts import Gradients
+from vflbench.messages.threat import Threat
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.models.wide_deep import WideDeep
 from vflbench.report.terminal import final_table
-from vflbench.results.schema import GUESSES, OF_THE_TRUTH
 from vflbench.run.settings import Audit, Settings, choose_device
 from vflbench.run.setup import FOR_MANY_CLASSES
 
@@ -159,26 +153,6 @@ def test_more_than_two_classes_train_and_default_attacks_are_replaced(tmp_path):
     assert FOR_MANY_CLASSES in (tmp_path / "run" / "train.log").read_text()
 
 
-@pytest.mark.slow
-def test_an_attack_gets_the_facts_that_it_declared_and_nothing_else(tmp_path):
-    class Witness(Attack):
-        threat = Threat(knows={Embeddings, ClassShares})
-        seen = []
-
-        def batch(self, view):
-            assert set(view._facts) == {Embeddings, ClassShares}
-            shares = view[ClassShares].shares
-            self.seen.append((view.party, view.visible, view.epoch, view.step, shares, len(view[Embeddings].layers)))
-            return Scores(view.ids, {layer: x.sum(1) for layer, x in view[Embeddings].layers.items()})
-
-    run_in(tmp_path / "run", attacks={"witness": Witness()}, settings=settings(epochs=1, audit=Audit(batches=3)))
-    facts = json.loads((tmp_path / "run" / "manifest.json").read_text())["data"]
-    assert [s[2:4] for s in Witness.seen if s[1]] == [(0, 0), (0, 10), (0, 20)]
-    assert {s[0] for s in Witness.seen if s[1]} == {"a"}
-    assert {s[4] for s in Witness.seen} == {tuple(facts["train_class_ratios"])}
-    assert Witness.threat.role is Role.NON_LABEL
-
-
 def test_a_broken_attack_stops_the_run_rather_than_reporting_no_leak(tmp_path):
     class Broken(Attack):
         threat = Threat(knows={Gradients})
@@ -289,19 +263,3 @@ def test_cuda_is_refused_where_there_is_none(monkeypatch):
     assert choose_device("auto").type == choose_device("cpu").type == "cpu"
     with pytest.raises(UserError, match="device=cuda"):
         choose_device("cuda")
-
-
-@pytest.mark.slow
-def test_model_inversion_rebuilds_pictures_of_all_parties_and_writes_them(tmp_path):
-    attack = ModelInversion(rows=20, steps=80)
-    changes = {"dataset": Digits(parties=4, rows=600), "model": Cnn(), "attacks": {"model_inversion": attack}}
-    summary = run_in(tmp_path, **changes, settings=Settings(epochs=1, batch_size=64, audit=Audit(batches=1)))
-    found = {(r["party"], r["layer"]): r["figures"] for r in summary["reconstructions"]}
-    guesses = {*GUESSES, CHANCE, *OF_THE_TRUTH} - {"features_network", "features_linear"}  # the label party holds none
-    assert set(found) == {*((p, "f2") for p in (*"abcd", "all")), *(("all", g) for g in guesses)}
-    whole = {layer: {n: v["mean"] for n, v in found["all", layer].items()} for layer in ("f2", "mean")}
-    assert whole["f2"]["mse"] < 0.5 * whole["mean"]["mse"]
-    assert whole["f2"]["recognised"] > 0.6 > whole["mean"]["recognised"]
-    with np.load(tmp_path / "reconstructions.npz") as arrays:
-        assert arrays["model_inversion/all/f2/answer"].shape == (20, 8, 8)
-    assert "(model_inversion)" in (tmp_path / "train.log").read_text()

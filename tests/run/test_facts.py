@@ -22,7 +22,7 @@ from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 from vflbench.run.setup import MANY_CLASSES, TWO_CLASSES
-from vflbench.run.summary import threats_of, trees
+from vflbench.run.summary import trees
 
 NOWHERE = "it attacks at one of the participants, of whom there is nothing in this protocol"
 
@@ -121,20 +121,6 @@ def test_an_active_attack_is_skipped_where_nobody_cheats(tmp_path):
     honest = json.loads((tmp_path / "cheated" / "honest" / "manifest.json").read_text())
     assert honest["skipped"]["active"].startswith("it needs a party that cheats")
     assert summary["honest"]["test_auc"] == pytest.approx(summary["test_auc"], abs=0)  # this one deviates in nothing
-
-
-def test_an_attack_is_described_by_its_own_docstring_and_never_by_that_of_the_base_class():
-    class Derived(Curious):
-        pass
-
-    class Undescribed(Attack):
-        threat = Threat()
-
-    threats = threats_of([], {"one": Derived(), "two": Undescribed()})
-    assert {name: threat.does for name, threat in threats.items()} == {
-        "one": "Knows rows.",
-        "two": "Undescribed has no docstring.",
-    }
 
 
 def leak(party, value, *, visible=True):

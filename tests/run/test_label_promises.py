@@ -192,21 +192,6 @@ class TrueLabels(LabelGdp):
         return y
 
 
-class AfterTheTop(LabelDefense):
-    """Trains on true labels, and puts noise along the gradients that are sent: of each layer p - x, where p is near 1/2."""
-
-    def plan(self, epochs):
-        self.epochs = epochs
-
-    def gradient(self, g, y, context):
-        length = g.norm(dim=1, keepdim=True)
-        noise = torch.randn(len(g), 1, generator=context.rng) * math.sqrt(self.epochs) / MU
-        return g + g / length * 2 * length.mean() * noise
-
-    def guarantee(self):
-        return planned(LabelGdp(mu=MU), self.epochs).guarantee()
-
-
 class Unplanned(LabelGdp):
     """Fresh noise in each epoch, as large as for one epoch."""
 
@@ -342,16 +327,6 @@ def test_a_lost_key_is_read_and_a_kept_one_tells_nothing_new(kind):
     twice = gaussian_auc_ceiling(math.sqrt(2) * MU) if kind is LabelGdp else leak_auc_ceiling(EPS, 2)
     assert abs(both - twice) < 3 * error
     assert both > CEILING + 3 * error
-
-
-def test_noise_after_the_top_is_read():
-    """Each layer has noise of its own, so that two tell more than one; weights of the top tell the true labels besides."""
-    epochs, rows = 2, 6000
-    heard = hear(lambda: planned(AfterTheTop(), epochs), epochs, rows, 0, batch=1000)
-    error = error_of(CEILING, rows // 2, rows // 2)
-    assert auc(heard.targets.sum(dim=0), heard.y) == pytest.approx(CEILING, abs=3 * error)  # the wide part alone
-    p = heard.logits.sigmoid()
-    assert auc((2 * p - heard.residuals - heard.from_cut).sum(dim=0), heard.y) > CEILING + 4 * error
 
 
 # Audits.

@@ -97,20 +97,6 @@ def test_features_that_are_missing_make_a_mechanism_without_any_leak_look_broken
     assert shown.outcome != "against"
 
 
-@pytest.mark.slow
-def test_without_features_or_with_few_rows_nothing_is_decided():
-    world = World(3000, seed=1)
-    found = observed_privacy({"direct": world.released(3.0)}, world.labels, world.x[:, :0], 0.5)
-    assert found.eps_low > 1.5
-    assert found.outcome == "undecided"
-    assert found.written()["features_tell_guess"] is None
-    few = observed_privacy({"direct": world.labels[:300].double()}, world.labels[:300], world.x[:300], 0.5)
-    assert few.outcome != "against"
-    for n in (0, 1, 3):
-        assert observed_privacy({"direct": torch.zeros(n)}, world.labels[:n], world.x[:n], 0.5).outcome == "nothing"
-    assert observed_privacy({}, world.labels, world.x, 0.5).attack == "none"
-
-
 def test_scores_become_guesses():
     """Above 0 where a batch has scores of both signs, else above the middle of the best split; 1/2 for nan."""
     assert guesses(torch.tensor([-1.0, 2.0, 0.5])).tolist() == [0, 1, 1]

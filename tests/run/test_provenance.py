@@ -62,24 +62,6 @@ def replace(file, text):
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("process")
-@pytest.mark.parametrize("name", ["tools.py", "pack/__init__.py", "weights.json"])
-def test_every_file_of_a_plug_in_folder_counts(tmp_path, name):
-    """The plug-in, its neighbours, one with a computed name, a package's __init__, a namespace, data beside it."""
-    mine = tmp_path / "mine"
-    write(mine, SOURCES)
-    before = of(mine)
-    (mine / name).write_text(SOURCES[name] + " ")
-    edited = of(mine)
-    (mine / name).rename(mine / "other.txt")
-    renamed = of(mine)
-    assert len({before, edited, renamed}) == 3
-    (mine / "other.txt").unlink()
-    write(mine, SOURCES)
-    assert of(mine) == before
-
-
 @pytest.mark.usefixtures("process")
 def test_neither_times_nor_places_nor_what_editors_and_runs_leave_count(tmp_path):
     mine = tmp_path / "mine"

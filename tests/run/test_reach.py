@@ -13,7 +13,7 @@ from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients, LocalModel
+from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.messages.peer_facts import Compression
 from vflbench.messages.threat import Role, Threat
 from vflbench.models.base import Model
@@ -24,15 +24,6 @@ from vflbench.run.offline import audit
 from vflbench.run.settings import Audit, Settings
 
 SMALL = {"dataset": Synthetic(rows=700, vocabulary=100)}
-
-
-class Asker(Attack):
-    """Asks its own network at the end of each epoch."""
-
-    threat = Threat(knows={LocalModel})
-
-    def epoch(self, view):
-        return Scores(view.ids, {layer: h.norm(dim=1) for layer, h in view[LocalModel].embed(view.ids).items()})
 
 
 class Eraser(Attack):
@@ -64,12 +55,6 @@ class Peeping(Attack):
         return Scores(
             view.ids, {layer: torch.rand(len(g), 2).as_subclass(Peeper) for layer, g in view[Gradients].layers.items()}
         )
-
-
-@pytest.mark.slow
-def test_an_attack_that_follows_more_rows_than_there_are_beside_one_that_asks_at_the_end(tmp_path):
-    summary = run_in(tmp_path, attacks={"averaging": Averaging(base="norm"), "asker": Asker()}, **SMALL)
-    assert {leak["attack"] for leak in summary["leaks"] if leak["batches"]} == {"averaging", "asker", "probe"}
 
 
 @pytest.mark.slow

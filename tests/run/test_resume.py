@@ -308,18 +308,6 @@ def test_without_a_checkpoint_a_run_that_was_stopped_begins_again(tmp_path, whol
 
 
 @pytest.mark.slow
-def test_a_component_that_keeps_what_no_checkpoint_holds_is_reported_and_trained_all_the_same(tmp_path, capsys):
-    class Hoarder(NonLabelDefense):
-        def __init__(self):
-            self.seen = {1, 2}
-
-    run_in(tmp_path, **parts(defenses={"hoarder": Hoarder()}))
-    lines = printed(capsys)
-    assert lines.count("this run can't go on if it stops: no checkpoint can hold session.parties.a.defenses") == 1
-    assert ".seen: set" in lines
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "at", "trip", "error"),
     [
