@@ -45,7 +45,7 @@ def pytest_collection() -> Iterator[None]:
     done = yield
     gc.freeze()
     gc.enable()
-    if warm := sys.modules.get("warm_command"):
+    if warm := sys.modules.get("support.warm_command"):
         warm.begin()
     return done
 
@@ -88,7 +88,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def probe_with_few_candidates(request: pytest.FixtureRequest) -> Iterator[None]:
     """The many small runs of tests fit a probe with few candidates; modules that are about the probe fit the whole one."""
-    from warm_command import FEW_CANDIDATES  # late: a collection that imports it has a process for commands
+    from support.warm_command import FEW_CANDIDATES  # late: a collection that imports it has a process for commands
 
     with pytest.MonkeyPatch.context() as patch:
         if request.module.__name__.split(".")[-1] not in ("test_probe", "test_references", "test_on_clicks"):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from attacks.views import view_of
-from audited import Audited, clicks
+from support.audited import Audited, clicks
 
 from vflbench.attacks.attribute import Attribute
 from vflbench.attacks.base import ColumnScores

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from builders import run_in
+from support.builders import run_in
 
 from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
 from vflbench.data.binary import Binary

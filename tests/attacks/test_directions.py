@@ -3,8 +3,8 @@ from statistics import NormalDist
 import pytest
 import torch
 from attacks.views import gradients, shares, view_of
-from builders import run_in
 from defenses.contexts import drawing
+from support.builders import run_in
 
 from vflbench.attacks.directions import Directions
 from vflbench.attacks.spectral import Spectral

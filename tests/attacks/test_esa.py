@@ -1,6 +1,6 @@
 import pytest
 import torch
-from builders import session
+from support.builders import session
 
 from vflbench.attacks.esa import Esa, log_odds, probabilities
 from vflbench.data.table import Columns, Features, VerticalTable

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 from attacks.views import embeddings, positives, shares, view_of
-from builders import attack_nodes
+from support.builders import attack_nodes
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from attacks.test_esa import rows_of, started_with
-from builders import session
+from support.builders import session
 
 from vflbench.attacks.grna import Grna
 from vflbench.errors import UserError

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attacks.views import shares, view_of
-from builders import run_in
+from support.builders import run_in
 
 from vflbench.attacks.hidden_subset_sum import HiddenSubsetSum
 from vflbench.data.synthetic import Bernoulli

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from builders import session
+from support.builders import session
 
 from vflbench.attacks.model_inversion import (
     Channel,

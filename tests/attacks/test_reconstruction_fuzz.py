@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import reconstruction_fuzz as fuzz
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import reconstruction_fuzz as fuzz
 
 from vflbench.attacks.batch_reconstruction import search as batch_search
 

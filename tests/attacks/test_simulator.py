@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import session
+from support.builders import session
 
 from vflbench.attacks.simulator import Simulator, cells
 from vflbench.data.pictures import Digits

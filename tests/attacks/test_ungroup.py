@@ -1,8 +1,8 @@
 import pytest
 import torch
 from attacks.views import shares, view_of
-from builders import run_in
 from defenses.contexts import drawing
+from support.builders import run_in
 
 from vflbench.attacks.ungroup import Ungroup
 from vflbench.defenses.batch_average import BatchAverage

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from builders import session
+from support.builders import session
 
 from vflbench.attacks.unsplit import Unsplit
 from vflbench.data.pictures import Digits
@@ -43,7 +43,7 @@ def test_one_convolution_gives_pictures_away_and_a_dense_layer_does_not():
 
 
 def test_every_party_and_categories_get_an_answer(rng):
-    from builders import table
+    from support.builders import table
 
     rows = table(rng, parties=("a", "b"))
     attack = Unsplit(rows=5, rounds=2)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from warm_command import script
+from support.warm_command import script
 
 import vflbench
 

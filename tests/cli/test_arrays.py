@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
-from warm_command import command
+from support.warm_command import command
 
 import vflbench
 from vflbench.errors import UserError

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import yaml
-from warm_command import SMALL, command
+from support.warm_command import SMALL, command
 
 from vflbench.cli.command_line import audit
 from vflbench.errors import UserError

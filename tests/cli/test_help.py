@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from warm_command import command
+from support.warm_command import command
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from warm_command import OPEN, SMALL, command
+from support.warm_command import OPEN, SMALL, command
 
 from vflbench.cli.main import report_errors
 from vflbench.results.folder import finished_folders

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from warm_command import OPEN, SMALL, command
+from support.warm_command import OPEN, SMALL, command
 
 HEAVY = {"torch", "pandas", "altair", "sklearn", "pyarrow"}
 

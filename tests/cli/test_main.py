@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from warm_command import OPEN, command
+from support.warm_command import OPEN, command
 
 import vflbench
 from vflbench.cli.main import COMMANDS

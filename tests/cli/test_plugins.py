@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from warm_command import SMALL, command
+from support.warm_command import SMALL, command
 
 from vflbench.cli.config import split_flag, use_plugins
 from vflbench.errors import UserError

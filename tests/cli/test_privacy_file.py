@@ -4,7 +4,7 @@ import re
 
 import pytest
 import yaml
-from warm_command import command
+from support.warm_command import command
 
 from vflbench.cli.command_line import with_privacy
 from vflbench.errors import UserError

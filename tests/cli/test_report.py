@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from outputs_tree import sweep, write_run
+from support.outputs_tree import sweep, write_run
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError

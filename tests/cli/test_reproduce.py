@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from warm_command import command
+from support.warm_command import command
 
 from vflbench.cli import reproduce as no_defense
 from vflbench.cli.reproduce import (

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from warm_command import SMALL, command
+from support.warm_command import SMALL, command
 
 from vflbench.cli.config import run_name
 from vflbench.cli.train import check_folder

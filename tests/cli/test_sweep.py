@@ -4,7 +4,7 @@ import re
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from warm_command import SMALL, command
+from support.warm_command import SMALL, command
 
 from vflbench.cli.config import composed, refuse_launcher, use_plugins
 from vflbench.cli.sweep import overrides_of_runs

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import yaml
-from warm_command import SMALL, command
+from support.warm_command import SMALL, command
 
 import vflbench
 from vflbench.results.folder import alone_in, finished_folders

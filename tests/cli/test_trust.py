@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from warm_command import OPEN, SMALL, command
+from support.warm_command import OPEN, SMALL, command
 
 from vflbench.results.folder import finished_folders
 

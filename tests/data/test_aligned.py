@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from builders import session, table, weights
-from raw_files import all_rows
+from support.builders import session, table, weights
+from support.raw_files import all_rows
 
 from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset

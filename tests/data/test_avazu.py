@@ -3,7 +3,7 @@ import gzip
 
 import pytest
 import torch
-from raw_files import avazu_line, in_file_order, load, write
+from support.raw_files import avazu_line, in_file_order, load, write
 
 from vflbench.data.clicklogs import AVAZU, Avazu
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_files import error_of, in_file_order, load
+from support.raw_files import error_of, in_file_order, load
 
 from vflbench.data.base import Dataset
 from vflbench.data.table import raw_table

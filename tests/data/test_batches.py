@@ -1,7 +1,7 @@
 import torch
-from builders import table
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.builders import table
 
 from vflbench.data.rows import Batches, choose_batch_size, evenly_spaced, ordered_batches
 

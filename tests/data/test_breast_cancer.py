@@ -1,6 +1,6 @@
 import numpy as np
-from raw_files import in_file_order, load
 from sklearn.datasets import load_breast_cancer
+from support.raw_files import in_file_order, load
 
 from vflbench.data.synthetic import BreastCancer
 

@@ -3,7 +3,7 @@
 import gzip
 
 import pytest
-from raw_files import avazu_line, criteo_line, error_of, write
+from support.raw_files import avazu_line, criteo_line, error_of, write
 
 from vflbench.data.binary import Binary
 from vflbench.data.clicklogs import AVAZU, Avazu, Criteo

@@ -2,8 +2,8 @@ import pickle
 
 import numpy as np
 import pytest
-from cifar_files import NAMES, cifar10_files, pickled, pictures, write_archive, write_folder
-from raw_files import error_of, in_file_order, load
+from support.cifar_files import NAMES, cifar10_files, pickled, pictures, write_archive, write_folder
+from support.raw_files import error_of, in_file_order, load
 
 from vflbench.data.pictures import Cifar10
 from vflbench.numerics.pixels import area_of

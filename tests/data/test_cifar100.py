@@ -1,6 +1,6 @@
 import pytest
-from cifar_files import cifar100_files, pictures, write_archive, write_folder
-from raw_files import error_of, in_file_order, load
+from support.cifar_files import cifar100_files, pictures, write_archive, write_folder
+from support.raw_files import error_of, in_file_order, load
 
 from vflbench.data.pictures import Cifar100
 

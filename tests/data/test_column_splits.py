@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from raw_files import error_of, load
+from support.raw_files import error_of, load
 
 from vflbench.data.columns import ImportanceSplit
 from vflbench.data.csv import Csv

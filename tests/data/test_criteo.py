@@ -1,7 +1,7 @@
 import gzip
 
 import pytest
-from raw_files import criteo_line, error_of, in_file_order, load, write
+from support.raw_files import criteo_line, error_of, in_file_order, load, write
 
 from vflbench.data.clicklogs import Criteo
 

@@ -1,5 +1,5 @@
 import pytest
-from raw_files import in_file_order, load, write
+from support.raw_files import in_file_order, load, write
 
 from vflbench.data.csv import Csv
 

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from raw_files import avazu_line, criteo_line, error_of, load, write
+from support.raw_files import avazu_line, criteo_line, error_of, load, write
 
 from vflbench.cli.components import construct
 from vflbench.data.clicklogs import AVAZU, Avazu, Criteo

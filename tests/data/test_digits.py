@@ -1,6 +1,6 @@
 import numpy as np
-from raw_files import in_file_order, load
 from sklearn.datasets import load_digits
+from support.raw_files import in_file_order, load
 
 from vflbench.data.pictures import Digits
 

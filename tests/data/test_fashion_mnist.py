@@ -1,5 +1,5 @@
-from picture_files import write_mnist
-from raw_files import error_of, load
+from support.picture_files import write_mnist
+from support.raw_files import error_of, load
 
 from vflbench.data.pictures import FashionMnist, Mnist
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from raw_files import write
-from small_tables import GOOD, GOOD_NUMBERS, problem_of, request, table_of
+from support.raw_files import write
+from support.small_tables import GOOD, GOOD_NUMBERS, problem_of, request, table_of
 
 from vflbench.data.cache import prepare
 from vflbench.data.files import Part, find_parts

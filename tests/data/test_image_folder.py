@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from PIL import Image
-from raw_files import in_file_order, load
+from support.raw_files import in_file_order, load
 
 from vflbench.data.pictures import ImageFolder
 from vflbench.errors import UserError

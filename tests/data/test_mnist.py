@@ -2,8 +2,8 @@ import gzip
 
 import numpy as np
 import pytest
-from picture_files import write_idx, write_mnist
-from raw_files import in_file_order, load
+from support.picture_files import write_idx, write_mnist
+from support.raw_files import in_file_order, load
 
 from vflbench.data.pictures import Mnist
 from vflbench.errors import UserError

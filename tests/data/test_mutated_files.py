@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from cifar_files import pickled, pictures
 from PIL import Image
-from plain_parsers import MISSING, WORDS, is_label, real, records
-from raw_files import avazu_line, criteo_line
-from text_mutations import mutate, mutate_bytes
+from support.cifar_files import pickled, pictures
+from support.plain_parsers import MISSING, WORDS, is_label, real, records
+from support.raw_files import avazu_line, criteo_line
+from support.text_mutations import mutate, mutate_bytes
 
 from vflbench.data.binary import Binary
 from vflbench.data.clicklogs import AVAZU, Avazu, Criteo

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from raw_files import write
+from support.raw_files import write
 
 from vflbench.data.binary import Binary
 from vflbench.data.csv import Csv

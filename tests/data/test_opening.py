@@ -13,7 +13,7 @@ import zipfile
 import numpy as np
 import pytest
 from PIL import Image
-from raw_files import criteo_line, write
+from support.raw_files import criteo_line, write
 
 from vflbench.data.binary import Binary
 from vflbench.data.clicklogs import Criteo

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from raw_files import error_of
+from support.raw_files import error_of
 
 from vflbench.data.base import shared_rows
 from vflbench.data.pictures import Digits

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from builders import experiment
-from raw_files import all_rows
-from reachable import arrays
+from support.builders import experiment
+from support.raw_files import all_rows
+from support.reachable import arrays
 
 from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset

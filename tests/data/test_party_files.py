@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 from pyarrow import parquet
-from raw_files import write
+from support.raw_files import write
 
 from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pretend_device import CARD, PretendCard
-from reachable import arrays
+from support.pretend_device import CARD, PretendCard
+from support.reachable import arrays
 
 from vflbench.data import party_files, rows
 from vflbench.data.csv import Csv

@@ -1,5 +1,5 @@
 import torch
-from raw_files import error_of, load
+from support.raw_files import error_of, load
 
 from vflbench.data.pictures import Digits
 from vflbench.numerics.pixels import Area, area_of, put_together

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_files import criteo_line, write
+from support.raw_files import criteo_line, write
 
 from vflbench.cli.prepare import prepare as command
 from vflbench.data import cache as cache_module

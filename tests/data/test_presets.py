@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 from omegaconf import OmegaConf
-from raw_files import error_of, in_file_order, load, write
+from support.raw_files import error_of, in_file_order, load, write
 
 from vflbench.data.csv import Csv
 from vflbench.places import config_folder

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from raw_files import error_of, in_file_order, load, write
+from support.raw_files import error_of, in_file_order, load, write
 
 from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet

@@ -5,8 +5,8 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from raw_files import write
-from small_tables import COMMAS, GOOD, problem_of, request
+from support.raw_files import write
+from support.small_tables import COMMAS, GOOD, problem_of, request
 
 from vflbench.data.cache import prepare
 from vflbench.data.csv import Csv

@@ -5,8 +5,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from raw_files import error_of, load
 from sklearn.linear_model import LogisticRegression
+from support.raw_files import error_of, load
 
 from vflbench.data.synthetic import Synthetic, _zipf, bayes_auc
 from vflbench.numerics.auc import auc

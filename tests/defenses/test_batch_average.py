@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 from attacks.views import gradients, scores_of, shares
-from builders import session, table
 from defenses.contexts import drawing
+from support.builders import session, table
 
 from vflbench.attacks.direct import Direct
 from vflbench.defenses.batch_average import BatchAverage

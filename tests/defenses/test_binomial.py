@@ -3,10 +3,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from builders import run_in, session, table
 from defenses.contexts import drawing
-from distinguishing import lower_bound
 from scipy import stats
+from support.builders import run_in, session, table
+from support.distinguishing import lower_bound
 
 from vflbench.defenses.binomial import Binomial, binomial
 from vflbench.defenses.chain import Chain

@@ -1,7 +1,7 @@
 """What each hook of a defense gets beside its values, and the gradient that a party learns from."""
 
 import torch
-from builders import session, table, weights
+from support.builders import session, table, weights
 
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense, WithheldError
 from vflbench.defenses.chain import Chain

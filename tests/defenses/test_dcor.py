@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from builders import session, table
+from support.builders import session, table
 
 from vflbench.defenses.dcor import Dcor
 from vflbench.numerics.distance_correlation import distance_correlation

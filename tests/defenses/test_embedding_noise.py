@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 from defenses.contexts import drawing
-from distinguishing import lower_bound
+from support.distinguishing import lower_bound
 
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import session, table, whole_network
+from support.builders import session, table, whole_network
 
 from vflbench.defenses.alibi import Alibi
 from vflbench.defenses.label_dp import LabelDp

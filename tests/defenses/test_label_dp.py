@@ -6,9 +6,9 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from builders import run_in
 from defenses.contexts import drawing
 from scipy import stats
+from support.builders import run_in
 
 from vflbench.cli.components import construct
 from vflbench.defenses.label_dp import (

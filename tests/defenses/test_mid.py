@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 from attacks.views import scores_of, shares
-from builders import session, table, whole_network
+from support.builders import session, table, whole_network
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 

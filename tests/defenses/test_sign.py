@@ -1,8 +1,8 @@
 import pytest
 import torch
 from attacks.views import gradients, scores_of, shares
-from builders import session, table
 from defenses.contexts import drawing
+from support.builders import session, table
 
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.norm import Norm

@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-from builders import session, table, weights
 from defenses.contexts import drawing
+from support.builders import session, table, weights
 
 from vflbench.data.pictures import Digits
 from vflbench.defenses.chain import Chain

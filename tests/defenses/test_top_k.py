@@ -1,7 +1,7 @@
 import torch
 from attacks.views import gradients, scores_of, shares
-from builders import session, table
 from defenses.contexts import drawing
+from support.builders import session, table
 
 from vflbench.attacks.direct import Direct
 from vflbench.defenses.chain import Chain

@@ -8,14 +8,13 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-import doc_files
 import pytest
-import warm_command
 import yaml
-from doc_commands import ROOT, Command, File, few_runs, first_value, pages, read_page, small
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
+from support import doc_files, warm_command
+from support.doc_commands import ROOT, Command, File, few_runs, first_value, pages, read_page, small
 
 import vflbench.cli.config  # noqa: F401
 from vflbench.places import config_folder

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import warm_command
+from support import warm_command
 
 from vflbench.messages.facts import Embeddings, PartyFeatures
 from vflbench.messages.recordings import RecordedMessages

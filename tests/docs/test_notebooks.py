@@ -2,8 +2,8 @@
 
 import re
 
-import notebooks
 import pytest
+from support import notebooks
 
 NAMES = [file.stem for file in sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))]
 

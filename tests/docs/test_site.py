@@ -6,13 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import browser_pages
 import pytest
-import sealed_site
 from pages import copies, notebooks
 from pages.classes import Option, allowed, comments_in, option_table
 from pages.docstrings import read_docstring
 from pages.links import rewritten
+from support import browser_pages, sealed_site
 
 from vflbench.options import Fraction, Rows
 

@@ -2,7 +2,7 @@ import copy
 import io
 
 import torch
-from builders import TappedWire, run_in
+from support.builders import TappedWire, run_in
 
 from vflbench.data.synthetic import Bernoulli
 from vflbench.engines.base import Engine

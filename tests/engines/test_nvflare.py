@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 import yaml
-from warm_command import OPEN, SMALL, command
+from support.warm_command import OPEN, SMALL, command
 
 from vflbench.engines.nvflare.engine import NvFlare
 from vflbench.errors import UserError

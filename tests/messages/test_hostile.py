@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from recordings_by_hand import Told, as_safetensors, framed, manifest_of, safetensors_bytes, table_bytes, write
+from support.recordings_by_hand import Told, as_safetensors, framed, manifest_of, safetensors_bytes, table_bytes, write
 
 from vflbench.attacks.completion import Completion
 from vflbench.attacks.hints import Hints

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recordings_by_hand import Raw, Told, as_safetensors, manifest_of, safetensors_bytes, write
+from support.recordings_by_hand import Raw, Told, as_safetensors, manifest_of, safetensors_bytes, write
 from torch import Tensor
 
 from vflbench.messages.fact import PrivateBatch

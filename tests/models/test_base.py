@@ -1,5 +1,5 @@
 import torch
-from builders import session, table
+from support.builders import session, table
 
 from vflbench.models.base import layer_names
 from vflbench.models.mlp import Mlp

@@ -1,7 +1,7 @@
 import pytest
 import torch
-from builders import session, table
 from sklearn.linear_model import LogisticRegression
+from support.builders import session, table
 
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.models.logistic import Logistic

@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from builders import session, table, weights
+from support.builders import session, table, weights
 from torch import nn
 from torch.nn import functional as F
 

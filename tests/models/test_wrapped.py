@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import session, table, weights
+from support.builders import session, table, weights
 from torch import nn
 
 from vflbench.data.table import Columns, Features, VerticalTable

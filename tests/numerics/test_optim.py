@@ -1,6 +1,6 @@
 import pytest
 import torch
-from optimizer_steps import parameters, same_bits, train
+from support.optimizer_steps import parameters, same_bits, train
 
 from vflbench.numerics.optim import AdamSteps, Lbfgs, SgdSteps
 

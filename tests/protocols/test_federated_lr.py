@@ -2,7 +2,7 @@ import copy
 
 import pytest
 import torch
-from builders import run_in, setup_of, table
+from support.builders import run_in, setup_of, table
 
 from vflbench.data.synthetic import Bernoulli
 from vflbench.defenses.base import ParticipantDefense

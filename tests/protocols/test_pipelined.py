@@ -5,8 +5,8 @@ import signal
 
 import pytest
 import torch
-from builders import experiment, run_in, session, table
-from loopback import apart
+from support.builders import experiment, run_in, session, table
+from support.loopback import apart
 from torch.nn import functional as F
 
 from vflbench.data.synthetic import Synthetic

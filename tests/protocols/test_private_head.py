@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from builders import TappedWire, run_in, session, table
+from support.builders import TappedWire, run_in, session, table
 from torch import nn
 
 from vflbench.data.synthetic import Synthetic

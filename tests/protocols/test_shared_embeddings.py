@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from builders import session, setup_of, table, weights
+from support.builders import session, setup_of, table, weights
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from builders import TappedWire, session, table, weights, whole_network
+from support.builders import TappedWire, session, table, weights, whole_network
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, WithheldError

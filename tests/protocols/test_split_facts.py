@@ -1,7 +1,7 @@
 """What each party can know of a round of split learning, and between rounds."""
 
 import torch
-from builders import TappedWire, session, table, whole_network
+from support.builders import TappedWire, session, table, whole_network
 
 from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.fake_labels import FakeLabels

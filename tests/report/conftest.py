@@ -1,5 +1,5 @@
 import pytest
-from browser_pages import launched
+from support.browser_pages import launched
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from jinja2.utils import htmlsafe_json_dumps
-from outputs_tree import interval, leak, marvell, sweep, write_run
 from PIL import Image
 from report.drawn import by_name, expressions, levels_of, lines_of, marks_of, points_of, section_of, texts_of
+from support.outputs_tree import interval, leak, marvell, sweep, write_run
 
 from vflbench.numerics.interval import Interval
 from vflbench.report.charts import (

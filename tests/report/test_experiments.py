@@ -4,8 +4,8 @@ import json
 
 import pandas as pd
 import pytest
-from outputs_tree import interval, leak, write_run
 from report.drawn import by_name, lines_of, section_of
+from support.outputs_tree import interval, leak, write_run
 
 from vflbench.places import config_folder
 from vflbench.report.charts import Figure

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from browser_pages import opened
-from outputs_tree import sweep
 from PIL import Image
+from support.browser_pages import opened
+from support.outputs_tree import sweep
 
 from vflbench.report.page import Wishes, write_report
 

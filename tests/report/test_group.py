@@ -1,8 +1,8 @@
 """Runs as data frames: what is averaged, what is compared, what stands on one front, how parts are named."""
 
 import pytest
-from outputs_tree import leak, marvell, sweep, write_run
 from report.drawn import section_of
+from support.outputs_tree import leak, marvell, sweep, write_run
 
 from vflbench.errors import UserError
 from vflbench.report.group import data_parts, sections

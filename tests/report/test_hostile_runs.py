@@ -13,9 +13,9 @@ import zipfile
 
 import pytest
 import yaml
-from hostile_runs import BOMB, EVIL, ODD, TEXTS, deep, faults, places, replaced_by, with_value, written
-from outputs_tree import interval, leak, marvell, reading, sweep, verdict, write_adversarial_run, write_run
 from report.drawn import section_of
+from support.hostile_runs import BOMB, EVIL, ODD, TEXTS, deep, faults, places, replaced_by, with_value, written
+from support.outputs_tree import interval, leak, marvell, reading, sweep, verdict, write_adversarial_run, write_run
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError

@@ -1,8 +1,8 @@
 """A report's page at 400 pixels in Chromium: names and numbers are in sight together, and headings don't overlap."""
 
 import pytest
-from browser_pages import opened
-from outputs_tree import leak, write_run
+from support.browser_pages import opened
+from support.outputs_tree import leak, write_run
 
 from vflbench.report.page import Wishes, write_report
 

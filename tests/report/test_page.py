@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from outputs_tree import marvell, sweep, write_adversarial_run, write_run
+from support.outputs_tree import marvell, sweep, write_adversarial_run, write_run
 
 from vflbench.errors import UserError
 from vflbench.report.charts import library

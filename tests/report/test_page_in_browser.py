@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 import pytest
-from browser_pages import SCREENS, opened
-from hostile_runs import TEXTS
-from outputs_tree import FACTS, interval, leak, marvell, reading, sweep, verdict, write_adversarial_run, write_run
+from support.browser_pages import SCREENS, opened
+from support.hostile_runs import TEXTS
+from support.outputs_tree import FACTS, interval, leak, marvell, reading, sweep, verdict, write_adversarial_run, write_run
 
 from vflbench.report.page import Wishes, write_report
 

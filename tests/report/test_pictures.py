@@ -6,9 +6,9 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
-from outputs_tree import interval, write_run
 from PIL import Image
 from report.drawn import by_name, levels_of, lines_of, points_of, section_of, texts_of
+from support.outputs_tree import interval, write_run
 
 from vflbench.report.pictures import (
     data_url,

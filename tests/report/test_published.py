@@ -1,8 +1,8 @@
 """Published values beside the runs that repeat them, and beside no others."""
 
 import pytest
-from outputs_tree import marvell, write_run
 from report.drawn import section_of
+from support.outputs_tree import marvell, write_run
 
 from vflbench.report.experiments import measured
 from vflbench.report.published import Value

@@ -5,7 +5,7 @@ import math
 
 import pandas as pd
 import pytest
-from outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, write_run
+from support.outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, write_run
 
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval, OverRuns

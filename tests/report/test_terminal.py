@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from outputs_tree import leak, marvell, reading, verdict, write_run
+from support.outputs_tree import leak, marvell, reading, verdict, write_run
 
 from vflbench.report.group import sections
 from vflbench.report.tables import cost

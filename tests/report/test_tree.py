@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from outputs_tree import sweep, write_run
+from support.outputs_tree import sweep, write_run
 
 from vflbench.report.page import write_report
 from vflbench.results.runs import read_tree

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from outputs_tree import reading
+from support.outputs_tree import reading
 
 from vflbench.report import words
 from vflbench.report.words import checked, in_words, line, number, rebuilt, share, verdict

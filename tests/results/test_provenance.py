@@ -1,5 +1,5 @@
+from cli.test_configs import composed
 from omegaconf import OmegaConf
-from test_configs import composed
 
 from vflbench.results.folder import differences, differing, digest, essential
 from vflbench.run.provenance import origin_of

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from outputs_tree import write_adversarial_run, write_run
+from support.outputs_tree import write_adversarial_run, write_run
 
 from vflbench.report.charts import merged_order
 from vflbench.results.folder import finished_folders

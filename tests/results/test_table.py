@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow
 import pyarrow.compute as pc
 import pytest
-from hostile_runs import TEXTS
-from outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, write_run
+from support.hostile_runs import TEXTS
+from support.outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, write_run
 
 from vflbench.errors import UserError
 from vflbench.report.group import sections

@@ -7,8 +7,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from hostile_runs import BOMB, deep
-from outputs_tree import write_run
+from support.hostile_runs import BOMB, deep
+from support.outputs_tree import write_run
 
 from vflbench.errors import UserError
 from vflbench.report.pictures import read_arrays

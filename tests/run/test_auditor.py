@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from audited import Audited, clicks
+from support.audited import Audited, clicks
 
 from vflbench.attacks.base import Attack, ClassCounts, RebuiltRows, Scores
 from vflbench.attacks.no_message import NoMessage

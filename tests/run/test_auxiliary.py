@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from picture_files import write_idx, write_mnist
+from support.picture_files import write_idx, write_mnist
 
 from vflbench.data.pictures import Digits, Mnist
 from vflbench.errors import UserError

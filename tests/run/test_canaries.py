@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from builders import run_in
+from support.builders import run_in
 from torch.nn import functional as F
 
 from vflbench.attacks.averaging import Averaging

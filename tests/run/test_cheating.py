@@ -6,7 +6,7 @@ import shutil
 import signal
 
 import pytest
-from builders import TappedWire, run_in
+from support.builders import TappedWire, run_in
 
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral

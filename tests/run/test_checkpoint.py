@@ -3,7 +3,7 @@ import signal
 
 import pytest
 import torch
-from damaged_checkpoints import DAMAGE, Bomb
+from support.damaged_checkpoints import DAMAGE, Bomb
 
 from vflbench.errors import UserError
 from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError, not_plain

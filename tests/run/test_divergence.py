@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from builders import run_in
+from support.builders import run_in
 
 from vflbench.data.base import Dataset
 from vflbench.data.synthetic import Bernoulli, Synthetic

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import run_in
+from support.builders import run_in
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import yaml
-from builders import experiment, run_in
+from support.builders import experiment, run_in
 
 from vflbench.attacks.base import Attack, ClassCounts
 from vflbench.attacks.hints import Hints

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from builders import run_in
 from run.test_cheating import Stop, results
+from support.builders import run_in
 
 from vflbench.attacks.fsha import Fsha as Read
 from vflbench.attacks.norm import Norm

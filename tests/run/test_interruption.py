@@ -3,7 +3,7 @@ import signal
 
 import pytest
 import torch
-from builders import run_in
+from support.builders import run_in
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.data.synthetic import Synthetic

@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-from audited import Audited, clicks
-from builders import run_in
+from support.audited import Audited, clicks
+from support.builders import run_in
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from builders import run_in, session, table
 from defenses.contexts import drawing
 from scipy import stats
+from support.builders import run_in, session, table
 from torch import Tensor
 
 from vflbench.attacks.averaging import Averaging

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from builders import every_attack, run_in
+from support.builders import every_attack, run_in
 
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, RebuiltRows, Scores

@@ -3,7 +3,7 @@
 import csv
 
 import pytest
-from builders import run_in
+from support.builders import run_in
 
 from vflbench.attacks.batch_inference import BatchInference
 from vflbench.attacks.completion import Completion

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from builders import experiment
-from loopback import apart
+from support.builders import experiment
+from support.loopback import apart
 
 from vflbench import __version__
 from vflbench.data.synthetic import Synthetic

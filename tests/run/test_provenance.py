@@ -7,7 +7,7 @@ import shutil
 import sys
 
 import pytest
-from warm_command import SMALL, command
+from support.warm_command import SMALL, command
 
 from vflbench.errors import UserError
 from vflbench.results.folder import digest, finished_folders

@@ -4,7 +4,7 @@ import errno
 
 import numpy as np
 import pytest
-from builders import run_in
+from support.builders import run_in
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.errors import UserError

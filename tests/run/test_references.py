@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from builders import run_in
+from support.builders import run_in
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.cosine import Cosine

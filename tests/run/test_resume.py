@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from builders import TappedWire, run_in
-from damaged_checkpoints import DAMAGE, changed
+from support.builders import TappedWire, run_in
+from support.damaged_checkpoints import DAMAGE, changed
 
 from vflbench.attacks.attribute import Attribute
 from vflbench.attacks.averaging import Averaging

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from builders import every_attack, run_in
+from support.builders import every_attack, run_in
 
 from vflbench.cli.audit import scores_only
 from vflbench.data.synthetic import Synthetic

@@ -2,7 +2,7 @@ import os
 
 import pytest
 import torch
-from builders import run_in
+from support.builders import run_in
 
 from vflbench.cli.main import prepare_environment
 from vflbench.data.synthetic import Synthetic

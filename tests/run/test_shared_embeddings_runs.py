@@ -4,8 +4,8 @@ import csv
 import json
 
 import pytest
-from builders import run_in
 from run.test_cheating import Stop
+from support.builders import run_in
 
 from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.no_message import NoMessage

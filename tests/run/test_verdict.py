@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import run_in
+from support.builders import run_in
 
 from vflbench.attacks.completion import Completion
 from vflbench.attacks.norm import Norm

@@ -5,7 +5,7 @@ import bench
 import pytest
 from benches import dcor
 from benches.lines import BENCH, Cost, Line, measured
-from script_runs import run
+from support.script_runs import run
 
 from vflbench.numerics.distance_correlation import distance_correlation
 

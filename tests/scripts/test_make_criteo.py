@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from raw_files import load
-from script_runs import load as load_script
-from script_runs import run
+from support.raw_files import load
+from support.script_runs import load as load_script
+from support.script_runs import run
 
 from vflbench.data.clicklogs import Criteo
 

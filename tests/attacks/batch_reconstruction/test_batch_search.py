@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batch, batches, compose, rounds
+from support.reconstruction_rounds import batch, batches, compose, rounds
 
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
 from vflbench.attacks.batch_reconstruction.search import search, side_by_side

@@ -1,8 +1,8 @@
 """The brute force that claims are held against, on examples that can be checked by hand."""
 
 import numpy as np
-from consistent_batches import all_batches, explaining, key, with_sums
-from reconstruction_rounds import batch, rounds
+from support.consistent_batches import all_batches, explaining, key, with_sums
+from support.reconstruction_rounds import batch, rounds
 
 EVEN = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
 

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batch
+from support.reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction import enumeration
 from vflbench.attacks.batch_reconstruction.enumeration import (

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from reconstruction_rounds import batch
+from support.reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction.gram import Gram, rank
 

@@ -7,7 +7,7 @@ from tempfile import gettempdir
 import numpy as np
 import pulp
 import pytest
-from reconstruction_rounds import batch
+from support.reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction import integer_programme
 from vflbench.attacks.batch_reconstruction.gram import Gram

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batch
+from support.reconstruction_rounds import batch
 
 from vflbench.attacks.hidden_subset_sum import MOST_ROWS, rows_of_one_update
 

@@ -1,7 +1,7 @@
 """Binary columns among real-valued ones, and the real-valued features of rows that are known."""
 
 import numpy as np
-from reconstruction_rounds import batch, rounds
+from support.reconstruction_rounds import batch, rounds
 
 from vflbench.attacks.batch_reconstruction.real_columns import binary_columns, real_features
 from vflbench.attacks.batch_reconstruction.recover import least_squares

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batch, batches, compose, gradient, rounds
+from support.reconstruction_rounds import batch, batches, compose, gradient, rounds
 
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
 from vflbench.attacks.batch_reconstruction.gram import Gram

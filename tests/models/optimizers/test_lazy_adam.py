@@ -3,7 +3,7 @@ import itertools
 
 import pytest
 import torch
-from builders import session, table, weights
+from support.builders import session, table, weights
 from torch import optim
 
 from vflbench.errors import UserError

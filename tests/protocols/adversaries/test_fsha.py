@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 import torch
-from builders import session, table, weights
+from support.builders import session, table, weights
 
 from vflbench.attacks.fsha import Fsha as Read
 from vflbench.data.pictures import Digits

@@ -2,7 +2,7 @@ import copy
 
 import pytest
 import torch
-from builders import session, table, weights
+from support.builders import session, table, weights
 from torch import nn
 
 from vflbench.models.optimizers.adam import Adam

@@ -3,7 +3,7 @@
 from itertools import product
 
 import numpy as np
-from reconstruction_rounds import batches, compose
+from support.reconstruction_rounds import batches, compose
 
 from vflbench.attacks.batch_reconstruction.asynchronous import TotalSums, labels_of_two, recover_total
 

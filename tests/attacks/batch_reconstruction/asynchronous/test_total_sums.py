@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batches, compose, expansion_terms, gradient
+from support.reconstruction_rounds import batches, compose, expansion_terms, gradient
 
 from vflbench.attacks.batch_reconstruction.asynchronous import recover_map, recover_total
 

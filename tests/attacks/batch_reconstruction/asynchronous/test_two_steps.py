@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batch, batches, compose
+from support.reconstruction_rounds import batch, batches, compose
 
 from vflbench.attacks.batch_reconstruction.asynchronous import recover_total, separate, symmetric_factors, two_steps
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from reconstruction_rounds import batch, gradient, honest_run, is_recovered, rounds
+from support.reconstruction_rounds import batch, gradient, honest_run, is_recovered, rounds
 
 from vflbench.attacks.batch_reconstruction.recover import least_squares
 

@@ -6,7 +6,7 @@ import nbformat
 from nbclient import NotebookClient
 from traitlets.config import Config
 
-NOTEBOOKS = Path(__file__).resolve().parent.parent / "docs" / "notebooks"
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "docs" / "notebooks"
 
 
 def execute(file: Path, folder: Path) -> nbformat.NotebookNode:

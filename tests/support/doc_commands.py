@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("vflbench", "python", "python3", "pip", "bash", "pytest", "pre-commit", "git", "docker", "mkdir")
 SHELLS = ("", "sh", "bash", "shell", "console")
 LARGEST = {

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import consistent_batches as oracle
 import numpy as np
-from structured_batches import draw_batch, draw_labels
+from support import consistent_batches as oracle
+from support.structured_batches import draw_batch, draw_labels
 
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
 from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches

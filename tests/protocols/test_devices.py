@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 import yaml
-from builders import run_in, session, table
-from pretend_device import CARD, CardGenerator, MixedDevicesError, PretendCard
+from support.builders import run_in, session, table
+from support.pretend_device import CARD, CardGenerator, MixedDevicesError, PretendCard
 
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral

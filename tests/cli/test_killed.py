@@ -1,6 +1,6 @@
 """Runs and sweeps that are killed again and again end with the bytes of those left in peace, times aside.
 
-`VFLBENCH_KILLS=20 pytest -m slow tests/test_killed.py` kills each of them 20 times.
+`VFLBENCH_KILLS=20 pytest -m slow tests/cli/test_killed.py` kills each of them 20 times.
 """
 
 import json

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-AXE = Path(__file__).parent / "browser" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(__file__).parents[1] / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 SCREENS = [(1280, False), (1280, True), (400, False), (400, True)]
 """(width in pixels, whether dark) of the screens that a page is looked at on."""
 _TOO_WIDE = """

@@ -3,7 +3,7 @@
 from functools import partial
 
 import torch
-from builders import session
+from support.builders import session
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.generators import Generators

@@ -4,8 +4,8 @@ import json
 from dataclasses import astuple, replace
 
 import pytest
-from builders import every_attack, experiment
-from loopback import apart
+from support.builders import every_attack, experiment
+from support.loopback import apart
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.binomial import Binomial

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
 def load(name: str) -> ModuleType:

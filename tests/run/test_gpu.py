@@ -1,6 +1,6 @@
 """Runs on a GPU beside the same runs on the CPU: test AUC with each defense, rebuilt pictures, and going on after a stop.
 
-    pytest -m slow tests/test_gpu.py
+    pytest -m slow tests/run/test_gpu.py
 
 Random numbers of the two devices differ, so an AUC may differ by 0.02; a run that was stopped and went on may not differ at
 all from one in one go. Without a card there is nothing to compare.

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import script_runs
-from cifar_files import cifar10_files, cifar100_files, write_archive, write_folder
-from doc_commands import ROOT
-from picture_files import write_idx
-from raw_files import avazu_line
+from support import script_runs
+from support.cifar_files import cifar10_files, cifar100_files, write_archive, write_folder
+from support.doc_commands import ROOT
+from support.picture_files import write_idx
+from support.raw_files import avazu_line
 
 from vflbench.data.clicklogs import AVAZU
 

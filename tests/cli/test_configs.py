@@ -31,7 +31,7 @@ from vflbench.report.published import read_experiments
 from vflbench.results.loggers import Logger
 from vflbench.run.settings import Audit, Settings
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ADVERSARIES = "protocols/adversaries"
 CONFIGS = config_folder()
 OPTIONAL = {"tensorboard": "tensorboard", "mlflow": "mlflow"}  # loggers that stand on an extra
