@@ -103,7 +103,7 @@ def test_max_norm_turns_the_sign_round(rng):
 def test_against_dcor_on_criteo_it_reads_what_the_model_knows(tmp_path, data_folder):
     summary = run_in(
         tmp_path / "run",
-        dataset=Criteo(path=str(data_folder / "criteo" / "train.txt.gz"), rows=40_000, min_count=5, numeric_transform="log"),
+        dataset=Criteo(path=str(data_folder / "criteo" / "train.txt.gz"), rows=30_000, min_count=5, numeric_transform="log"),
         model=WideDeep(),
         optimizer=Adam(),
         settings=Settings(audit=Audit(epochs="last", probe=False)),

@@ -253,11 +253,10 @@ def test_a_learned_prior_wins_behind_noise_and_is_near_exact_without(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", [lambda x: 1 - x, lambda x: x * 0 + 0.5], ids=["reversed", "constant"])
-def test_clear_messages_refute_auxiliary_rows_of_another_distribution(rng, wrong):
+def test_clear_messages_refute_auxiliary_rows_of_another_distribution(rng):
     """Then the answer is that without them, or better."""
     everything = related(rng)
-    rows, known = rows_of(everything[:40]), wrong(everything[40:]) + 0.01 * torch.rand(600, 10, generator=rng)
+    rows, known = rows_of(everything[:40]), 1 - everything[40:] + 0.01 * torch.rand(600, 10, generator=rng)
     forms = [{}, {"prior": "pca"}, {"prior": "auxiliary"}]
     noise = EmbeddingNoise(norm=10.0, eps=1e5)
     plain, jointly, apart = mean_errors(rows, known, forms, defenses=[noise], width=64)
