@@ -41,6 +41,7 @@ def test_a_run_prints_a_sentence_and_six_lines_and_on_stderr_how_far_it_has_come
 
 def test_a_run_leaves_a_folder_that_can_be_read_without_vflbench(finished):
     _, folder = finished
+    assert folder.name.startswith("synthetic_max_norm_norm+spectral_seed3_")
     names = {file.name for file in folder.iterdir() if file.name != ".lock"}
     assert max(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns).name == "summary.json"
     assert names == {

@@ -224,12 +224,12 @@ def test_rows_that_no_checkpoint_knows_are_written_once(tmp_path, whole, monkeyp
     assert results(tmp_path) == whole
 
 
-@pytest.mark.slow
-def test_a_torn_last_line_is_cut_off(crashed, whole):
-    with (crashed / "metrics.csv").open("a") as file:
+def test_a_torn_last_line_is_cut_off_and_the_rest_goes_on_after_the_batch_at_which_it_stopped(tmp_path, whole):
+    stopped(tmp_path, ctrl_c, EPOCH + 5, Interrupted)
+    with (tmp_path / "metrics.csv").open("a") as file:
         file.write("1,train,,,,,loss,0.12")
-    run_in(crashed, **parts())
-    assert results(crashed) == whole
+    run_in(tmp_path, **parts())
+    assert results(tmp_path) == whole
 
 
 def with_state(path, place, value):
