@@ -19,6 +19,11 @@ from vflbench.run.summary import finding_rows
 
 NEEDS_BATCH_LABELS = {"averaging", "cosine", "hints", "no_message"}
 FEW = ("norm", "spectral", "cosine")
+KINDS = (
+    *("norm", "direct", "kmeans", "spectral", "averaging", "directions", "completion", "cosine", "recurrence", "residual"),
+    *("no_message", "model_inversion", "esa"),
+)
+"""On one message, on all, on embeddings, with known rows and own columns; and three that can't run here."""
 ELSEWHERE = {
     *("batch_reconstruction", "hidden_subset_sum", "model_inversion", "fsha", "esa"),
     *("grna", "simulator", "attribute", "unsplit"),
@@ -52,7 +57,7 @@ def lines(path, result):
     return path.read_text().splitlines()
 
 
-@pytest.mark.parametrize("names", [FEW, pytest.param((), marks=pytest.mark.slow)], ids=["few", "every attack"])
+@pytest.mark.parametrize("names", [FEW, pytest.param(KINDS, marks=pytest.mark.slow)], ids=["few", "of each kind"])
 def test_two_halves_are_one_audit(recording, tmp_path, names):
     """Attacks on messages, with known rows and own columns, that answer about batches, epochs or rows that they follow."""
     owner = without_labels(recording, tmp_path / "owner")
