@@ -139,9 +139,13 @@ def test_in_print_nothing_is_cut_off_and_buttons_are_gone(chromium, every_kind):
 def test_axe_finds_nothing_wrong(chromium, every_kind, width, dark):
     """Contrast, headings, alternative texts, names of buttons and fields, also of what is folded."""
     with opened(chromium, every_kind, width, dark=dark) as shown:
-        shown.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        unfold(shown)
         shown.wait_for_figures()
         assert shown.axe() == []
+
+
+def unfold(shown):
+    shown.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
 
 
 def column(shown, table, number):
@@ -151,6 +155,7 @@ def column(shown, table, number):
 
 def test_a_table_sorts_by_numbers_and_keeps_what_is_missing_last(chromium, every_kind):
     with opened(chromium, every_kind) as shown:
+        unfold(shown)
         heads = [h.inner_text() for h in shown.page.locator("#runs_criteo_settings thead button").all()]
         place = heads.index("ceiling, one message")
         head = shown.page.locator("#runs_criteo_settings thead button").nth(place)
@@ -168,6 +173,7 @@ def test_a_table_sorts_by_numbers_and_keeps_what_is_missing_last(chromium, every
 
 def test_a_filter_keeps_lines_with_all_words(chromium, every_kind):
     with opened(chromium, every_kind) as shown:
+        unfold(shown)
         shown.page.get_by_label("Filter lines of Settings").first.fill("MARVELL 0.16")
         assert column(shown, "runs_criteo_settings", 0) == ["marvell, sumkl 0.16"]
         shown.page.get_by_label("Filter lines of Settings").first.fill("")
@@ -203,7 +209,7 @@ def test_copies_are_the_files(chromium, tmp_path):
         )
     folder = write_report([root], tmp_path / "report", Wishes(formats=())).parent
     with opened(chromium, folder / "report.html") as shown:
-        shown.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        unfold(shown)
         slugs = shown.page.evaluate("[...document.querySelectorAll('.scroll > table')].map(t => t.id)")
         assert {"runs_criteo_settings", "runs_criteo_skipped", "runs_criteo_layers"} <= set(slugs)
         for slug in slugs:
