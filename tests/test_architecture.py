@@ -168,20 +168,20 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_985,
     "vflbench": 328,
-    "vflbench/attacks": 4_950,
-    "vflbench/cli": 2_491,
-    "vflbench/data": 3_338,
-    "vflbench/defenses": 1_735,
+    "vflbench/attacks": 4_952,
+    "vflbench/cli": 2_506,
+    "vflbench/data": 3_342,
+    "vflbench/defenses": 1_739,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_032,
-    "vflbench/messages": 1_858,
-    "vflbench/metrics": 1_432,
+    "vflbench/messages": 1_860,
+    "vflbench/metrics": 1_438,
     "vflbench/models": 1_085,
     "vflbench/numerics": 842,
     "vflbench/protocols": 1_699,
-    "vflbench/report": 2_452,
-    "vflbench/results": 1_182,
-    "vflbench/run": 3_381,
+    "vflbench/report": 2_463,
+    "vflbench/results": 1_184,
+    "vflbench/run": 3_385,
 }
 
 
@@ -228,3 +228,20 @@ def test_names_say_what_they_name():
             if AVOIDED & {part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}:
                 wrong.add(f"{file.relative_to(PACKAGE)}: {name}")
     assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_no_public_name_is_defined_in_two_modules():
+    where: dict[str, set[str]] = {}
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            match node:
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                    names = [name]
+                case ast.Assign(targets=targets):
+                    names = [target.id for target in targets if isinstance(target, ast.Name)]
+                case _:
+                    names = []
+            for name in names:
+                where.setdefault(name, set()).add(file.relative_to(PACKAGE).as_posix())
+    twice = {name: sorted(files) for name, files in where.items() if len(files) > 1 and not name.startswith("_")}
+    assert not twice

@@ -79,7 +79,7 @@ Ids = Annotated[int, Range(1, 2**31 - 1)]
 """Ids of categorical columns, which are 32 bits wide."""
 Steps = Annotated[int, Range(1, 10**9)]
 """Steps of training or of a search; batches."""
-Layers = Annotated[int, Range(1, 1000)]
+LayerCount = Annotated[int, Range(1, 1000)]
 TopLayers = Annotated[int, Range(0, 1000)]
 Width = Annotated[int, Range(1, 10**6)]
 """Numbers that a layer puts out of a row; the size of an embedding of a category."""

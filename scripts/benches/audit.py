@@ -31,11 +31,11 @@ def write(folder: Path, batches: int, rows: int, width: int) -> None:
     """A recording of one party: embeddings with a weak label, gradients of a logistic loss with noise, labels."""
     import torch
 
-    from vflbench.messages.recording_format import LABELS, Manifest, PartyLayers, write_batch_file, write_manifest
+    from vflbench.messages.recording_format import LABELS, PartyLayers, RecordingManifest, write_batch_file, write_manifest
     from vflbench.messages.tables import write_rows
 
     folder.mkdir(parents=True, exist_ok=True)
-    write_manifest(folder, Manifest(classes=2, parties={"a": PartyLayers({"cut": width})}, complete=True))
+    write_manifest(folder, RecordingManifest(classes=2, parties={"a": PartyLayers({"cut": width})}, complete=True))
     rng = torch.Generator().manual_seed(0)
     direction, labels = torch.randn(width, generator=rng), []
     for step in range(batches):
@@ -57,13 +57,13 @@ def one_pass(name: str, folder: Path) -> Cost:
     from vflbench.attacks.cosine import Cosine
     from vflbench.attacks.norm import Norm
     from vflbench.attacks.spectral import Spectral
-    from vflbench.run.offline import audit
+    from vflbench.run.offline import audit_recording
 
     if name.endswith("a thread"):
         torch.set_num_threads(1)
     begin, cpu = time.perf_counter(), cpu_seconds()
     if name == "audit":
-        result = audit(folder, {"norm": Norm(), "cosine": Cosine(), "spectral": Spectral()}, probe=False)
+        result = audit_recording(folder, {"norm": Norm(), "cosine": Cosine(), "spectral": Spectral()}, probe=False)
         assert {leak.attack for leak in result.findings[-1].leaks} == {"norm", "cosine", "spectral"}
     else:
         for path in sorted((folder / "messages").glob("*.safetensors")):

@@ -3,11 +3,11 @@ import torch
 from support.builders import session
 
 from vflbench.attacks.model_inversion import (
-    Channel,
+    LinearGaussianChannel,
     ModelInversion,
     NormalPrior,
     is_larger,
-    most_likely,
+    most_likely_columns,
     total_variation,
 )
 from vflbench.data.pictures import Digits
@@ -201,9 +201,9 @@ def test_the_most_likely_rows_are_those_of_the_closed_form(rng):
         torch.randn(d, generator=rng),
     )
     noise = 0.1 * torch.eye(d) + 0.02
-    channel = Channel(slope, shift, torch.linalg.cholesky(torch.linalg.inv(noise)))
+    channel = LinearGaussianChannel(slope, shift, torch.linalg.cholesky(torch.linalg.inv(noise)))
     h = torch.randn(n, d, generator=rng) * 0.2 + shift + slope * (weights.sum(1) / 2)
-    x = most_likely(h, lambda x: x @ weights.T, prior, channel)[0]
+    x = most_likely_columns(h, lambda x: x @ weights.T, prior, channel)[0]
     a, s = slope[:, None] * weights, root @ root.T
     closed = 0.5 + (h - shift - a.sum(1) / 2) @ torch.linalg.inv(a @ s @ a.T + noise) @ (a @ s)
     assert closed.min() > 0
@@ -214,13 +214,15 @@ def test_the_most_likely_rows_are_those_of_the_closed_form(rng):
 
 def test_the_channel_of_a_noisy_line_is_found_and_noise_alone_says_nothing(rng):
     f = torch.rand(4000, 3, generator=rng)
-    channel = Channel.of(f, 2 * f + 1 + 0.1 * torch.randn(4000, 3, generator=rng))
+    channel = LinearGaussianChannel.of(f, 2 * f + 1 + 0.1 * torch.randn(4000, 3, generator=rng))
     torch.testing.assert_close(channel.slope, torch.full((3,), 2.0), atol=0.03, rtol=0)
     torch.testing.assert_close(channel.shift, torch.full((3,), 1.0), atol=0.03, rtol=0)
     precision = channel.whitening @ channel.whitening.T
     torch.testing.assert_close(precision, 100 * torch.eye(3), atol=8, rtol=0)
-    assert (Channel.of(f, torch.randn(4000, 3, generator=rng)).slope == 0).all()
-    assert (Channel.of(torch.ones(50, 3), torch.randn(50, 3, generator=rng)).slope == 0).all()  # closed for all known rows
+    assert (LinearGaussianChannel.of(f, torch.randn(4000, 3, generator=rng)).slope == 0).all()
+    assert (
+        LinearGaussianChannel.of(torch.ones(50, 3), torch.randn(50, 3, generator=rng)).slope == 0
+    ).all()  # closed for all known rows
 
 
 def test_where_messages_are_noise_pca_answers_with_the_mean_of_the_auxiliary_rows(rng):

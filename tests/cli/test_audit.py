@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.warm_command import SMALL, command
 
-from vflbench.cli.command_line import audit
+from vflbench.cli.command_line import audit_command
 from vflbench.errors import UserError
 from vflbench.results.folder import finished_folders
 from vflbench.results.runs import load
@@ -210,7 +210,7 @@ def test_the_folder_of_a_run_that_recorded_nothing_is_called_so(tmp_path):
     with pytest.raises(
         UserError, match="the folder of a run without recorded messages; the same command with record=messages"
     ):
-        audit([str(tmp_path)])
+        audit_command([str(tmp_path)])
 
 
 def test_help_names_every_key_and_flag(place):

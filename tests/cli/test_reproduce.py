@@ -10,7 +10,7 @@ from vflbench.cli.reproduce import (
     LEAST_SCALE,
     SPENT,
     START,
-    Plan,
+    ReproductionPlan,
     fitting_scale,
     overrides,
     parse_minutes,
@@ -30,7 +30,7 @@ def data(tmp_path):
 
 
 def plan(data=None, dataset=None, scale=1.0, out=Path(), **more):
-    return Plan(out, data, dataset, scale, 1, **more)
+    return ReproductionPlan(out, data, dataset, scale, 1, **more)
 
 
 def test_times_are_read():

@@ -6,7 +6,7 @@ import pytest
 from support.warm_command import SMALL, command
 
 from vflbench.cli.config import run_name
-from vflbench.cli.train import check_folder
+from vflbench.cli.train import check_run_folder
 from vflbench.errors import UserError
 from vflbench.results.folder import LOCK, MANIFEST
 
@@ -54,18 +54,18 @@ def test_a_folder_that_is_no_runs_is_refused(tmp_path):
             (folder / name).touch()
     file.touch()
     for folder in (tmp_path / "new", run, logs):
-        check_folder(str(folder), folder)
+        check_run_folder(str(folder), folder)
     (foreign / "config.yaml").touch()
     problem = r"hydra.run.dir=.*: this folder holds what no run has written \(a, b, c and 2 more\)"
     with pytest.raises(UserError, match=problem):
-        check_folder(str(foreign), foreign)
+        check_run_folder(str(foreign), foreign)
     (foreign / MANIFEST).touch()
-    check_folder(str(foreign), foreign)
+    check_run_folder(str(foreign), foreign)
     with pytest.raises(UserError, match="Not a directory"):
-        check_folder(str(file), file)
+        check_run_folder(str(file), file)
     for typed in ("", " ", None, "a\0b"):
         with pytest.raises(UserError, match="hydra.run.dir=.*: it must name a folder"):
-            check_folder(typed, tmp_path)
+            check_run_folder(typed, tmp_path)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from support.raw_files import write
 from support.small_tables import GOOD, GOOD_NUMBERS, problem_of, request, table_of
 
-from vflbench.data.cache import prepare
+from vflbench.data.cache import prepare_table
 from vflbench.data.files import Part, find_parts
 from vflbench.errors import UserError
 
@@ -67,5 +67,5 @@ def test_members_of_an_archive(tmp_path, kind):
 def test_the_rows_of_all_parts_follow_one_another(tmp_path):
     both = archive(tmp_path / "both.tar.gz", "gz", {"a": GOOD[:1], "b": GOOD[1:]})
     assert [part.member for part in find_parts(both, ["*"])] == ["a", "b"]
-    table = prepare(replace(request(str(write(tmp_path / "x", GOOD))), parts=find_parts(both, ["b", "a"]))).table
+    table = prepare_table(replace(request(str(write(tmp_path / "x", GOOD))), parts=find_parts(both, ["b", "a"]))).table
     assert table.numeric[:, 0].tolist() == pytest.approx([-7, np.nan, 12, 3], nan_ok=True)

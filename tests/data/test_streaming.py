@@ -8,13 +8,13 @@ import pytest
 from support.raw_files import write
 from support.small_tables import COMMAS, GOOD, problem_of, request
 
-from vflbench.data.cache import prepare
+from vflbench.data.cache import prepare_table
 from vflbench.data.csv import Csv
 from vflbench.errors import UserError
 
 
 def test_the_smallest_integer_of_32_bits_is_no_missing_value(tmp_path):
-    table = prepare(request(write(tmp_path / "x", ["0\t-2147483648\tfig", "1\t\tfig", "1\t5\tfig"]))).table
+    table = prepare_table(request(write(tmp_path / "x", ["0\t-2147483648\tfig", "1\t\tfig", "1\t5\tfig"]))).table
     assert np.array_equal(table.numeric[:, 0], [-(2.0**31), np.nan, 5], equal_nan=True)
     assert (table.statistics.low.tolist(), table.statistics.high.tolist()) == ([-(2.0**31)], [5])
 
@@ -29,7 +29,7 @@ def test_one_vocabulary_covers_all_blocks(waiting, tmp_path, monkeypatch):
         words = [f"w{(i * 7) % 110:03d}".ljust(length if i % 2 else 3, "~") for i in range(300)]
         path = write(tmp_path / f"{length}", [f"{i % 2}\t{i}\t{w}" for i, w in enumerate(words)])
         for rows in (None, 250):
-            table = prepare(request(path, rows=rows)).table
+            table = prepare_table(request(path, rows=rows)).table
             kept = words[:rows]
             ranks = {word: rank for rank, word in enumerate(sorted(set(kept)))}
             assert table.categorical[:, 0].tolist() == [ranks[word] for word in kept], (length, rows)
@@ -74,7 +74,7 @@ def test_facts_hold_the_whole_path_and_the_hash_of_the_bytes_on_disk(tmp_path, m
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "x", GOOD, compress=True)
     sha256 = hashlib.sha256((tmp_path / "x").read_bytes()).hexdigest()
-    assert prepare(request("x")).facts == {
+    assert prepare_table(request("x")).facts == {
         "path": str((tmp_path / "x").resolve()),
         "file_sha256": sha256,
         "class_rows": {"0": 2, "1": 2},
@@ -85,22 +85,22 @@ def test_bad_rows_are_counted_and_shown_and_too_many_are_an_error(tmp_path, monk
     monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 64)
     lines = [f"{i % 2}\t{i}\tw{i}" if i % 4 else f"{i % 2}\tword\t{i}" for i in range(100)]
     path = write(tmp_path / "x", lines)
-    prepared = prepare(request(path, bad_rows="skip", max_bad_fraction=0.25))
+    prepared = prepare_table(request(path, bad_rows="skip", max_bad_fraction=0.25))
     assert prepared.table.numeric[:, 0].tolist() == [i for i in range(100) if i % 4]
     assert prepared.facts["bad_rows"]["count"] == 25
     expected = [f"row {i}: column n: it holds integers, and 'word' can't be read as one" for i in (1, 5, 9, 13, 17)]
     assert prepared.facts["bad_rows"]["first"] == expected
     with pytest.raises(UserError, match=r"25 of 100 rows are bad \(25.00%\), more than allowed") as error:
-        prepare(request(path, bad_rows="skip", max_bad_fraction=0.24))
+        prepare_table(request(path, bad_rows="skip", max_bad_fraction=0.24))
     assert (error.value.key, error.value.value) == ("dataset.max_bad_fraction", 0.24)
     with pytest.raises(UserError, match="all 2 rows are bad"):
-        prepare(request(write(tmp_path / "y", ["x", "y"]), bad_rows="skip", max_bad_fraction=1.0))
+        prepare_table(request(write(tmp_path / "y", ["x", "y"]), bad_rows="skip", max_bad_fraction=1.0))
 
 
 def test_a_limit_counts_good_rows_and_parses_no_further(tmp_path, monkeypatch):
     monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 64)
     path = write(tmp_path / "x", [*GOOD, "bad", *GOOD, "worse"] * 3)
-    prepared = prepare(request(path, rows=6, bad_rows="skip", max_bad_fraction=1.0))
+    prepared = prepare_table(request(path, rows=6, bad_rows="skip", max_bad_fraction=1.0))
     assert (len(prepared.table), prepared.facts["bad_rows"]["count"]) == (6, 1)
     assert prepared.facts["file_sha256"] is None  # the file was not read to its end
-    assert len(prepare(request(path, rows=4)).table) == 4
+    assert len(prepare_table(request(path, rows=4)).table) == 4

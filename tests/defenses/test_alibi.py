@@ -7,7 +7,7 @@ from defenses.contexts import drawing
 from scipy import stats
 from torch.nn import functional as F
 
-from vflbench.defenses.alibi import Alibi, posterior, row_noise
+from vflbench.defenses.alibi import Alibi, alibi_posterior, row_noise
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError
@@ -34,9 +34,9 @@ def test_posterior_is_bayes_rule_and_reveals_eps_at_most(rng):
     likelihood = torch.from_numpy(density).prod(dim=2)  # (n, class)
     for p in (None, prior):
         weighted = likelihood if p is None else likelihood * p
-        assert torch.allclose(posterior(x, p, 2 / eps), weighted / weighted.sum(1, keepdim=True))
+        assert torch.allclose(alibi_posterior(x, p, 2 / eps), weighted / weighted.sum(1, keepdim=True))
     far = torch.tensor([[-1e3, 1e3]], dtype=torch.float64)
-    odds = posterior(far, None, 2 / eps)[0]
+    odds = alibi_posterior(far, None, 2 / eps)[0]
     assert (odds[1] / odds[0]).log().item() == pytest.approx(eps)
 
 
@@ -65,7 +65,7 @@ def test_the_loss_is_the_cross_entropy_to_the_soft_label(rng):
         seen = defense.labels(y, logits, drawing(rng, torch.arange(n)))
         wide = torch.cat([torch.zeros_like(logits), logits], 1) if classes == 2 else logits
         x = F.one_hot(y, classes) + row_noise(torch.arange(n), classes, 2.0, derived(defense._key, defense.eps))
-        q = posterior(x, wide.softmax(1), 2.0)
+        q = alibi_posterior(x, wide.softmax(1), 2.0)
         assert torch.allclose(defense.loss(logits, seen), F.cross_entropy(wide, q)), classes
         assert torch.equal(seen, x.argmax(1)), classes
 

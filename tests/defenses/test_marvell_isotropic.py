@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from defenses.sumkl_reference import reference
 
-from vflbench.defenses.marvell_noise import Noise, solve_power, solve_target, sumkl_without_noise
+from vflbench.defenses.marvell_noise import Variances, solve_power, solve_target, sumkl_without_noise
 
 
 def box(count, seed=0):
@@ -23,7 +23,7 @@ def box(count, seed=0):
 def each(solve, *columns):
     """The solutions of many problems, as columns."""
     problems = np.stack(np.broadcast_arrays(*columns), axis=-1)
-    return Noise(*np.array([solve(*problem) for problem in problems.tolist()]).T)
+    return Variances(*np.array([solve(*problem) for problem in problems.tolist()]).T)
 
 
 def test_agrees_with_40_digits():

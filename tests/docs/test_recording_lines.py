@@ -10,7 +10,7 @@ import torch
 
 from vflbench import audit
 from vflbench.attacks.norm import Norm
-from vflbench.messages.recording_format import read_manifest
+from vflbench.messages.recording_format import manifest_in
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +30,6 @@ def test_the_lines_shown_make_a_recording_with_epochs_and_labels(tmp_path, monke
     }
     exec(textwrap.dedent(shown[1].split("\n    vflbench ")[0]), names)
     assert len(pq.read_table("recorded/labels.parquet")) == 40
-    assert read_manifest(Path("recorded")).labels == "label"
+    assert manifest_in(Path("recorded")).labels == "label"
     rows = audit("recorded", {"norm": Norm()}).rows()
     assert {row.epoch for row in rows if row.metric == "leak_auc"} == {0, 1}

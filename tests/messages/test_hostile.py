@@ -16,7 +16,7 @@ from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.errors import UserError
 from vflbench.messages.tables import read_features
-from vflbench.run.offline import audit
+from vflbench.run.offline import audit_recording
 
 ROWS = 12
 IDS = np.arange(2 * ROWS)
@@ -67,7 +67,7 @@ def run(tmp_path):
 def refusal(folder, **attacks):
     """The paragraph with which an audit ends."""
     with pytest.raises(UserError) as caught:
-        audit(folder, attacks or {"norm": Norm()}, probe=False)
+        audit_recording(folder, attacks or {"norm": Norm()}, probe=False)
     text = str(caught.value)
     assert text.isprintable(), text
     assert len(text) < 1200, text
@@ -124,7 +124,7 @@ SHARDS = {
 
 
 def test_shards_that_are_refused(folder):
-    audit(of_parties(folder, a=tensors()), {"norm": Norm()}, probe=False)  # the frame of the others is sound
+    audit_recording(of_parties(folder, a=tensors()), {"norm": Norm()}, probe=False)  # the frame of the others is sound
     for case, (content, expected) in SHARDS.items():
         text = refusal(of_parties(folder, a=content))
         assert "messages/a-0.safetensors can't be read: " in text, (case, text)
@@ -195,7 +195,7 @@ def test_heads_of_runs_that_are_refused(run):
         text = refusal(run)
         assert expected in text, (case, text)
     path.write_text(json.dumps({**plain, "seed": 10**4000}))
-    audit(run, {"norm": Norm()}, probe=False)  # any whole number seeds a generator
+    audit_recording(run, {"norm": Norm()}, probe=False)  # any whole number seeds a generator
 
 
 def test_a_run_that_names_no_rounds_to_attack_is_not_taken_for_one_without_leaks(run):
@@ -203,7 +203,7 @@ def test_a_run_that_names_no_rounds_to_attack_is_not_taken_for_one_without_leaks
     for name, changes in (("manifest", {"complete": False}), ("run", {"recorded": [], "steps": [9, 9], "batches": 3})):
         path = run / f"{name}.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    audit(run, {"norm": Norm()}, probe=False)  # steps 0, 4 and 8 are named, and step 0 is there
+    audit_recording(run, {"norm": Norm()}, probe=False)  # steps 0, 4 and 8 are named, and step 0 is there
     for number in (0, 2):
         (run / "messages" / f"a-{number}.safetensors").unlink()
     assert "none of the rounds that run.json names is there to be attacked" in refusal(run)
@@ -322,7 +322,9 @@ def test_files_of_other_kinds_and_names_are_refused_and_never_run(folder, tmp_pa
     marks = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": pickled}
     schema = pa.schema([pa.field("id", pa.int64(), metadata=marks), pa.field("label", pa.int64())])
     pq.write_table(pa.table([IDS, LABELS.astype(np.int64)], schema=schema), folder / "labels.parquet")
-    audit(folder, {"norm": Norm()}, probe=False)  # Arrow once unpickled the types that a file named (CVE-2023-47248)
+    audit_recording(
+        folder, {"norm": Norm()}, probe=False
+    )  # Arrow once unpickled the types that a file named (CVE-2023-47248)
     assert not trap.exists()
     (folder / "messages").rename(tmp_path / "elsewhere")
     (folder / "messages").symlink_to(tmp_path / "elsewhere")
@@ -353,9 +355,9 @@ def test_odd_recordings_are_audited(folder):
         "one batch": [gradients(0, 0, IDS)],
     }
     for case, told in cases.items():
-        result = audit(of_parties(folder, a=told), {"norm": Norm(), "spectral": Spectral(message="gradients")})
+        result = audit_recording(of_parties(folder, a=told), {"norm": Norm(), "spectral": Spectral(message="gradients")})
         assert result.skipped == {}, case
         assert len(result.findings) == len({one.epoch for one in told}), case
         assert "party b has no messages here" in " ".join(result.notes), case
     (folder / "labels.parquet").write_bytes(table_bytes({"id": IDS, "label": np.zeros(n, np.int64)}))
-    assert audit(folder, {"norm": Norm()}).unscored
+    assert audit_recording(folder, {"norm": Norm()}).unscored

@@ -22,7 +22,14 @@ from vflbench.messages.facts import (
     SummedGradients,
     Updates,
 )
-from vflbench.messages.recording_format import FACTS, Manifest, PartyLayers, packed, write_batch_file, write_manifest
+from vflbench.messages.recording_format import (
+    FACTS,
+    PartyLayers,
+    RecordingManifest,
+    packed,
+    write_batch_file,
+    write_manifest,
+)
 from vflbench.messages.recordings import RecordedMessages, write_private
 from vflbench.messages.threat import Role
 
@@ -76,7 +83,7 @@ types = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 def written(folder, parties, facts, ids, rules=None, **place):
     """The facts of each party as they are read back, alone in their recording."""
-    write_manifest(folder, Manifest(classes=2, parties=parties, rules=rules))
+    write_manifest(folder, RecordingManifest(classes=2, parties=parties, rules=rules))
     for party, of_party in facts.items():
         tensors = {name: values for fact in of_party for name, values in packed(fact).items()}
         write_batch_file(folder, party, ids, tensors, **{"epoch": 0, "step": 0, **place})

@@ -11,7 +11,7 @@ from vflbench.metrics.observational import (
     odds_factor_needed,
     proxy_scores,
     strata,
-    table,
+    stratified_table,
 )
 
 
@@ -55,7 +55,7 @@ def test_guesses_from_features_are_explained_and_guesses_from_the_label_alone_ar
     stratum = torch.zeros(40_000, dtype=torch.int64)
     by_features = torch.rand(40_000, generator=rng) < log_odds.sigmoid()
     explained = explained_log_odds(by_features, ~by_features, positive, stratum, log_odds)
-    assert explained == pytest.approx(table(by_features, ~by_features, positive, stratum).log_odds()[0], abs=0.15)
+    assert explained == pytest.approx(stratified_table(by_features, ~by_features, positive, stratum).log_odds()[0], abs=0.15)
     released = torch.where(torch.rand(40_000, generator=rng) < 0.73, positive, ~positive)
     assert explained_log_odds(released, ~released, positive, stratum, log_odds) < 0.1
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn import metrics
 
-from vflbench.metrics.utility import utility
+from vflbench.metrics.utility import model_utility
 
 
 def calibration_of(hits, probability, bins=15):
@@ -22,7 +22,7 @@ def calibration_of(hits, probability, bins=15):
 def test_two_classes_agree_with_scikit_learn(rng):
     logits, y = torch.randn(500, 1, generator=rng), torch.randint(2, (500,), generator=rng)
     probability = logits[:, 0].double().sigmoid()
-    ours = utility(logits, y)
+    ours = model_utility(logits, y)
     assert ours["auc"] == pytest.approx(metrics.roc_auc_score(y, probability))
     assert ours["log_loss"] == pytest.approx(metrics.log_loss(y, probability))
     assert ours["accuracy"] == metrics.accuracy_score(y, probability > 0.5)
@@ -32,7 +32,7 @@ def test_two_classes_agree_with_scikit_learn(rng):
 def test_many_classes_agree_with_scikit_learn(rng):
     logits, y = torch.randn(500, 4, generator=rng), torch.randint(4, (500,), generator=rng)
     probability = logits.double().softmax(1)
-    ours = utility(logits, y)
+    ours = model_utility(logits, y)
     assert ours["log_loss"] == pytest.approx(metrics.log_loss(y, probability))
     assert ours["accuracy"] == metrics.accuracy_score(y, probability.argmax(1))
     assert (ours["calibration"], ours["ece"]) == pytest.approx(
@@ -43,16 +43,16 @@ def test_many_classes_agree_with_scikit_learn(rng):
 
 
 def test_what_a_missing_class_leaves_undefined_and_nothing_else_fails(rng):
-    ours = utility(torch.randn(20, 3, generator=rng), torch.tensor([0, 1] * 10))
+    ours = model_utility(torch.randn(20, 3, generator=rng), torch.tensor([0, 1] * 10))
     assert math.isnan(ours["auc"])
     assert math.isfinite(ours["log_loss"])
-    without_positives = utility(torch.tensor([[40.0], [-40.0]]), torch.tensor([0, 0]))
+    without_positives = model_utility(torch.tensor([[40.0], [-40.0]]), torch.tensor([0, 0]))
     assert math.isnan(without_positives["calibration"])
     assert without_positives["ece"] == pytest.approx(0.5)
 
 
 def test_a_constant_at_the_base_rate_is_calibrated_and_one_at_twice_the_rate_is_not():
     y = torch.tensor([1, 0, 0, 0] * 25)
-    right, twice = (utility(torch.full((100, 1), rate).logit(), y) for rate in (0.25, 0.5))
+    right, twice = (model_utility(torch.full((100, 1), rate).logit(), y) for rate in (0.25, 0.5))
     assert (right["calibration"], right["ece"]) == pytest.approx((1, 0), abs=1e-7)
     assert (twice["calibration"], twice["ece"]) == pytest.approx((2, 0.25))

@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vflbench.numerics import distance_correlation as module
-from vflbench.numerics.distance_correlation import Table, distance_correlation
+from vflbench.numerics.distance_correlation import MixedColumns, distance_correlation
 
 
 def by_definition(x, y_distances):
@@ -198,9 +198,9 @@ def test_rows_of_a_table_are_the_vectors_with_unit_categories_over_the_root_of_t
     one_hot = torch.nn.functional.one_hot(categorical, 5).flatten(1).double() / math.sqrt(2)
     x, vectors = torch.randn(n, 4, generator=rng).double(), torch.cat([numeric.double(), one_hot], dim=1)
     for table, y in (
-        (Table(numeric, categorical), vectors),
-        (Table(numeric, categorical[:, :0]), vectors[:, :2]),
-        (Table(numeric[:, :0], categorical), vectors[:, 2:]),
+        (MixedColumns(numeric, categorical), vectors),
+        (MixedColumns(numeric, categorical[:, :0]), vectors[:, :2]),
+        (MixedColumns(numeric[:, :0], categorical), vectors[:, 2:]),
     ):
         value, gradient = value_and_gradient(lambda x, table=table: distance_correlation(x, table), x)
         expected, by_torch = value_and_gradient(lambda x, y=y: by_definition(x, (y[:, None] - y).norm(dim=2)), x)

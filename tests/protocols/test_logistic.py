@@ -5,7 +5,7 @@ import torch
 from vflbench.defenses.base import ParticipantDefense
 from vflbench.defenses.chain import Chain
 from vflbench.messages.message import Kind
-from vflbench.protocols.federated_lr import SERVER, Participant, Server, gradient, taylor_loss
+from vflbench.protocols.federated_lr import AGGREGATOR, Participant, Server, gradient, taylor_loss
 
 
 def batch(rng, rows=6, columns=3):
@@ -38,7 +38,7 @@ def test_a_step_over_several_batches_is_the_difference_they_make_together(rng):
     middle = start - 0.3 * gradient(start, *first, "mean")
     end = middle - 0.3 * gradient(middle, *second, "mean")
     assert torch.allclose(message.tensors["theta"], end - start)
-    assert (message.sender, message.receiver, message.kind) == ("a", SERVER, Kind.UPDATE)
+    assert (message.sender, message.receiver, message.kind) == ("a", AGGREGATOR, Kind.UPDATE)
     assert loss == (taylor_loss(start, *first).mean() + taylor_loss(middle, *second).mean()).item() / 2
 
 

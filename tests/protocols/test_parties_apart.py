@@ -23,8 +23,8 @@ from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.protocols.split import Split
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
-from vflbench.run.experiment import run
-from vflbench.run.offline import audit, grade, write_scores
+from vflbench.run.experiment import run_experiment
+from vflbench.run.offline import audit_recording, grade_scored, write_scores
 from vflbench.run.settings import Audit, Settings
 
 DEFENSES = {
@@ -52,7 +52,7 @@ def numbers(folder):
 
 def made(whole, folder):
     recorder, checkpoint = Recorder(folder, "", {}, quiet=True), Checkpoint(folder, "keep")
-    recorder.finish(run(whole, recorder, checkpoint))
+    recorder.finish(run_experiment(whole, recorder, checkpoint))
     return numbers(folder)
 
 
@@ -92,7 +92,7 @@ def test_an_attack_at_a_party_elsewhere_is_skipped_with_the_command_for_its_reco
     assert "attack=norm is skipped: it sits at a" in said
     assert "audit.dcor=true: of a, only embeddings that cross are measured, as they arrive" in said
     assert "record=messages: of a, only what crosses is recorded here" in said
-    found = audit(tmp_path / "apart" / "recording", {"norm": attacks["norm"]})  # of others: it has no run.json
+    found = audit_recording(tmp_path / "apart" / "recording", {"norm": attacks["norm"]})  # of others: it has no run.json
     assert {leak.layer for leak in found.findings[-1].leaks if leak.attack == "norm"} == {"f2", "wide"}
 
 
@@ -113,7 +113,7 @@ def test_a_party_attacks_from_its_own_recording_and_the_label_party_grades_the_s
     found = {}
     for name, folder in (("own", own), ("whole", recorded)):
         write_scores(folder, attacks, tmp_path / name, shares=tuple(shares))
-        rows = grade(tmp_path / name, recorded / "labels.parquet").rows()
+        rows = grade_scored(tmp_path / name, recorded / "labels.parquet").rows()
         found[name] = [astuple(row) for row in rows if row.party == "a"]
     assert found["own"]
     assert found["own"] == found["whole"]

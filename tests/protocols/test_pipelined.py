@@ -18,7 +18,7 @@ from vflbench.models.optimizers.sgd import Sgd
 from vflbench.protocols.split import Foreseen, Split
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
-from vflbench.run.experiment import run
+from vflbench.run.experiment import run_experiment
 from vflbench.run.interruption import Interrupted, Interruption
 from vflbench.run.settings import Audit, Settings
 
@@ -82,7 +82,7 @@ def numbers(folder):
 
 def made(whole, folder):
     recorder = Recorder(folder, "", {}, quiet=True)
-    recorder.finish(run(whole, recorder, Checkpoint(folder, "keep")))
+    recorder.finish(run_experiment(whole, recorder, Checkpoint(folder, "keep")))
     return numbers(folder)
 
 

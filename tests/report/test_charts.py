@@ -21,7 +21,7 @@ from vflbench.report.charts import (
     curves,
     files,
     heat_map,
-    names,
+    names_axis,
     numbers,
     svg,
     text,
@@ -48,7 +48,7 @@ def every(words):
     """A figure with the texts wherever there can be some."""
     points = [{"label": word, "x": word, "y": Interval(j, j - 1, j + 1), "more": word} for j, word in enumerate(words)]
     levels = [(word, j, "dotted", word) for j, word in enumerate(words)]
-    return curve(points, names(alt.X, words[1], words), numbers(alt.Y, words[2]), levels=levels, note=words[3])
+    return curve(points, names_axis(alt.X, words[1], words), numbers(alt.Y, words[2]), levels=levels, note=words[3])
 
 
 def test_what_has_no_place_is_not_drawn():

@@ -6,7 +6,7 @@ import pytest
 from support.outputs_tree import reading
 
 from vflbench.report import words
-from vflbench.report.words import checked, in_words, line, number, rebuilt, share, verdict
+from vflbench.report.words import as_share, checked_text, in_words, line, number, rebuilt, verdict_text
 from vflbench.results.runs import Run
 from vflbench.results.schema import Manifest, Privacy, Summary
 
@@ -109,7 +109,7 @@ SENTENCES = {
 @pytest.mark.parametrize("case", SENTENCES)
 def test_sentence(case):
     given, text = SENTENCES[case]
-    assert verdict([run_of(**given)]) == text
+    assert verdict_text([run_of(**given)]) == text
 
 
 SEEDS = {
@@ -136,7 +136,7 @@ SEEDS = {
 @pytest.mark.parametrize("case", SEEDS)
 def test_seeds(case):
     given, text = SEEDS[case]
-    assert verdict([run_of(**one) for one in given]) == text
+    assert verdict_text([run_of(**one) for one in given]) == text
 
 
 ATTACKS = {
@@ -162,7 +162,7 @@ ATTACKS = {
 def test_attack(case):
     worst, given, text = ATTACKS[case]
     run = run_of(worst, **given)
-    assert words.attack(run, run.summary.verdict.worst) == text
+    assert words.attack_text(run, run.summary.verdict.worst) == text
 
 
 LINES = {
@@ -262,7 +262,7 @@ def test_a_number_never_looks_like_all_that_is_not(value, digits, text):
     ],
 )
 def test_a_share_never_looks_like_all_or_none_that_is_not(value, text):
-    assert share(value) == text
+    assert as_share(value) == text
 
 
 def privacy(canaries=200, *, violated=False, probability=0.023, **more):
@@ -288,7 +288,7 @@ CAUGHT = "not violated, which does not verify it; caught at best: 1.5 times too 
     ],
 )
 def test_not_violated_is_never_verified_and_a_setting_has_the_least_power_of_its_runs(given, text):
-    assert checked(given) == text
+    assert checked_text(given) == text
 
 
 def test_two_keys_of_one_last_part_have_one_part_more():

@@ -9,10 +9,12 @@ import pytest
 from vflbench.errors import UserError
 from vflbench.report.words import threshold
 from vflbench.results.gate import KEYS, Gate, distinct_rounding, judge, judged
-from vflbench.results.schema import MetricRow, Reading, Threat
+from vflbench.results.schema import MetricRow, Reading, ThreatRecord
 
 CUT = {"media": ["f2"]}
-THREATS = dict.fromkeys(("norm", "spectral"), Threat(level="messages only")) | {"cosine": Threat(level="known labels")}
+THREATS = dict.fromkeys(("norm", "spectral"), ThreatRecord(level="messages only")) | {
+    "cosine": ThreatRecord(level="known labels")
+}
 
 
 def row(attack, value, *, metric="leak_auc_two_sided", epoch=1, layer="f2", half=0.02, visible=True, message="gradient"):

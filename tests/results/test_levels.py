@@ -1,13 +1,13 @@
 from vflbench.report.words import knowledge
-from vflbench.results.schema import Threat, base_name, level_of
+from vflbench.results.schema import ThreatRecord, base_name, level_of
 
 THREATS = {
-    "norm": Threat(knows=["gradients"], level="messages only"),
-    "hints": Threat(knows=["gradients", "known positives of each batch"], hints=3, level="known labels"),
-    "direct": Threat(knows=["gradients", "one known row of each class in each batch"], level="known labels"),
-    "completion": Threat(knows=["embeddings", "known labels"], known_rows=100, level="known labels"),
-    "steered": Threat(knows=["gradients"], active=True, level="active"),
-    "strange": Threat(level="reference"),
+    "norm": ThreatRecord(knows=["gradients"], level="messages only"),
+    "hints": ThreatRecord(knows=["gradients", "known positives of each batch"], hints=3, level="known labels"),
+    "direct": ThreatRecord(knows=["gradients", "one known row of each class in each batch"], level="known labels"),
+    "completion": ThreatRecord(knows=["embeddings", "known labels"], known_rows=100, level="known labels"),
+    "steered": ThreatRecord(knows=["gradients"], active=True, level="active"),
+    "strange": ThreatRecord(level="reference"),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from vflbench.errors import UserError
 from vflbench.results.recorder import Recorder
-from vflbench.results.schema import COLUMNS, HEADER, Leak, MetricRow, Summary
+from vflbench.results.schema import COLUMNS, HEADER, LeakRecord, MetricRow, Summary
 
 
 def test_metrics_have_the_documented_columns_and_values_survive_the_round_trip(tmp_path):
@@ -31,7 +31,7 @@ def test_summary_comes_last_and_is_strict_json(tmp_path):
     recorder.begin(device="cpu")
     assert json.loads((tmp_path / "manifest.json").read_text())["end"] is None
     assert not (tmp_path / "summary.json").exists()
-    recorder.finish(Summary(test_auc=math.nan, leaks=[Leak(coin=math.inf)], train_auc=0.5))
+    recorder.finish(Summary(test_auc=math.nan, leaks=[LeakRecord(coin=math.inf)], train_auc=0.5))
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["end"] >= manifest["start"]
     assert manifest["device"] == "cpu"

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vflbench.results.gate import readings
-from vflbench.results.recorder import write_rows
+from vflbench.results.gate import leak_rows
+from vflbench.results.recorder import write_metric_rows
 from vflbench.results.runs import read_metrics
 from vflbench.results.schema import HEADER, MetricRow
 
@@ -27,7 +27,7 @@ ROWS = st.builds(
 def written(rows):
     file = io.StringIO(newline="")
     file.write(HEADER)
-    write_rows(file, rows)
+    write_metric_rows(file, rows)
     return file.getvalue()
 
 
@@ -67,4 +67,4 @@ def test_a_leak_counts_as_two_sided_or_net_whichever_is_larger():
 
     rows = [row("leak_auc_two_sided", "f1", 0.51), row("leak_auc_net", "f1", 0.59), row("leak_auc", "f1", 0.49)]
     rows += [row("leak_auc_two_sided", "f2", 0.8), row("leak_auc_net", "f2", 0.79), row("leak_auc_two_sided", "f3", 0.6)]
-    assert [(one.layer, one.value) for one in readings(rows)] == [("f1", 0.59), ("f2", 0.8), ("f3", 0.6)]
+    assert [(one.layer, one.value) for one in leak_rows(rows)] == [("f1", 0.59), ("f2", 0.8), ("f3", 0.6)]

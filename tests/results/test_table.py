@@ -15,7 +15,7 @@ from support.outputs_tree import interval, leak, marvell, sweep, write_adversari
 
 from vflbench.errors import UserError
 from vflbench.report.group import sections
-from vflbench.results.runs import COLUMNS, ENDINGS, export, load, read_tree
+from vflbench.results.runs import ENDINGS, TABLE_COLUMNS, export, load, read_tree
 
 HEAD = "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible\n"
 
@@ -46,7 +46,7 @@ def with_identity(version="0.2.0", code="c" * 64, data="d" * 64):
 def test_a_line_says_what_was_run_where_and_what_came_of_it(tmp_path):
     write_run(tmp_path / "out" / "m", seed=3, experiment="marvell_sumkl", **marvell(0.5, 0.7))
     made = records(tmp_path / "out", file=tmp_path / "results.jsonl")
-    assert all(tuple(line) == COLUMNS for line in made)
+    assert all(tuple(line) == TABLE_COLUMNS for line in made)
     (one,) = [line for line in made if line["epoch"] == 1 and line["metric"] == "leak_auc_two_sided"]
     options = json.loads(one.pop("options"))
     assert options["defense.marvell.sumkl"] == 0.5
@@ -157,7 +157,7 @@ def test_every_reader_gets_the_same_columns_of_the_same_types(tmp_path):
     lines = [strict(line) for line in files[".jsonl"].read_text().splitlines()]
     types = dict.fromkeys(("seed", "epoch", "infinite"), polars.Int64) | {"visible": polars.Boolean}
     types |= dict.fromkeys(("value", "ci_low", "ci_high"), polars.Float64)
-    schema = {name: types.get(name, polars.String) for name in COLUMNS}
+    schema = {name: types.get(name, polars.String) for name in TABLE_COLUMNS}
     frames = {
         ".jsonl": polars.read_ndjson(files[".jsonl"], schema=schema),
         ".csv": polars.read_csv(files[".csv"], schema=schema, null_values=[""]),
@@ -166,13 +166,13 @@ def test_every_reader_gets_the_same_columns_of_the_same_types(tmp_path):
     for ending, frame in frames.items():
         assert dict(frame.schema) == schema, ending
         assert frame.to_dicts() == lines, ending
-    assert polars.read_ndjson(files[".jsonl"], infer_schema_length=None).columns == list(COLUMNS)
+    assert polars.read_ndjson(files[".jsonl"], infer_schema_length=None).columns == list(TABLE_COLUMNS)
     for frame in (
         pandas.read_json(files[".jsonl"], lines=True, dtype=False),
         pandas.read_csv(files[".csv"], dtype={"data_digest": str, "setting": str, "made_by": str}),
         pandas.read_parquet(files[".parquet"]),
     ):
-        assert list(frame.columns) == list(COLUMNS)
+        assert list(frame.columns) == list(TABLE_COLUMNS)
         assert len(frame) == len(lines)
         leaks = frame[(frame.attack == "norm") & (frame.metric == "leak_auc_two_sided") & (frame.epoch == 1)]
         assert leaks.groupby("setting").value.mean().tolist() == [0.9, 0.9]
@@ -281,7 +281,7 @@ def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
     named = [
         name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line.split("|")[1])
     ]
-    assert named == list(COLUMNS)
+    assert named == list(TABLE_COLUMNS)
 
 
 @pytest.fixture

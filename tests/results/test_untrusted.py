@@ -11,17 +11,17 @@ from support.hostile_runs import BOMB, deep
 from support.outputs_tree import write_run
 
 from vflbench.errors import UserError
-from vflbench.report.pictures import read_arrays
+from vflbench.report.pictures import read_pictures
 from vflbench.report.terminal import final_table
 from vflbench.results.folder import (
     MOST_BYTES,
     Unreadable,
+    cleaned,
     leave_error,
-    read_config,
     read_error,
+    read_run_config,
     read_summary,
     recorded_config,
-    shown,
 )
 from vflbench.results.recorder import Recorder
 from vflbench.results.runs import entries, load
@@ -31,7 +31,7 @@ from vflbench.results.schema import HEADER, MetricRow, Summary
 def test_aliases_and_infinity_are_options_of_runs(tmp_path):
     (tmp_path / "config.yaml").write_text("a: &x {b: [1, 2.5, .inf, null, true, yes]}\nc: *x\n")
     values = {"b": [1, 2.5, math.inf, None, True, True]}
-    assert read_config(tmp_path) == {"a": values, "c": values}
+    assert read_run_config(tmp_path) == {"a": values, "c": values}
 
 
 ENDLESS = {
@@ -51,7 +51,7 @@ def test_a_config_that_grows_without_end_or_is_none_is_refused(tmp_path, case):
     text, reason = ENDLESS[case]
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(Unreadable, match=rf"config\.yaml can't be read: .*{reason}"):
-        read_config(tmp_path)
+        read_run_config(tmp_path)
 
 
 def test_a_file_of_more_bytes_than_the_limit_is_refused(tmp_path):
@@ -62,9 +62,9 @@ def test_a_file_of_more_bytes_than_the_limit_is_refused(tmp_path):
 
 
 def test_texts_are_shown_in_one_printable_line():
-    assert shown("a\nb\tc\x1b[31m\u202e\ud800é") == "a b c\\x1b[31m\\u202e\\ud800é"
-    assert len(shown("x" * 300)) == 200
-    assert "x ... x" in shown("x" * 300)
+    assert cleaned("a\nb\tc\x1b[31m\u202e\ud800é") == "a b c\\x1b[31m\\u202e\\ud800é"
+    assert len(cleaned("x" * 300)) == 200
+    assert "x ... x" in cleaned("x" * 300)
 
 
 def test_error_txt_of_others_is_a_bounded_paragraph_and_a_link_is_none(tmp_path):
@@ -116,14 +116,14 @@ def test_arrays_are_numbers_and_nothing_is_unpickled(tmp_path):
     path = tmp_path / "reconstructions.npz"
     good = np.arange(6.0).reshape(2, 3, order="F")
     np.savez_compressed(path, a=good, b=np.array([True]))
-    assert np.array_equal(read_arrays(path)["a"], good)
+    assert np.array_equal(read_pictures(path)["a"], good)
     for content in (b"", b"PK\x03\x04", b"x" * 99):
         path.write_bytes(content)
         with pytest.raises(Unreadable):
-            read_arrays(path)
+            read_pictures(path)
     np.savez(path, a=np.array([{}], object))
     with pytest.raises(Unreadable):
-        read_arrays(path)
+        read_pictures(path)
 
 
 def test_a_table_of_all_runs_takes_odd_numbers_and_rows(tmp_path):

@@ -352,7 +352,7 @@ def audits(made: Callable[[int], LabelDefense], count: int, canaries: int, epoch
 @pytest.mark.parametrize("kind", ["label_gdp", "zero_sum"])
 def test_kept_promises_are_suspected_no_more_often_than_the_confidence_says(monkeypatch, kind):
     count, canaries, epochs = 150, 500, 3
-    monkeypatch.setattr("vflbench.run.summary.CONFIDENCE", 0.95)
+    monkeypatch.setattr("vflbench.run.summary._CONFIDENCE", 0.95)
     kept = (lambda _: LabelGdp(mu=MU)) if kind == "label_gdp" else (lambda _: LabelDp(eps=EPS, mechanism="zero_sum"))
     wrong = sum(audits(kept, count, canaries, epochs))
     assert stats.binomtest(wrong, count, 0.05, alternative="greater").pvalue > 1e-3, wrong

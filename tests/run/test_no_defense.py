@@ -4,11 +4,11 @@ import math
 
 import torch
 
-from vflbench.run.no_defense import Read, head, labelled
+from vflbench.run.no_defense import TrainedNetwork, head, labelled
 
 
 def read_of(values, labels, tests):
-    return Read({"embeddings": values}, labels, tests, {}, 0.5)
+    return TrainedNetwork({"embeddings": values}, labels, tests, {}, 0.5)
 
 
 def test_labelled_rows_are_training_rows_of_both_classes(rng):

@@ -31,8 +31,8 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.recording_format import (
     Claims,
     LabelDpClaim,
-    Manifest,
     PartyLayers,
+    RecordingManifest,
     RunHead,
     write_batch_file,
     write_manifest,
@@ -41,9 +41,9 @@ from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.tables import read_labels, write_rows
 from vflbench.messages.threat import Role, Threat
 from vflbench.protocols.federated_lr import FederatedLr
-from vflbench.results.recorder import write_rows as write_metrics
-from vflbench.results.schema import Leak
-from vflbench.run.offline import audit
+from vflbench.results.recorder import write_metric_rows as write_metrics
+from vflbench.results.schema import LeakRecord
+from vflbench.run.offline import audit_recording
 from vflbench.run.settings import Audit, Settings
 from vflbench.run.summary import finding_rows
 
@@ -103,7 +103,7 @@ def test_every_attack_reads_the_same_from_disk_to_the_last_bit(tmp_path):
         attacks=chosen(),
         settings=Settings(epochs=2, batch_size=64, record="messages", audit=Audit(batches=3)),
     )
-    result = audit(tmp_path / "run" / "recording", chosen())
+    result = audit_recording(tmp_path / "run" / "recording", chosen())
     assert result.skipped == {}
     lines = (tmp_path / "run" / "metrics.csv").read_text().splitlines()[1:]
     live = [line for line in lines if line.split(",")[5] and "seconds," not in line]
@@ -120,13 +120,15 @@ def test_recording_changes_no_number_and_audited_rounds_suffice_for_most_attacks
     lines = {record: leak_lines(tmp_path / record) for record in ("none", "audited", "messages")}
     assert lines["none"] == lines["audited"] == lines["messages"]
     assert not (tmp_path / "none" / "recording").exists()
-    result = audit(tmp_path / "audited" / "recording", attacks(), batches=3)
+    result = audit_recording(tmp_path / "audited" / "recording", attacks(), batches=3)
     assert result.skipped == {
         "averaging": "it follows rows through every round, and this recording has the audited rounds only",
     }
     assert audited_lines(tmp_path / "again.csv", result) == leak_lines(tmp_path / "audited")
     for wanted, batches in ((1, 1), ("all", 9)):
-        result = audit(RecordedMessages(tmp_path / "messages" / "recording"), {"norm": Norm()}, batches=wanted, probe=False)
+        result = audit_recording(
+            RecordedMessages(tmp_path / "messages" / "recording"), {"norm": Norm()}, batches=wanted, probe=False
+        )
         assert {leak.batches for leak in result.findings[-1].leaks} == {batches}
 
 
@@ -139,7 +141,7 @@ def test_a_run_that_audits_its_last_epoch_only_is_repeated_as_well(tmp_path):
 
     settings = Settings(epochs=2, batch_size=50, record="audited", audit=Audit(batches=3, epochs="last"))
     run_in(tmp_path / "run", attacks=chosen(), settings=settings)
-    result = audit(tmp_path / "run" / "recording", chosen())
+    result = audit_recording(tmp_path / "run" / "recording", chosen())
     assert not result.findings[0].leaks
     assert audited_lines(tmp_path / "audit.csv", result) == leak_lines(tmp_path / "run")
 
@@ -150,7 +152,7 @@ def test_federated_rounds_are_rebuilt_from_disk(tmp_path):
     changes = {"dataset": Bernoulli(rows=5, features=6, batches=10), "protocol": FederatedLr(), "defenses": {}}
     attack = {"batch_reconstruction": BatchReconstruction()}
     run_in(tmp_path / "run", **parts("messages", settings=settings, **changes, attacks=attack))
-    result = audit(tmp_path / "run" / "recording", attack, batches=2)
+    result = audit_recording(tmp_path / "run" / "recording", attack, batches=2)
     expected = [
         line for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines() if ",batch_reconstruction," in line
     ]
@@ -162,7 +164,7 @@ def test_federated_rounds_are_rebuilt_from_disk(tmp_path):
 
 def test_what_is_no_recording_is_refused(tmp_path):
     with pytest.raises(UserError, match="recording="):
-        audit(tmp_path, {"norm": Norm()})
+        audit_recording(tmp_path, {"norm": Norm()})
 
 
 def with_canaries():
@@ -197,14 +199,14 @@ def copied(run, tmp_path):
 
 def leaks_of(result) -> str:
     """The leaks of an audit's last epoch, as a summary has them."""
-    return str([Leak.model_validate(asdict(leak)).written() for leak in result.findings[-1].leaks])
+    return str([LeakRecord.model_validate(asdict(leak)).written() for leak in result.findings[-1].leaks])
 
 
 @pytest.mark.slow
 def test_audits_of_rounds_with_canaries_have_the_numbers_of_the_run(run):
     """Leak AUCs, their intervals, guesses about canaries and figures of classes, all equal."""
     folder, summary = run
-    result = audit(folder, with_canaries())  # the seed and the audited batches are those of the recorded run
+    result = audit_recording(folder, with_canaries())  # the seed and the audited batches are those of the recorded run
     assert (result.skipped, result.unscored) == ({}, {})
     assert leaks_of(result) == str(summary["leaks"])
     references = {f"{name} (own columns)" for name in ("cosine", "averaging_hints")}
@@ -217,7 +219,7 @@ def test_audits_of_rounds_with_canaries_have_the_numbers_of_the_run(run):
 def test_another_seed_and_other_batches_are_another_audit(run):
     folder, summary = run
     lines = [
-        leaks_of(audit(folder, with_canaries(), **options))
+        leaks_of(audit_recording(folder, with_canaries(), **options))
         for options in ({"seed": 3, "batches": 3}, {"seed": 4, "batches": 3}, {"seed": 3, "batches": 2})
     ]
     assert lines[0] == str(summary["leaks"])
@@ -260,7 +262,7 @@ def test_what_a_recording_is_not_enough_for_is_skipped_with_the_missing_fact(run
 
     chosen = {"inverter": Inverter(), "reader": Reader(), "cheat": Cheat(), "curious": Curious(), "norm": Norm()}
     chosen["receiver"] = Receiver()
-    result = audit(run[0], chosen, batches=3)
+    result = audit_recording(run[0], chosen, batches=3)
     assert result.skipped == {
         "inverter": "auxiliary rows are not in this recording for the label party",
         "cheat": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)",
@@ -280,19 +282,19 @@ def test_a_party_that_cheated_makes_attacks_active(copied):
             self.seen.append(view.threat.active)
 
     (copied / "run.json").write_text(json.dumps(asdict(replace(RunHead.read(copied), cheating=["a"]))))
-    assert audit(copied, {"cheat": Cheat()}, batches=2).skipped == {}
+    assert audit_recording(copied, {"cheat": Cheat()}, batches=2).skipped == {}
     assert Cheat.seen == [True] * 4
 
 
 def test_rows_that_come_again_in_an_epoch_are_scored_once_and_said(tmp_path):
     rng = torch.Generator().manual_seed(3)
-    write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 4})}))
+    write_manifest(tmp_path, RecordingManifest(2, {"a": PartyLayers({"cut": 4})}))
     for step in range(12):
         ids = torch.randperm(120, generator=rng)[:40]
         tensors = {f"{kind}/cut": torch.randn(40, 4, generator=rng) for kind in ("embedding", "gradient")}
         write_batch_file(tmp_path, "a", ids, tensors, epoch=0, step=step)
     write_rows(tmp_path / "labels.parquet", {"id": torch.arange(120), "label": torch.arange(120) % 3 == 0})
-    result = audit(tmp_path, every_attack("alignment", "mixture", "directions", "completion", "norm"), probe=False)
+    result = audit_recording(tmp_path, every_attack("alignment", "mixture", "directions", "completion", "norm"), probe=False)
     assert {leak.attack for leak in result.findings[0].leaks} == {"alignment", "mixture", "directions", "completion", "norm"}
     (note,) = result.notes
     assert note.startswith("rows come up to 4.1 times in an epoch")
@@ -300,15 +302,15 @@ def test_rows_that_come_again_in_an_epoch_are_scored_once_and_said(tmp_path):
 
 def test_a_threat_says_how_many_rows_were_known(tmp_path):
     rng = torch.Generator().manual_seed(4)
-    write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 4})}))
+    write_manifest(tmp_path, RecordingManifest(2, {"a": PartyLayers({"cut": 4})}))
     for step, ids in enumerate(torch.arange(120).split(40)):
         write_batch_file(tmp_path, "a", ids, {"embedding/cut": torch.randn(40, 4, generator=rng)}, epoch=0, step=step)
     labels = {"id": torch.arange(120), "label": (torch.arange(120) % 3 == 0).long()}
     write_rows(tmp_path / "labels.parquet", labels)
     write_rows(tmp_path / "known.parquet", {name: values[:30] for name, values in labels.items()})
-    result = audit(tmp_path, every_attack("completion"), probe=False)
+    result = audit_recording(tmp_path, every_attack("completion"), probe=False)
     assert result.notes == ["known.parquet has 30 rows of the first epoch, and an attack would know 100"]
-    assert audit(tmp_path, every_attack("norm"), probe=False).notes == [
+    assert audit_recording(tmp_path, every_attack("norm"), probe=False).notes == [
         "no attack has read the embeddings, so nothing is said of what they give away"
     ]
     assert result.threats["completion"].known_rows == 30
@@ -323,11 +325,11 @@ def test_a_threat_says_how_many_rows_were_known(tmp_path):
     ],
 )
 def test_why_nothing_can_be_scored_is_said(tmp_path, holder, labels, expected):
-    write_manifest(tmp_path, Manifest(2, {"a": PartyLayers({"cut": 2})}, labels=holder))
+    write_manifest(tmp_path, RecordingManifest(2, {"a": PartyLayers({"cut": 2})}, labels=holder))
     ids, values = torch.arange(4), torch.eye(4)[:, :2]
     write_batch_file(tmp_path, "a", ids, {"gradient/cut": values, "embedding/cut": values}, epoch=0, step=0)
     write_rows(tmp_path / "labels.parquet", {"id": ids, "label": labels})
-    result = audit(tmp_path, every_attack("norm", "spectral"), probe=False)
+    result = audit_recording(tmp_path, every_attack("norm", "spectral"), probe=False)
     assert any(expected in note for note in result.notes), result.notes
 
 
@@ -340,7 +342,7 @@ def audit_of_claim(folder, *, eps, fresh, claim):
     x = torch.randn(ROWS, 3, generator=rng)
     y = (torch.rand(ROWS, generator=rng) < torch.sigmoid(2 * x[:, 0] - 1)).long()
     keep = 1 / (1 + math.exp(-eps))
-    write_manifest(folder, Manifest(2, {"a": PartyLayers({"cut": 3})}, claims=claim))
+    write_manifest(folder, RecordingManifest(2, {"a": PartyLayers({"cut": 3})}, claims=claim))
     released = None
     direction = torch.tensor([1.0, -0.5, 0.3])
     for epoch in range(EPOCHS):
@@ -351,7 +353,7 @@ def audit_of_claim(folder, *, eps, fresh, claim):
             tensors = {"embedding/cut": x[ids], "gradient/cut": residual * direction}
             write_batch_file(folder, "a", ids, tensors, epoch=epoch, step=step)
     write_rows(folder / "labels.parquet", {"id": torch.arange(ROWS), "label": y})
-    return audit(folder, {"norm": Norm()}, probe=False).observed
+    return audit_recording(folder, {"norm": Norm()}, probe=False).observed
 
 
 def promise(eps, *, fresh=False):

@@ -14,7 +14,7 @@ from vflbench.generators import Generators
 from vflbench.messages.wire import PartyError
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.split import Split
-from vflbench.run.setup import joined
+from vflbench.run.setup import join_parties
 
 HELLO = {"version": __version__, "classes": 2, "batch_size": 4, "cheating": []}
 
@@ -33,7 +33,7 @@ def link(data, tmp_path):
 @pytest.fixture
 def party(link):
     """As the label party sees it."""
-    return joined({"a": link}, lambda: Chain({}), HELLO)["a"]
+    return join_parties({"a": link}, lambda: Chain({}), HELLO)["a"]
 
 
 def test_a_hello_comes_first_and_of_the_same_version(link):
@@ -122,7 +122,7 @@ def answering(link, change):
 def test_a_party_that_announces_what_is_none_is_refused_by_name(link, change):
     answering(link, change)
     with pytest.raises(PartyError, match="party a: it says no names and sizes"):
-        joined({"a": link}, lambda: Chain({}), HELLO)
+        join_parties({"a": link}, lambda: Chain({}), HELLO)
 
 
 @pytest.mark.parametrize(

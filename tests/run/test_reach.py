@@ -20,7 +20,7 @@ from vflbench.models.base import Model
 from vflbench.options import options
 from vflbench.protocols.adversary import Adversary
 from vflbench.run import recording as run_recording
-from vflbench.run.offline import audit
+from vflbench.run.offline import audit_recording
 from vflbench.run.settings import Audit, Settings
 
 SMALL = {"dataset": Synthetic(rows=700, vocabulary=100)}
@@ -144,10 +144,10 @@ def test_a_recording_knows_its_seed_its_audited_rounds_and_its_canaries(tmp_path
     summary = run_in(tmp_path, attacks=attacks, settings=settings, **SMALL)
     recording = tmp_path / "recording"
     assert len(list((recording / "messages").glob("a-*"))) == 4 + 1  # and what the network makes of rows at the end
-    offline = audit(recording, {"norm": Norm()}, probe=False)
+    offline = audit_recording(recording, {"norm": Norm()}, probe=False)
     live = [(one["attack"], one["party"], one["layer"], one["raw"]["mean"]) for one in summary["leaks"]]
     assert leaks_of(offline.findings[-1]) == [leak for leak in live if leak[0] == "norm"]
     for party in ("a", "label"):
         (recording / "messages" / f"{party}-00000000.safetensors").unlink()
     with pytest.raises(UserError, match="of epoch 0 are missing, the first at step 0"):
-        audit(recording, {"norm": Norm()})
+        audit_recording(recording, {"norm": Norm()})

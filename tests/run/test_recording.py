@@ -8,7 +8,7 @@ from support.builders import run_in
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.errors import UserError
-from vflbench.messages.tables import Labels
+from vflbench.messages.tables import LabelTable
 from vflbench.run import recording
 from vflbench.run.recording import RecordedRows
 from vflbench.run.settings import Audit, Settings
@@ -27,5 +27,5 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, name):
 
 def test_rows_have_one_fingerprint_in_any_order():
     ids, labels, coin = np.array([7, 2, 5]), np.array([0, 1, 1]), np.zeros(3, dtype=bool)
-    made = [RecordedRows(Labels(ids[o], labels[o], coin), 2).fingerprint for o in ([0, 1, 2], [2, 0, 1])]
-    assert made[0] == made[1] != RecordedRows(Labels(ids, 1 - labels, coin), 2).fingerprint
+    made = [RecordedRows(LabelTable(ids[o], labels[o], coin), 2).fingerprint for o in ([0, 1, 2], [2, 0, 1])]
+    assert made[0] == made[1] != RecordedRows(LabelTable(ids, 1 - labels, coin), 2).fingerprint

@@ -12,8 +12,8 @@ from vflbench.cli.audit import scores_only
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError
-from vflbench.results.recorder import write_rows
-from vflbench.run.offline import AuditOptions, audit, grade, write_scores
+from vflbench.results.recorder import write_metric_rows
+from vflbench.run.offline import AuditOptions, audit_recording, grade_scored, write_scores
 from vflbench.run.settings import Audit, Settings
 from vflbench.run.summary import finding_rows
 
@@ -53,7 +53,7 @@ def without_labels(recording, folder):
 
 def lines(path, result):
     with path.open("w", newline="") as file:
-        write_rows(file, [row for epoch, found in enumerate(result.findings) for row in finding_rows(epoch, found)])
+        write_metric_rows(file, [row for epoch, found in enumerate(result.findings) for row in finding_rows(epoch, found)])
     return path.read_text().splitlines()
 
 
@@ -64,9 +64,9 @@ def test_two_halves_are_one_audit(recording, tmp_path, names):
     head = write_scores(owner, every_attack(*names), tmp_path / "scores")
     assert set(head.skipped) == (NEEDS_BATCH_LABELS | ELSEWHERE) & set(head.threats)
     assert "labels of some rows of each batch" in head.skipped["cosine"]
-    graded = grade(tmp_path / "scores", recording / "labels.parquet")
+    graded = grade_scored(tmp_path / "scores", recording / "labels.parquet")
     running = every_attack(*set(head.threats) - set(head.skipped))
-    whole = audit(recording, running, probe=False)
+    whole = audit_recording(recording, running, probe=False)
     on_messages = [line for line in lines(tmp_path / "b.csv", whole) if "(own columns)" not in line]
     assert lines(tmp_path / "a.csv", graded) == on_messages
     of_messages = [leak for leak in whole.findings[-1].leaks if "(own columns)" not in leak.attack]
@@ -152,7 +152,7 @@ def test_a_changed_head_is_refused_in_a_paragraph(recording, tmp_path, case):
     head = json.loads((tmp_path / "scores" / "scores.json").read_text())
     (tmp_path / "scores" / "scores.json").write_text(json.dumps(head | changes))
     with pytest.raises(UserError, match=problem):
-        grade(tmp_path / "scores", recording / "labels.parquet")
+        grade_scored(tmp_path / "scores", recording / "labels.parquet")
 
 
 def test_damaged_scores_and_missing_labels_are_refused(recording, tmp_path):
@@ -160,15 +160,15 @@ def test_damaged_scores_and_missing_labels_are_refused(recording, tmp_path):
     labels = pq.read_table(recording / "labels.parquet")
     pq.write_table(labels.slice(0, 100), tmp_path / "few.parquet")
     with pytest.raises(UserError, match="there is no label of"):
-        grade(tmp_path / "scores", tmp_path / "few.parquet")
+        grade_scored(tmp_path / "scores", tmp_path / "few.parquet")
     with pytest.raises(UserError, match="there is no such file"):
-        grade(tmp_path / "scores", tmp_path / "none.parquet")
+        grade_scored(tmp_path / "scores", tmp_path / "none.parquet")
     path = tmp_path / "scores" / "scores.parquet"
     whole = path.read_bytes()
     for damaged in (whole[:1000], (tmp_path / "few.parquet").read_bytes()):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="can't be read"):
-            grade(tmp_path / "scores", recording / "labels.parquet")
+            grade_scored(tmp_path / "scores", recording / "labels.parquet")
 
 
 @pytest.mark.parametrize("content", ["id,label\n1,0\n", ""])
@@ -177,8 +177,8 @@ def test_labels_in_another_format_are_refused_with_the_one_that_is_read(recordin
     labels = tmp_path / "all.csv"
     labels.write_text(content)
     with pytest.raises(UserError, match=r"^LABELS=\S+all.csv: .*; it must be a Parquet file with the columns id and label$"):
-        grade(tmp_path / "scores", labels)
+        grade_scored(tmp_path / "scores", labels)
     with pytest.raises(
         UserError, match=r"^--labels=\S+all.csv: .*; it must be a Parquet file with the columns id and label$"
     ):
-        audit(recording, every_attack("norm"), labels=labels)
+        audit_recording(recording, every_attack("norm"), labels=labels)

@@ -30,7 +30,7 @@ from vflbench.protocols.base import Protocol, ProtocolSetup
 from vflbench.protocols.split import Split, SplitSession
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
-from vflbench.run.experiment import Experiment, run
+from vflbench.run.experiment import Experiment, run_experiment
 from vflbench.run.settings import Audit, Settings
 
 
@@ -145,7 +145,7 @@ def run_in(folder: Path, **changes: Any) -> dict[str, Any]:
     parts = experiment(**changes)
     recorder = Recorder(folder, "", {}, quiet=True, overwrite=parts.settings.overwrite)
     checkpoint = Checkpoint(folder, parts.settings.checkpoint, fresh=parts.settings.overwrite)
-    summary = run(parts, recorder, checkpoint)
+    summary = run_experiment(parts, recorder, checkpoint)
     recorder.finish(summary)
     checkpoint.finish()
     return summary.written()

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from vflbench.data.cache import Request, prepare
+from vflbench.data.cache import Request, prepare_table
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import find_parts, open_parts
 from vflbench.data.readings import INTEGER
@@ -40,7 +40,7 @@ def table_of(path, form=TABS) -> dict[str, list]:
 def problem_of(path, form=TABS, rows=None) -> str:
     """The problem that preparing the file reports, without key and value."""
     with pytest.raises(UserError) as error:
-        prepare(request(path, form, rows))
+        prepare_table(request(path, form, rows))
     assert error.value.key == "dataset.path"
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)

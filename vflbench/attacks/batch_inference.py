@@ -16,7 +16,7 @@ from vflbench.attacks.direct import Direct
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, PartyFeatures, SummedGradients
 from vflbench.messages.threat import Threat, View
 from vflbench.models.layer_names import WIDE
-from vflbench.options import Layers, Steps, options
+from vflbench.options import LayerCount, Steps, options
 
 _LEAST_SINGULAR = 1e-4  # of the inputs, as a share of the largest: below, rounding in float32 outweighs them
 _RIDGE = 0.01  # on r, as a share of the mean diagonal of its equations
@@ -51,7 +51,7 @@ class BatchInference(Direct):
     a small batch, are ours.
     """
 
-    layers: Layers = 3
+    layers: LayerCount = 3
     rounds: Steps = 2
     steps: Steps = 10
 

@@ -49,7 +49,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Split:
+class _Split:
     """A window in two classes. normals: of negatives and positives. ratio: (n,). quality: in nats a row."""
 
     window: Window
@@ -80,7 +80,7 @@ class Split:
         return self.normals[1].log_density(z, u) - self.normals[0].log_density(z, u)
 
 
-def best_split(splits: list[Split]) -> Split:
+def best_split(splits: list[_Split]) -> _Split:
     """The first one, or a clearly better one: with equal shares, some differ in the classes' names alone."""
     return max(splits, key=lambda it: it.quality + _CLEARLY * (it is splits[0]))
 
@@ -145,15 +145,15 @@ class ConditionalMixture(CutRows):
         self._ids, self._sums = with_rows(self._ids, self._sums, ids)
         windows = max(1, round(rarer / _RARER))
         count = min(_COMPONENTS, math.ceil(rarer / windows / _ROWS_A_COMPONENT))
-        splits: list[Split] = []
+        splits: list[_Split] = []
         for of, of_g, of_h in zip(*(values.tensor_split(windows) for values in (ids, g, h)), strict=True):
             window = Window.of(of_g, of_h, count)
             before = self._sums["ratios"][torch.searchsorted(self._ids, of), 0]
             along = window.coordinates(window)[0][:, :1].sum(dim=1)
             guesses = [one.log_ratio(window) for one in splits[-1:]] + [before] * bool(before.any()) + [along, -along]
-            splits.append(best_split([Split.of(window, guess, self._prior) for guess in guesses]))
+            splits.append(best_split([_Split.of(window, guess, self._prior) for guess in guesses]))
         for at in reversed(range(windows - 1)):
             window = splits[at].window
-            splits[at] = best_split([splits[at], Split.of(window, splits[at + 1].log_ratio(window), self._prior)])
+            splits[at] = best_split([splits[at], _Split.of(window, splits[at + 1].log_ratio(window), self._prior)])
         ratios = torch.cat([one.ratio for one in splits])
         self._sums["ratios"].index_add_(0, torch.searchsorted(self._ids, ids), ratios[:, None])

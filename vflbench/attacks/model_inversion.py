@@ -221,7 +221,7 @@ class ModelInversion(Attack):
         with torch.no_grad():
             answers = [{party: self._answers(view, party) for party in received} for _ in range(_ASKED)]
             sent = [_all_joined(received, answer) for answer in answers]
-            channel = Channel.of(embed(rows[:fitted]).repeat(_ASKED, 1), torch.cat([h[:fitted] for h in sent]))
+            channel = LinearGaussianChannel.of(embed(rows[:fitted]).repeat(_ASKED, 1), torch.cat([h[:fitted] for h in sent]))
         with torch.enable_grad():
             prior = NormalPrior.of(rows[:fitted])
             x = believable(_all_joined(received, received), sent[0][fitted:], embed, prior, channel)
@@ -506,7 +506,7 @@ class NormalPrior:
 
 
 @dataclass(frozen=True)
-class Channel:
+class LinearGaussianChannel:
     """What becomes of an embedding on its way: h = slope f + shift + e, e ~ N(0, C).
 
     slope, shift: (d,), one for each number. whitening: (d, d), L with L L^T the inverse of C. Clipping, rounding and leaving
@@ -518,7 +518,7 @@ class Channel:
     whitening: Tensor
 
     @classmethod
-    def of(cls, f: Tensor, h: Tensor) -> Channel:
+    def of(cls, f: Tensor, h: Tensor) -> LinearGaussianChannel:
         """Fitted to what a network makes of m known rows, f (m, d), and what was sent for them, h (m, d).
 
         Slopes are shrunk towards 0 together, by 1 - (d + 2 sqrt(2 d)) / sum_j t_j^2, t_j the slope over its standard error:
@@ -551,7 +551,9 @@ def _shrunk_covariance(centred: Tensor) -> Tensor:
     return torch.from_numpy(ledoit_wolf(centred.cpu().numpy(), assume_centered=True)[0]).to(centred.device)
 
 
-def most_likely(h: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior, channel: Channel) -> tuple[Tensor, Tensor]:
+def most_likely_columns(
+    h: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior, channel: LinearGaussianChannel
+) -> tuple[Tensor, Tensor]:
     """The x (n, k) that are most likely behind the messages h (n, d), in the coordinates of the prior:
 
         z_i = argmin_z |L^T (h_i - slope f(x(z)) - shift)|^2 + |z|^2
@@ -582,7 +584,7 @@ def most_likely(h: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior
 
 
 def believable(
-    h: Tensor, aside: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior, channel: Channel
+    h: Tensor, aside: Tensor, embed: Callable[[Tensor], Tensor], prior: NormalPrior, channel: LinearGaussianChannel
 ) -> Tensor | None:
     """The most likely x (n, k) behind h (n, d), under the prior as far as h bears it out; None if it doesn't.
 
@@ -591,10 +593,10 @@ def believable(
     standard errors. Then the standard deviations of the prior are doubled; None if messages still contradict it.
     """
     if len(aside) < _FEWEST:
-        return most_likely(h, embed, prior, channel)[0]
-    usual = most_likely(aside, embed, prior, channel)[1]
+        return most_likely_columns(h, embed, prior, channel)[0]
+    usual = most_likely_columns(aside, embed, prior, channel)[1]
     for width in _WIDTHS:
-        x, energy = most_likely(h, embed, replace(prior, root=width * prior.root), channel)
+        x, energy = most_likely_columns(h, embed, replace(prior, root=width * prior.root), channel)
         if not is_larger(energy, usual):
             return x
     return None

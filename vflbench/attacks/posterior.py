@@ -18,10 +18,10 @@ from vflbench.numerics.directions import leading_components
 from vflbench.numerics.optim import Lbfgs
 from vflbench.options import Rows, options
 
-Noise = Literal["additive", "along"]
+_Noise = Literal["additive", "along"]
 """`additive`: z = a + N(0, v), the same v for all rows. `along`: z ~ N(a, 1 - a^2), as max-norm alignment makes it."""
 
-Hypothesis = tuple[Noise, float, int]
+Hypothesis = tuple[_Noise, float, int]
 """Kind of the noise, rate of changed labels, and the side of the leading direction to which the logit rises."""
 
 Residuals = tuple[Tensor, Tensor, float]
@@ -29,7 +29,7 @@ Residuals = tuple[Tensor, Tensor, float]
 additive noise in z."""
 
 _FLIPS = (0.0, 0.12, 0.27, 0.38)  # randomized response with an eps of infinity, 2, 1 and 0.5
-_NOISES: tuple[tuple[Noise, float], ...] = (("along", 0.0), *(("additive", q) for q in _FLIPS))
+_NOISES: tuple[tuple[_Noise, float], ...] = (("along", 0.0), *(("additive", q) for q in _FLIPS))
 _HYPOTHESES: tuple[Hypothesis, ...] = tuple((noise, q, side) for noise, q in _NOISES for side in (1, -1))
 _GROUP = 256  # rows met one after the other, in whose root mean square residuals are measured
 _FITTED = 512  # rows, spread evenly, to which each hypothesis is fitted
@@ -55,7 +55,7 @@ class NoisyResiduals:
     """
 
     share: float
-    noise: Noise
+    noise: _Noise
     most: float
     parameters: Tensor
 
@@ -87,7 +87,7 @@ class NoisyResiduals:
 
 
 def fit_noisy_residuals(
-    z: Tensor, t: Tensor, share: float, noise: Noise, most: float, iterations: int = 12
+    z: Tensor, t: Tensor, share: float, noise: _Noise, most: float, iterations: int = 12
 ) -> NoisyResiduals:
     """The likeliest parameters near a typical start, by L-BFGS; the start itself where that fails.
 

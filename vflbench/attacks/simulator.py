@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.joint_model import Coding
-from vflbench.attacks.unpaired import Grid, by_matching, by_moments
+from vflbench.attacks.unpaired import LocalGrid, by_matching, by_moments
 from vflbench.messages.fact import Fact, Layers
 from vflbench.messages.facts import Embeddings, Labels, LocalTop, PartyFeatures
 from vflbench.messages.peer_facts import Architecture, Auxiliary, PeerArchitectures
@@ -88,7 +88,7 @@ class Simulator(Attack):
     def __post_init__(self) -> None:
         self._memory: list[tuple[ByParty, Tensor]] = []  # the batches received last: embeddings and classes
         self._mimics: dict[str, Mimic] = {}
-        self._grids: dict[str, Grid] = {}
+        self._grids: dict[str, LocalGrid] = {}
         self._saved: dict[str, Any] = {}
 
     @property
@@ -107,7 +107,7 @@ class Simulator(Attack):
         if not self._mimics:
             self._begin(received, columns, view)
         if self.aligns:
-            self._memory.append(({party: joined(layers) for party, layers in received.items()}, classes))
+            self._memory.append(({party: _joined(layers) for party, layers in received.items()}, classes))
             while sum(len(of_batch) for _, of_batch in self._memory[1:]) >= self.memory:
                 self._memory.pop(0)
         for _ in range(self.steps):
@@ -116,11 +116,11 @@ class Simulator(Attack):
             logits = partial(view[LocalTop].logits, columns=rows.get(view.party, _no_columns(len(drawn))))
             with torch.enable_grad():
                 weights = (self.embedding_weight, self.row_weight) if self.adversarial else None
-                train(self._mimics, received, classes, rows, labels[drawn], logits, weights)
+                _train(self._mimics, received, classes, rows, labels[drawn], logits, weights)
 
     def batch(self, view: View) -> RebuiltRows:
         received, n = view[Embeddings].received, self.rows
-        classes, h = view[Labels].classes[:n], {party: joined(layers)[:n] for party, layers in received.items()}
+        classes, h = view[Labels].classes[:n], {party: _joined(layers)[:n] for party, layers in received.items()}
         if self.aligns:
             vectors = self._aligned(h, classes, view)
         else:
@@ -139,16 +139,16 @@ class Simulator(Attack):
         rows = {party: mimic.coding.vectors(columns[party]) for party, mimic in self._mimics.items()}
         met = torch.cat([of_batch for _, of_batch in self._memory])
         if len(met) < _ROWS_OF_A_CLASS * len(labels.unique()):
-            return class_means(rows, labels, classes)
+            return _class_means(rows, labels, classes)
         seen = {party: torch.cat([of_batch[party] for of_batch, _ in self._memory]) for party in rows}
         if self._grids.keys() == rows.keys():
             newer = slice(-max(1, min(len(met), self.memory // 2)), None)
             arrived = [seen[party][newer] for party in rows], [self._grids[party] for party in rows], met[newer]
             maps = by_moments(*arrived, list(rows.values()), labels, view.rng, rounds=_ROUNDS_OF_MOMENTS)
             return {party: fit(h[party]) for party, fit in zip(rows, maps, strict=True)}
-        start = joined({party: mimic.decode(seen[party], met) for party, mimic in self._mimics.items()})
-        fit = by_matching(joined(seen), met, joined(rows), labels, view.rng, rounds=_ROUNDS_OF_MATCHING, starts=[start])
-        parts = fit(joined(h, rows)).split([values.shape[1] for values in rows.values()], dim=1)
+        start = _joined({party: mimic.decode(seen[party], met) for party, mimic in self._mimics.items()})
+        fit = by_matching(_joined(seen), met, _joined(rows), labels, view.rng, rounds=_ROUNDS_OF_MATCHING, starts=[start])
+        parts = fit(_joined(h, rows)).split([values.shape[1] for values in rows.values()], dim=1)
         return dict(zip(rows, parts, strict=True))
 
     def _auxiliary(self, view: View) -> tuple[dict[str, PartyFeatures], Tensor]:
@@ -241,7 +241,7 @@ class Dense(nn.Sequential):
 class Convolutional(nn.Module):
     """(cells of an embedding, a plane of each class) -> 3 x 3 convolutions with ReLU, enlarged to pixels -> pixels."""
 
-    def __init__(self, grid: Grid, classes: int, width: int, rng: torch.Generator):
+    def __init__(self, grid: LocalGrid, classes: int, width: int, rng: torch.Generator):
         super().__init__()
         self.grid, self.classes = grid, classes
         self.first = convolution(grid.channels + classes, width, 1, rng, math.sqrt(2))
@@ -285,12 +285,12 @@ class Mimic(nn.Module):
         return self.coding.decoded(self.decoder(h, classes))
 
 
-def joined(parts: Mapping[str, Tensor], order: Mapping[str, Tensor] | None = None) -> Tensor:
+def _joined(parts: Mapping[str, Tensor], order: Mapping[str, Tensor] | None = None) -> Tensor:
     """(n, d) all parts side by side, in the order of these or of another mapping."""
     return torch.cat([parts[name] for name in order or parts], dim=1)
 
 
-def train(
+def _train(
     mimics: Mapping[str, Mimic],
     received: Mapping[str, Layers],
     classes: Tensor,
@@ -313,8 +313,8 @@ def train(
     for party, mimic in mimics.items():
         loss = entropy
         if weights is not None:
-            verdict = mimic.judge(joined(simulated[party]), classes_of_rows)
-            real = mimic.judge(joined(received[party]), classes)
+            verdict = mimic.judge(_joined(simulated[party]), classes_of_rows)
+            real = mimic.judge(_joined(received[party]), classes)
             loss = entropy + weights[0] * _taken_for(verdict, 1.0)
             losses.append((mimic.judge, _taken_for(real, 1.0) + _taken_for(verdict, 0.0)))
         losses.append((mimic.bottom, loss))
@@ -322,10 +322,10 @@ def train(
     losses = []
     for party, mimic in mimics.items():
         with torch.no_grad():
-            fake = joined(mimic.bottom(rows[party].numeric, rows[party].categorical), received[party])
+            fake = _joined(mimic.bottom(rows[party].numeric, rows[party].categorical), received[party])
         loss = _error(mimic.coding, mimic.decoder(fake, classes_of_rows), rows[party])
         if weights is not None:
-            decoded = mimic.coding.decoded(mimic.decoder(joined(received[party]), classes))
+            decoded = mimic.coding.decoded(mimic.decoder(_joined(received[party]), classes))
             verdict = mimic.judge_of_rows(decoded, classes)
             real = mimic.judge_of_rows(mimic.coding.vectors(rows[party]), classes_of_rows)
             loss = loss + weights[1] * _taken_for(verdict, 1.0)
@@ -364,7 +364,7 @@ def _step_together(mimics: Mapping[str, Mimic], losses: Sequence[tuple[nn.Module
         mimic.optimizer.zero_grad(set_to_none=True)
 
 
-def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | None:
+def cells(architecture: Architecture, network: nn.Module, width: int) -> LocalGrid | None:
     """The cells of an embedding of this width, if a convolution over the pixels of a rectangle puts it out; else None."""
     area = None if architecture.cardinalities else area_of(architecture.numeric)
     if area is None:
@@ -387,11 +387,11 @@ def cells(architecture: Architecture, network: nn.Module, width: int) -> Grid | 
     channels, height, across = shapes[-1]
     if height > area.height or across > area.width:
         return None
-    grid = Grid(channels, height, across, area.channels, area.height, area.width)
+    grid = LocalGrid(channels, height, across, area.channels, area.height, area.width)
     return grid if grid.fits else None
 
 
-def class_means(rows: ByParty, classes_of_rows: Tensor, classes: Tensor) -> dict[str, Tensor]:
+def _class_means(rows: ByParty, classes_of_rows: Tensor, classes: Tensor) -> dict[str, Tensor]:
     """The mean auxiliary row of each row's class; of a class that no auxiliary row has, the mean of all."""
     of_class = [classes_of_rows == k for k in classes.tolist()]
     counted = [members if bool(members.any()) else ~members for members in of_class]

@@ -44,7 +44,7 @@ class SpectralClustering(Kmeans):
         drawn = self._drawn(len(x), hints, seed)
         if len(np.unique(x[drawn], axis=0)) < classes:
             return None
-        labels = clusters(self._affinities(x[drawn], x[drawn], drawn, drawn), classes, seed)
+        labels = _clusters(self._affinities(x[drawn], x[drawn], drawn, drawn), classes, seed)
         near = self._affinities(x, x[drawn], np.arange(len(x)), drawn)
         return labels, np.stack([near[:, labels == k].mean(axis=1) for k in range(classes)], axis=1)
 
@@ -69,7 +69,7 @@ class SpectralClustering(Kmeans):
         return 0.5 * (squares <= reach_of_row) + 0.5 * (squares <= reach_of_drawn)
 
 
-def clusters(affinities: np.ndarray, count: int, seed: int) -> np.ndarray:
+def _clusters(affinities: np.ndarray, count: int, seed: int) -> np.ndarray:
     """(n,) clusters 0 .. count - 1 of the rows of a symmetric (n, n) affinity matrix, each with at least one row."""
     from sklearn.cluster import SpectralClustering as Solver  # late: it takes a second to import
 

@@ -22,7 +22,7 @@ _MOST = 512  # points of a class that are matched at once; the time grows with t
 
 
 @dataclass(frozen=True)
-class Grid:
+class LocalGrid:
     """An embedding's cells: channels (h w) numbers, channel by channel, and the pixels that lie under it."""
 
     channels: int
@@ -73,10 +73,10 @@ class Affine:
 
 
 @dataclass(frozen=True)
-class Local:
+class _Local:
     """The same affine map from each cell's neighbourhood to its pixels. scale: of an embedding's numbers."""
 
-    grid: Grid
+    grid: LocalGrid
     scale: Tensor
     weights: Tensor
 
@@ -113,13 +113,13 @@ def by_matching(
     z, centre = fit.features(h), x.mean(dim=0)
     coordinates = principal(x - centre, min(_COORDINATES, *x.shape), rng)
     targets = (x - centre) @ coordinates
-    counts, means_of_h, means_of_x = class_means(z, classes, x, classes_of_x)
+    counts, means_of_h, means_of_x = _class_means(z, classes, x, classes_of_x)
     first = z @ ridge(means_of_h, means_of_x, counts, _FIRST_RIDGE)
 
     def follow(guess: Tensor, count: int) -> tuple[float, Tensor, Tensor]:
         cost, weights = torch.inf, torch.zeros(0)
         for _ in range(count):
-            partner = matched(spread_as((guess - centre) @ coordinates, targets), classes, targets, classes_of_x, rng)
+            partner = _matched(spread_as((guess - centre) @ coordinates, targets), classes, targets, classes_of_x, rng)
             weights = ridge(z, x[partner], torch.ones(len(z), device=z.device), _RIDGE)
             guess = z @ weights
             cost = float((guess - x[partner]).square().mean())
@@ -133,14 +133,14 @@ def by_matching(
 
 def by_moments(
     h: Sequence[Tensor],
-    grids: Sequence[Grid],
+    grids: Sequence[LocalGrid],
     classes: Tensor,
     x: Sequence[Tensor],
     classes_of_x: Tensor,
     rng: torch.Generator,
     *,
     rounds: int,
-) -> list[Local]:
+) -> list[_Local]:
     """For each part of a picture a map W from neighbourhoods of cells to pixels, under which moments of every class agree.
 
         E[g W h | c] = E[g x | c],   g in {1, u_1, .., u_20},   u: principal coordinates of x, or of the present W h
@@ -154,7 +154,7 @@ def by_moments(
     targets = (whole - centre) @ coordinates
     scale = targets.std(dim=0).clamp_min(1e-9)
     scales = [part.square().mean().sqrt().clamp_min(1e-12) for part in h]
-    maps: list[Local] = []
+    maps: list[_Local] = []
     for count in range(rounds):
         if count:
             guess = torch.cat([fit(part) for fit, part in zip(maps, h, strict=True)], dim=1)
@@ -177,11 +177,11 @@ def by_moments(
             z = torch.cat([z, torch.cat(constant)[:, None, None].expand(-1, z.shape[1], 1)], dim=2)
             equation_weights = torch.cat(weights)[:, None].expand(-1, z.shape[1]).flatten()
             solution = ridge(z.flatten(0, 1), grid.pixels(torch.cat(right)).flatten(0, 1), equation_weights, _PATCH_RIDGE)
-            maps.append(Local(grid, unit, solution))
+            maps.append(_Local(grid, unit, solution))
     return maps
 
 
-def class_means(h: Tensor, classes: Tensor, x: Tensor, classes_of_x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _class_means(h: Tensor, classes: Tensor, x: Tensor, classes_of_x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of h, and the mean of h and of x, of each class that both have. (K,), (K, d), (K, k)."""
     common = _common(classes, classes_of_x)
     counts = torch.tensor([int((classes == k).sum()) for k in common], dtype=h.dtype, device=h.device)
@@ -221,7 +221,7 @@ def principal(centred: Tensor, count: int, rng: torch.Generator) -> Tensor:
     return (basis @ rotation.T).to(centred)
 
 
-def matched(points: Tensor, classes: Tensor, others: Tensor, classes_of_others: Tensor, rng: torch.Generator) -> Tensor:
+def _matched(points: Tensor, classes: Tensor, others: Tensor, classes_of_others: Tensor, rng: torch.Generator) -> Tensor:
     """(n,) for each point the place of its partner among the others, of the same class, at the least sum of |p - o|^2.
 
     Where there are more points than others of a class, each of these is a partner as often as the next, give or take one.

@@ -18,18 +18,27 @@ from omegaconf import OmegaConf, open_dict
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component, construct, named
-from vflbench.cli.config import composed, current_config, names, plain, read_config, recorded_folders, run_name, run_options
+from vflbench.cli.config import (
+    chosen_names,
+    composed,
+    current_config,
+    plain,
+    read_config,
+    recorded_folders,
+    run_name,
+    run_options,
+)
 from vflbench.cli.main import NOT_JUDGED, TOO_MUCH, Judged, fail
 from vflbench.cli.mistakes import describe, leaving_errors
 from vflbench.errors import UserError, shown
-from vflbench.messages.recorder import classes_of, row_ids, tensor_of, write_batch
-from vflbench.messages.recording_format import LABELS, MOST_CLASSES
+from vflbench.messages.recorder import recorded_classes, row_ids, tensor_of, write_batch
+from vflbench.messages.recording_format import LABELS, MAX_CLASSES
 from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.tables import write_rows
 from vflbench.places import config_folder
 from vflbench.report.page import Wishes, write_report
-from vflbench.report.terminal import final_table, finished, result_text, write_table
-from vflbench.report.words import threshold, verdict
+from vflbench.report.terminal import final_table, finished_text, result_text, write_table
+from vflbench.report.words import threshold, verdict_text
 from vflbench.results.folder import (
     METRICS,
     alone_in,
@@ -53,8 +62,8 @@ from vflbench.run.offline import (
     audit_summary,
     by_reason,
     contents,
-    grade,
-    read_head,
+    grade_scored,
+    read_recording_head,
     recording_source,
     write_scores,
 )
@@ -67,7 +76,7 @@ HELP = "vflbench audit --help"
 
 
 @dataclass(frozen=True)
-class Plan:
+class _Plan:
     """An audit that was asked for.
 
     config: resolved, as config.yaml has it. origin: its provenance. attacks: by name. unusable: attack -> why it can't be
@@ -136,14 +145,14 @@ def audit_one(recording: Path, words: Sequence[str], plugins: Sequence[Path], op
         raise UserError("an audit with labels counts them itself; it goes with --scores-only", key="--class-shares")
     else:
         messages = RecordedMessages(recording)  # before --out is looked at: what is no recording is said first
-        audited = partial(offline.audit, messages, made.attacks, **asdict(made.wanted))
+        audited = partial(offline.audit_recording, messages, made.attacks, **asdict(made.wanted))
         missing = audit_and_report(made, recording, audited, options.out, gates, options.say)
         if missing and options.require_all:
             listed = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
             fail(f"--require-all: not every attack could be run and scored: {listed}")
 
 
-def plan(recording: Path, words: Sequence[str], keys: Sequence[str], plugins: Sequence[Path], labels: str | None) -> Plan:
+def plan(recording: Path, words: Sequence[str], keys: Sequence[str], plugins: Sequence[Path], labels: str | None) -> _Plan:
     """What configs/audit.yaml and the words come to. keys: of the words."""
     for key in keys:
         if key in ("recording", "labels"):
@@ -155,7 +164,7 @@ def plan(recording: Path, words: Sequence[str], keys: Sequence[str], plugins: Se
     config = composed("audit", [*every, *words])
     with current_config(config), open_dict(config):
         config.recording, config.labels = str(recording), labels
-        chosen = names("attack", config) if is_named else "every"
+        chosen = chosen_names("attack", config) if is_named else "every"
         config.name = run_name(config.name or f"audit_{slug(recording)}_{chosen}")
         options = run_options(config)
         resolved = plain(options) | {"overwrite": False}
@@ -167,7 +176,7 @@ def plan(recording: Path, words: Sequence[str], keys: Sequence[str], plugins: Se
         if not isinstance(options.overwrite, bool):
             raise UserError("it must be true or false", key="overwrite", value=options.overwrite, see=HELP)
         wanted = construct(AuditOptions, {"seed": resolved["seed"], "labels": labels}, "")
-        return Plan(
+        return _Plan(
             config=resolved,
             origin=origin_of(resolved, recorded_folders(config)),
             wanted=construct(AuditOptions, asdict(wanted) | (resolved["audit"] or {}), "audit"),
@@ -208,7 +217,7 @@ def built(nodes: Any, must: set[str] | None) -> tuple[dict[str, Attack], dict[st
 
 
 def audit_and_report(
-    made: Plan, source: Path, result: Callable[..., AuditResult], out: str | None, gates: Sequence[Gate], say: Any = print
+    made: _Plan, source: Path, result: Callable[..., AuditResult], out: str | None, gates: Sequence[Gate], say: Any = print
 ) -> dict[str, str]:
     """Audit, or show what was finished before; print the verdict, and end with the exit code that the gates ask for.
 
@@ -242,7 +251,9 @@ def audit_and_report(
     return {**made.unusable, **summary.skipped, **summary.unscored}
 
 
-def compute(made: Plan, state: dict[str, Any], result: Callable[..., AuditResult], folder: Path, *, overwrite: bool) -> None:
+def compute(
+    made: _Plan, state: dict[str, Any], result: Callable[..., AuditResult], folder: Path, *, overwrite: bool
+) -> None:
     """Audit and write everything; summary.json last. state: of what is audited."""
     known = provenance(made.wanted.seed or 0, made.overrides, made.choices, made.origin)
     manifest = {**known, "source": state, "kind": KIND}
@@ -324,10 +335,10 @@ def grade_scores(options: argparse.Namespace) -> None:
         raise UserError("there is no such folder", key=f"vflbench grade {options.scores}")
     if not labels.is_file():
         raise UserError("there is no such file", key=f"vflbench grade {options.labels}")
-    read_head(scores)
+    read_recording_head(scores)
     config = {"scores": str(scores), "labels": str(labels), "name": f"grade_{slug(scores)}"}
-    made = Plan(config, origin_of(config), AuditOptions(labels=str(labels)), options.overwrite)
-    audit_and_report(made, scores, lambda **_: grade(scores, labels), options.out, gates)
+    made = _Plan(config, origin_of(config), AuditOptions(labels=str(labels)), options.overwrite)
+    audit_and_report(made, scores, lambda **_: grade_scored(scores, labels), options.out, gates)
 
 
 # From Python
@@ -389,7 +400,9 @@ def audit(recording=None, attacks=None, *, embeddings=None, gradients=None, labe
     Returns an `AuditReport`, and leaves nothing on the disk. Raises UserError, which names the argument that is wrong.
     """
     if recording is not None or attacks is not None:
-        return offline.audit(*(given for given in (recording, attacks) if given is not None), labels=labels, **options)
+        return offline.audit_recording(
+            *(given for given in (recording, attacks) if given is not None), labels=labels, **options
+        )
     several = [attack] if isinstance(attack, str) else attack or []
     if not isinstance(several, list | tuple) or not all(isinstance(name, str) for name in several):
         raise UserError("it must be the name of an attack, or a list of names", key="attack", value=repr(attack))
@@ -404,7 +417,7 @@ def audit(recording=None, attacks=None, *, embeddings=None, gradients=None, labe
         text = final_table(folder)
         files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.suffix}
         files = {name: file.read_bytes().replace(f"{temporary}/".encode(), b"") for name, file in files.items()}
-        return AuditReport(verdict([finished(folder)], named=True), text, load(folder), files)
+        return AuditReport(verdict_text([finished_text(folder)], named=True), text, load(folder), files)
 
 
 def _write_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
@@ -420,7 +433,7 @@ def _write_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
     for name, those in shapes.items():
         if [s[:1] for s in those] != [s[:1] for s in shapes["labels"]] or len({s[1:] for s in those if any(s[:1])}) != 1:
             raise UserError(f"they need one width, and the rows of labels: {shown(shapes['labels'])}", key=name, value=those)
-    truth = np.concatenate([classes_of(of, len(of), MOST_CLASSES) for of in given["labels"]])
+    truth = np.concatenate([recorded_classes(of, len(of), MAX_CLASSES) for of in given["labels"]])
     ids: Any = given.get("ids") or np.split(np.arange(len(truth)), np.cumsum([len(of) for of in given["labels"]])[:-1])
     for step, of in enumerate(ids):
         layers: dict[str, Any] = {name: {"cut": given[name][step]} for name in kinds}

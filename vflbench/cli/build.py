@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from vflbench.attacks.base import Attack
-from vflbench.cli.components import build_loggers, build_settings, checked, component, named
+from vflbench.cli.components import build_loggers, build_settings, checked_options, component, named
 from vflbench.cli.mistakes import leaving_errors
 from vflbench.cli.sweep import JobOutcome
 from vflbench.cli.train import outcome_of
@@ -29,7 +29,7 @@ from vflbench.results.loggers import Logger
 from vflbench.results.recorder import Recorder
 from vflbench.results.runs import Run
 from vflbench.run.checkpoint import Checkpoint
-from vflbench.run.experiment import Experiment, run
+from vflbench.run.experiment import Experiment, run_experiment
 from vflbench.run.provenance import provenance
 
 SINGLE = {"dataset": Dataset, "model": CutModel, "protocol": Protocol, "engine": Engine, "optimizer": Optimizer}
@@ -43,7 +43,7 @@ def build(config: DictConfig | Mapping[str, Any]) -> Experiment:
     """The experiment that a config describes: a composed one, or one with everything computed, in which nothing is computed
     again. Raises UserError if it can't be built.
     """
-    nodes = checked(config)
+    nodes = checked_options(config)
     settings = build_settings(nodes)
     single: dict[str, Any] = {group: component(nodes.get(group), group, base) for group, base in SINGLE.items()}
     keyed = {group: named(nodes.get(group) or {}, group, base) for group, base in KEYED.items()}
@@ -82,7 +82,7 @@ def record(started: Started, experiment: Experiment, folder: Path, *, in_sweep: 
     recorder.bar, recorder.loggers, recorder.options = not in_sweep, build_loggers(resolved), resolved
     checkpoint = Checkpoint(folder, settings.checkpoint, fresh=settings.overwrite)
     with leaving_errors(recorder):
-        summary = run(experiment, recorder, checkpoint)
+        summary = run_experiment(experiment, recorder, checkpoint)
         recorder.finish(summary, lambda summary, manifest: table_text(Run(folder, resolved, summary, manifest)))
         checkpoint.finish()
     return outcome_of(folder)

@@ -14,14 +14,14 @@ from typing import Any
 import hydra
 from hydra.types import RunMode
 
-from vflbench.cli.config import FLAG as PLUGINS
+from vflbench.cli.config import PLUGINS_FLAG as PLUGINS
 from vflbench.cli.config import check_others, composed, others, read_config, searched, split_flag, use_plugins
 from vflbench.cli.main import Judged, Words
 from vflbench.errors import UserError
 from vflbench.places import config_folder, pip_install
 
 
-def train(arguments: Sequence[str]) -> None:
+def train_command(arguments: Sequence[str]) -> None:
     """Let Hydra read the command line and call `train_one` once or, with -m, many times."""
     named, words = split_flag(arguments)
     use_plugins(named)
@@ -181,7 +181,7 @@ results are those of an audit of the recording with these labels, without the
 probe and without attacks that need labels of each batch. No message is needed.{_EXIT_CODES}"""
 
 
-def audit(arguments: Sequence[str]) -> None:
+def audit_command(arguments: Sequence[str]) -> None:
     """Attack recorded messages. Ends with exit code 2 if a gate fails, 3 if one can't be judged."""
     plugins, words = split_flag(arguments)
     parser = _parser("audit", "RECORDING ... [KEY=VALUE ...] [FLAGS]", _AUDIT)
@@ -230,7 +230,7 @@ def audit(arguments: Sequence[str]) -> None:
         raise Judged(min(codes))
 
 
-def grade(arguments: Sequence[str]) -> None:
+def grade_command(arguments: Sequence[str]) -> None:
     """Compare scores with labels, and write the usual folder. Exit codes: as of `vflbench audit`."""
     parser = _parser("grade", "DIR LABELS [FLAGS]", _GRADE)
     parser.add_argument("scores", metavar="DIR", help="the folder that `vflbench audit RECORDING --scores-only DIR` wrote")
@@ -246,7 +246,7 @@ def grade(arguments: Sequence[str]) -> None:
 
 def _parser(command: str, usage: str, description: str) -> Words:
     """Of a command with thresholds, --fail-above, in `gates`."""
-    from vflbench.results.gate import FLAG, KEYS  # late: `train --help` does without the records of results
+    from vflbench.results.gate import GATE_FLAG, KEYS  # late: `train --help` does without the records of results
 
     form = argparse.RawDescriptionHelpFormatter
     parser = Words(
@@ -256,5 +256,5 @@ def _parser(command: str, usage: str, description: str) -> Words:
         "end with exit code 2 if KEY of any attack, at any layer and in any epoch, is above VALUE, with 3 if that can't be "
         f"judged; may be repeated. KEY: {', '.join(KEYS)}"
     )
-    parser.add_argument(FLAG, dest="gates", action="append", default=[], metavar="KEY=VALUE", help=text)
+    parser.add_argument(GATE_FLAG, dest="gates", action="append", default=[], metavar="KEY=VALUE", help=text)
     return parser

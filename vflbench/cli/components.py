@@ -186,7 +186,7 @@ def _resolved(path: Path) -> Path:
     return path.resolve()
 
 
-def checked(config: DictConfig | Mapping[str, Any]) -> Mapping[str, Any]:
+def checked_options(config: DictConfig | Mapping[str, Any]) -> Mapping[str, Any]:
     """The options of a run as plain values: all that must be given, and no other names. Raises UserError."""
     nodes = _given(config) if isinstance(config, DictConfig) else config
     known = {*COMPONENTS, *SETTINGS, "audit", "name"}
@@ -200,7 +200,7 @@ def checked(config: DictConfig | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def build_settings(nodes: Mapping[str, Any]) -> "Settings":
-    """The options that belong to no component. nodes: as `checked` returns them."""
+    """The options that belong to no component. nodes: as `checked_options` returns them."""
     from vflbench.run.settings import Audit, Settings  # late: it loads torch, and help and mistakes need none
 
     audit = construct(Audit, nodes.get("audit", {}), "audit")
@@ -215,7 +215,7 @@ def build_loggers(config: DictConfig | Mapping[str, Any]) -> dict[str, Logger]:
 
 def check_options(config: DictConfig) -> None:
     """Raise UserError for a mistake in the options that belong to no component, or in loggers: none of them needs torch."""
-    nodes = checked(config)
+    nodes = checked_options(config)
     build_settings(nodes)
     build_loggers(nodes)
 

@@ -81,8 +81,8 @@ def composed(name: str, words: Sequence[str], mode: RunMode = RunMode.RUN) -> Di
 
 # What others wrote
 
-FLAG = "--plugins"
-PROVIDER = f"vflbench {FLAG}"
+PLUGINS_FLAG = "--plugins"
+PROVIDER = f"vflbench {PLUGINS_FLAG}"
 """Under this name Hydra lists the folders in `hydra.runtime.config_sources`, where workers of sweeps find them."""
 
 searched: list[Path] = []
@@ -179,10 +179,10 @@ def check_others(name: str, overrides: Sequence[str]) -> None:
             raise UserError("there is no such folder", key="--config-dir", value=folder)
     parsed = zip(overrides, OverridesParser.create().parse_overrides(list(overrides)), strict=True)
     hydras = [word for word, override in parsed if override.is_hydra_override()]
-    check(composed(name, overrides, RunMode.MULTIRUN), composed("train", hydras, RunMode.MULTIRUN), overrides)
+    check_config(composed(name, overrides, RunMode.MULTIRUN), composed("train", hydras, RunMode.MULTIRUN), overrides)
 
 
-def check(made: DictConfig, trusted: DictConfig, typed: Sequence[str]) -> None:
+def check_config(made: DictConfig, trusted: DictConfig, typed: Sequence[str]) -> None:
     """Raise UserError unless a composed config has Hydra's options from one that can be trusted, and unless the command
     line itself says that results are replaced, or sent to a server.
 
@@ -237,7 +237,7 @@ def _refused(key: str, value: Any, where: str = "") -> UserError:
 # Plug-ins
 
 
-def split_flag(words: Sequence[str], flag: str = FLAG, what: str = "a folder") -> tuple[list[str], list[str]]:
+def split_flag(words: Sequence[str], flag: str = PLUGINS_FLAG, what: str = "a folder") -> tuple[list[str], list[str]]:
     """The values that a command line gives by --flag VALUE or --flag=VALUE, and its other words."""
     given, rest = [], []
     remaining = iter(words)
@@ -262,7 +262,7 @@ def use_plugins(named: Sequence[str]) -> list[Path]:
     for name in named:
         folder = Path(os.path.expanduser(name))
         if not name or not folder.is_dir():
-            raise UserError("there is no such folder", key=FLAG, value=name)
+            raise UserError("there is no such folder", key=PLUGINS_FLAG, value=name)
         folders.append(folder.resolve())
     folders = list(dict.fromkeys(folders))
     if folders:
@@ -297,7 +297,7 @@ def _refuse_taken_names(folders: Sequence[Path]) -> None:
                 holders[module.name] = str(origin.parent)
             if holder := holders.get(module.name):
                 problem = f"its module {module.name} has the name of a module of {holder}, which would be imported instead"
-                raise UserError(f"{problem}; rename it", key=FLAG, value=folder)
+                raise UserError(f"{problem}; rename it", key=PLUGINS_FLAG, value=folder)
             holders[module.name] = str(folder)
 
 
@@ -337,7 +337,7 @@ def current_config(config: DictConfig) -> Iterator[None]:
         OmegaConf.set_readonly(config.hydra, readonly)
 
 
-def names(group: str, _root_: DictConfig) -> str:
+def chosen_names(group: str, _root_: DictConfig) -> str:
     """`${names:attack}`: the names chosen in a keyed group, as norm+spectral, or none; of many, the name of their set."""
     several = list(_root_.get(group) or {})
     joined, choice = "+".join(several) or "none", HydraConfig.get().runtime.choices.get(group)
@@ -360,7 +360,7 @@ def refuse_environment(*_: Any) -> str:
     raise UserError("options don't read environment variables; on the command line, the shell puts $NAME in", key="oc.env")
 
 
-def digest(_root_: DictConfig) -> str:
+def config_digest(_root_: DictConfig) -> str:
     """`${digest:}`: 8 hexadecimal digits that identify all that can change a result: options, code, plug-ins, data files.
 
     A mandatory value that is missing counts as `???`. The run itself reports that it is missing.
@@ -399,7 +399,7 @@ def _resolved(root: DictConfig, key: Any) -> Any:
 
 
 OmegaConf.register_new_resolver("oc.env", refuse_environment, replace=True)
-OmegaConf.register_new_resolver("names", names, replace=True)
+OmegaConf.register_new_resolver("names", chosen_names, replace=True)
 OmegaConf.register_new_resolver("chosen", chosen, replace=True)
 OmegaConf.register_new_resolver("difference", difference, replace=True)
-OmegaConf.register_new_resolver("digest", digest, replace=True)
+OmegaConf.register_new_resolver("digest", config_digest, replace=True)

@@ -15,7 +15,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from vflbench.cli.command_line import hand_over_to_hydra
-from vflbench.cli.config import FLAG as PLUGINS
 from vflbench.cli.config import (
     GROUPS,
     KEYED_NAMES,
@@ -27,6 +26,7 @@ from vflbench.cli.config import (
     split_flag,
     use_plugins,
 )
+from vflbench.cli.config import PLUGINS_FLAG as PLUGINS
 from vflbench.cli.main import Words
 from vflbench.errors import UserError, nearest, printable
 from vflbench.places import config_folder

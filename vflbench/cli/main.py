@@ -19,9 +19,9 @@ TOO_MUCH, NOT_JUDGED = 2, 3
 """Exit codes of --fail-above: a threshold is exceeded; none is, but one could not be judged."""
 
 COMMANDS = {
-    "train": "vflbench.cli.command_line:train",
-    "audit": "vflbench.cli.command_line:audit",
-    "grade": "vflbench.cli.command_line:grade",
+    "train": "vflbench.cli.command_line:train_command",
+    "audit": "vflbench.cli.command_line:audit_command",
+    "grade": "vflbench.cli.command_line:grade_command",
     "prepare": "vflbench.cli.prepare:prepare",
     "parties": "vflbench.hosts.commands:parties",
     "report": "vflbench.cli.report:report",
@@ -30,7 +30,7 @@ COMMANDS = {
 }
 """Command -> its function, which takes the words after the command. Its module is imported only then, as some load torch."""
 
-USAGE = """vflbench: who can read our labels, or our data, and what does protection cost?
+_USAGE = """vflbench: who can read our labels, or our data, and what does protection cost?
 
   vflbench train               train and attack a split network; needs no file
   vflbench train --help        options of train; --cfg job shows the config
@@ -75,7 +75,7 @@ def main() -> None:
 
         print(f"vflbench {__version__}")
     elif command in ("-h", "--help", "help"):
-        print(USAGE)
+        print(_USAGE)
     else:
         near = nearest(command, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
         fail(f"vflbench {command}: there is no such command{near} (see: vflbench --help)")

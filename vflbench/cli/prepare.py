@@ -11,7 +11,7 @@ from vflbench.cli.config import split_flag, use_plugins
 from vflbench.cli.main import fail_with
 from vflbench.errors import UserError
 
-USAGE = """vflbench prepare: read a data set once, for all later runs; train does so if
+_USAGE = """vflbench prepare: read a data set once, for all later runs; train does so if
 needed.
 
   vflbench prepare dataset=criteo dataset.path='day_*.gz'
@@ -35,7 +35,7 @@ def prepare(arguments: Sequence[str]) -> None:
     """Let Hydra read the command line as for `train`; then only the dataset is built."""
     named, words = split_flag(arguments)
     if any(word in ("-h", "--help") for word in words):
-        print(USAGE)
+        print(_USAGE)
         return
     if any(word in ("-m", "--multirun") for word in words):
         raise UserError("one data set at a time is prepared", key="-m")

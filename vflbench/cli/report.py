@@ -11,7 +11,7 @@ from vflbench.errors import UserError
 from vflbench.results.terminal import path_text
 
 if TYPE_CHECKING:
-    from vflbench.results.runs import Tree
+    from vflbench.results.runs import RunTree
 
 _EXAMPLES = """
 examples:
@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _page(tree: "Tree", options: argparse.Namespace) -> None:
+def _page(tree: "RunTree", options: argparse.Namespace) -> None:
     from vflbench.report.page import Wishes, write_report
     from vflbench.report.tables import printed, resolved
 

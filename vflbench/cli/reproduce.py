@@ -114,7 +114,7 @@ _LIST = "vflbench list experiments"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReproductionPlan:
     """data: the folder with a folder for each data set, or None. dataset: for experiments that name none, or None.
 
     scale: share of the rows. jobs: experiments at once. words: options for all of them.
@@ -166,7 +166,7 @@ def fitting_scale(chosen: Sequence[PublishedExperiment], minutes: float, jobs: i
     return min(1.0, max(LEAST_SCALE, left / sum(known(e.minutes) for e in chosen)))
 
 
-def overrides(experiment: PublishedExperiment, plan: Plan) -> list[str]:
+def overrides(experiment: PublishedExperiment, plan: ReproductionPlan) -> list[str]:
     """The words of the command line beside the experiment's name. Raises UserError where its data are not there."""
     import yaml  # late: --help waits for nothing
 
@@ -208,7 +208,7 @@ PATIENCE = 60.0  # seconds that a stopped sweep has to save its state
 
 
 @dataclass(frozen=True)
-class Outcome:
+class _Outcome:
     """How one experiment ended. state: done | stopped | failed | skipped."""
 
     name: str
@@ -220,15 +220,15 @@ class Outcome:
         return f"{self.name:<26} {self.state:<8} {self.minutes:6.1f} min  {self.detail}".rstrip()
 
 
-def repeat(experiment: PublishedExperiment, plan: Plan, deadline: float) -> Outcome:
+def repeat(experiment: PublishedExperiment, plan: ReproductionPlan, deadline: float) -> _Outcome:
     """Run it with its share of the cores. deadline: of `time.monotonic`."""
     start = time.monotonic()
     if start >= deadline:
-        return Outcome(experiment.name, "skipped", 0.0, "the time was up")
+        return _Outcome(experiment.name, "skipped", 0.0, "the time was up")
     try:
         words = [*overrides(experiment, plan), *plan.words]
     except (UserError, OSError) as error:
-        outcome = Outcome(experiment.name, "skipped", 0.0, str(error))
+        outcome = _Outcome(experiment.name, "skipped", 0.0, str(error))
         print(outcome.line(), flush=True)
         return outcome
     folder = plan.out / experiment.name
@@ -252,12 +252,12 @@ def repeat(experiment: PublishedExperiment, plan: Plan, deadline: float) -> Outc
     if process.returncode and state != "stopped":
         state = "failed"
     details = {"stopped": "the time was up; the same command continues", "failed": f"see {log.name}"}
-    outcome = Outcome(experiment.name, state, (time.monotonic() - start) / 60, details.get(state, ""))
+    outcome = _Outcome(experiment.name, state, (time.monotonic() - start) / 60, details.get(state, ""))
     print(outcome.line(), flush=True)
     return outcome
 
 
-def _environment(plan: Plan) -> dict[str, str]:
+def _environment(plan: ReproductionPlan) -> dict[str, str]:
     """Of the process: its share of the cores, the package that this one runs, and the data."""
     package = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -311,7 +311,9 @@ def reproduce(arguments: Sequence[str]) -> None:
     minutes = parse_minutes(options.budget)
     scale = options.scale or fitting_scale(chosen, minutes, options.jobs)
     words = tuple(word for word in options.words if "=" in word)
-    plan = Plan(options.out.resolve(), options.data and options.data.resolve(), options.dataset, scale, options.jobs, words)
+    plan = ReproductionPlan(
+        options.out.resolve(), options.data and options.data.resolve(), options.dataset, scale, options.jobs, words
+    )
     plan.out.mkdir(parents=True, exist_ok=True)
     expected = sum(known(e.minutes) for e in chosen) * scale
     what = "1 experiment" if len(chosen) == 1 else f"{len(chosen)} experiments"
@@ -351,7 +353,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def pages(out: Path, outcomes: Sequence[Outcome], notes: Sequence[str]) -> Path:
+def pages(out: Path, outcomes: Sequence[_Outcome], notes: Sequence[str]) -> Path:
     """Write a report for each experiment with runs, and one page with all of them. Raises UserError if there are none."""
     from vflbench.report.page import Wishes, write_report
     from vflbench.results.folder import finished_folders

@@ -22,7 +22,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 from tqdm import tqdm
 
-from vflbench.cli.config import check, current_config, plain, recorded_folders, refuse_launcher, run_options
+from vflbench.cli.config import check_config, current_config, plain, recorded_folders, refuse_launcher, run_options
 from vflbench.errors import UserError
 from vflbench.results.terminal import for_stream, path_text
 from vflbench.run.interruption import Interrupted
@@ -79,7 +79,7 @@ class RunsSweeper(Sweeper):
         words = overrides_of_runs(OverridesParser.create(config_loader=loader), self.params, self.runs, arguments)
         jobs = [Job(run, loader.load_sweep_config(self.config, run), number) for number, run in enumerate(words)]
         for job in jobs:
-            check(job.config, self.config, arguments)
+            check_config(job.config, self.config, arguments)
         refuse_shared_folder(jobs)
         sweep = Sweep(jobs)
         try:

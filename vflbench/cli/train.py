@@ -98,10 +98,10 @@ def train(*overrides: str, plugins: Sequence[str | Path] = ()) -> Path:
 
 def outcome_of(folder: Path) -> JobOutcome:
     """The outcome of the finished run in a folder: one that reached its end may still count as failed."""
-    from vflbench.report.terminal import finished  # late, as below: it imports what reads tables
+    from vflbench.report.terminal import finished_text  # late, as below: it imports what reads tables
     from vflbench.report.words import line
 
-    run = finished(folder)
+    run = finished_text(folder)
     summary = run.summary
     test_auc = math.nan if summary.test_auc is None else summary.test_auc
     status = Status.FAILED if summary.failed else Status.DONE
@@ -139,7 +139,7 @@ _LOGS = {".log", ".txt", ".out", ".err"}  # what a shell writes there at the sam
 _OURS = MARKS - {CONFIG} | {LOCK, ERROR}
 
 
-def check_folder(typed: Any, folder: Path) -> None:
+def check_run_folder(typed: Any, folder: Path) -> None:
     """Raise UserError for a run's folder that is none, or that holds what no run has written.
 
     typed: the value of hydra.run.dir, which Hydra has made an absolute folder of.
@@ -181,7 +181,7 @@ def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOu
     experiment = build(config)
     settings, hydra_config = experiment.settings, HydraConfig.get()
     if not in_sweep:
-        check_folder(hydra_config.run.dir, folder)
+        check_run_folder(hydra_config.run.dir, folder)
     with alone_in(folder):
         if not settings.overwrite and look(folder, resolved, origin):  # since we looked first
             return replace(outcome_of(folder), status=Status.SKIPPED)

@@ -14,10 +14,10 @@ import torch
 
 from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts, listed, open_parts, read_whole
-from vflbench.data.labels import classes_of, is_real
+from vflbench.data.labels import class_names, is_real
 from vflbench.data.readings import NUMBER, Plain
 from vflbench.data.table import RawTable, Statistics, raw_table
-from vflbench.data.text import TextFormat, names_of, parsed, texts
+from vflbench.data.text import TextFormat, column_names, parsed, texts
 from vflbench.errors import UserError, shown
 from vflbench.numerics.system import refuse_too_large
 from vflbench.options import Count, options
@@ -49,7 +49,7 @@ class Binary(Dataset):
         names, x, labels = _libsvm(parts) if _is_libsvm(parts[0]) else _csv(parts, self.label)
         if not labels:
             raise UserError("it holds no rows", key="dataset.path", value=self.path)
-        classes, class_of = classes_of(Counter(labels), self.positive)
+        classes, class_of = class_names(Counter(labels), self.positive)
         chosen, rows = self._chosen(names, rng), slice(None, self.rows)
         numbers = np.array([class_of[label] for label in labels], dtype=np.int64)
         table = binary_table([names[j] for j in chosen], x[rows, chosen], numbers[rows], len(classes))
@@ -140,9 +140,9 @@ def _libsvm_error(parts: Sequence[Part], contents: Sequence[bytes]) -> UserError
 
 def _csv(parts: Sequence[Part], label: str | None) -> tuple[list[str], np.ndarray, list[str]]:
     """Names, values (n, d) and labels of CSV texts, each with the same header."""
-    names = names_of(parts[0], TextFormat())
+    names = column_names(parts[0], TextFormat())
     for part in parts[1:]:
-        if names_of(part, TextFormat()) != names:
+        if column_names(part, TextFormat()) != names:
             raise part.error(f"its header is not that of {shown(parts[0], 200)}")
     if len(names) < 2:
         raise parts[0].error("it has one column; it needs a label and at least one feature")

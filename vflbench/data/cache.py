@@ -28,7 +28,7 @@ from tqdm import tqdm
 from vflbench.data.files import Part, listed, open_parts
 from vflbench.data.labels import listed_rows, with_remedy
 from vflbench.data.table import RawTable, Statistics, to_float
-from vflbench.data.text import Rows, TextFormat, parsed
+from vflbench.data.text import TextFormat, TextRows, parsed
 from vflbench.errors import UserError, shown
 from vflbench.plain_files import in_a_line, open_plain, open_to_write, sync_folder, written_whole
 
@@ -129,7 +129,7 @@ def clear() -> int:
     return size
 
 
-def prepare(request: Request) -> Prepared:
+def prepare_table(request: Request) -> Prepared:
     """Return the prepared table of these files, from the cache or made now.
 
     A damaged table is made again. If another process is making the table, wait for it. Folders are for their owner alone.
@@ -356,7 +356,7 @@ class Preparation:
                 for j, codes_of in enumerate(of_rows):
                     codes[:, j] = codes_of[codes[:, j]]
 
-    def _blocks(self) -> Iterator[Rows]:
+    def _blocks(self) -> Iterator[TextRows]:
         """All blocks with rows, in order. With a limit, nothing after the last row matters."""
         parts, most = self.request.parts, self.request.rows
         size = None if parts[0].member else sum(part.file.stat().st_size for part in parts)

@@ -11,7 +11,7 @@ from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Part, listed
 from vflbench.data.readings import INTEGER
 from vflbench.data.table import RawTable
-from vflbench.data.text import TextFormat, names_of
+from vflbench.data.text import TextFormat, column_names
 from vflbench.errors import UserError
 from vflbench.options import Count, Range, options
 
@@ -135,7 +135,7 @@ class Avazu(DailyLog):
 
     def text_format(self, parts: list[Part]) -> TextFormat:
         for part in parts:
-            missing = set(AVAZU.columns) - set(names_of(part, TextFormat()))
+            missing = set(AVAZU.columns) - set(column_names(part, TextFormat()))
             if missing:
                 label = "; these rows carry no label, and training needs one" if "click" in missing else ""
                 raise part.error(f"row 1: the header has no column {listed(sorted(missing))}{label}")

@@ -21,7 +21,7 @@ SAMPLED_ROWS = 10_000
 
 _MOST_COLUMNS = 200  # whose correlations are searched
 PartyCount = Annotated[Count, Range(1, 26)]
-Division = tuple[np.ndarray, str]
+_Division = tuple[np.ndarray, str]
 """(m,) the non-label party 0 .. count - 1 of each column, each party at least once; and how they were divided, in words."""
 
 
@@ -55,7 +55,7 @@ class ColumnSplit:
         held = ", ".join(f"{name} {len(columns)}" for name, columns in assignment.items())
         return assignment, f"columns divided {how}, seed {self.seed}: {held}"
 
-    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> Division:
+    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> _Division:
         """Of these columns."""
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class RandomSplit(ColumnSplit):
     kind: Literal["random"] = "random"
     label: ShareOrZero = 0.5
 
-    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> Division:
+    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> _Division:
         return rng.permutation(np.repeat(np.arange(self.count), _sizes(len(names), self.count))), "at random"
 
 
@@ -93,7 +93,7 @@ class ImportanceSplit(ColumnSplit):
     count: PartyCount = 2
     alpha: Concentration = 1.0
 
-    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> Division:
+    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> _Division:
         weights = rng.dirichlet(np.full(self.count, self.alpha))
         if not np.isfinite(weights).all():  # of an alpha so small that all draws are 0
             weights = np.eye(self.count)[rng.integers(self.count)]
@@ -119,7 +119,7 @@ class CorrelationSplit(ColumnSplit):
     count: Annotated[PartyCount, Range(2, 26)] = 2
     beta: ShareOrAll = 0.5
 
-    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> Division:
+    def divide(self, names: Sequence[str], raw: RawTable, rows: np.ndarray, rng: np.random.Generator) -> _Division:
         if len(names) > _MOST_COLUMNS:
             problem = f"the correlations of {len(names)} columns are too many to search; there may be {_MOST_COLUMNS}"
             raise UserError(problem, key="dataset.parties", value=vars(self))
@@ -135,11 +135,11 @@ class CorrelationSplit(ColumnSplit):
         return one.party, f"by correlation (beta {self.beta:g}; Icor {one.icor:.4f}, from {least:.4f} to {greatest:.4f})"
 
 
-Split = RandomSplit | ImportanceSplit | CorrelationSplit
-KINDS: dict[str, type[Split]] = {"random": RandomSplit, "importance": ImportanceSplit, "correlation": CorrelationSplit}
+_Split = RandomSplit | ImportanceSplit | CorrelationSplit
+KINDS: dict[str, type[_Split]] = {"random": RandomSplit, "importance": ImportanceSplit, "correlation": CorrelationSplit}
 
 
-def split_of(given: Any) -> Split:
+def split_of(given: Any) -> _Split:
     """The division that a word or a mapping with a `kind` describes. Raises ValueError in the words of this option."""
     values: dict[Any, Any] = {"kind": given} if isinstance(given, str) else dict(given)
     kind = values.get("kind")

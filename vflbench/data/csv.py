@@ -9,7 +9,7 @@ from dataclasses import replace
 from vflbench.data.files import Part
 from vflbench.data.labels import MISSING, is_real
 from vflbench.data.party_files import PartyFiles
-from vflbench.data.text import TextFormat, first_text, names_error, names_of
+from vflbench.data.text import TextFormat, column_names, first_text, names_error
 from vflbench.errors import UserError
 from vflbench.options import NonNegativeInt, options
 
@@ -60,7 +60,7 @@ class Csv(PartyFiles):
             trim=self.trim,
         )
         layout = layout if self.delimiter else replace(layout, delimiter=_inferred_delimiter(part, layout, wanted))
-        names = names_of(part, layout)
+        names = column_names(part, layout)
         looks_bare = layout.header and all(is_real(name) for name in names)
         problem = "the first line, which names the columns, holds numbers alone; if it is a row, say dataset.header=false"
         doubts = {"doubts": [problem]} if looks_bare else {}

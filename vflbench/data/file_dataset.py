@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from vflbench.data.base import Dataset
-from vflbench.data.cache import Prepared, Request, prepare
+from vflbench.data.cache import Prepared, Request, prepare_table
 from vflbench.data.files import Part, find_parts
 from vflbench.data.table import RawTable
-from vflbench.data.text import Rows, TextFormat, texts
+from vflbench.data.text import TextFormat, TextRows, texts
 from vflbench.options import Range, options
 
 _OURS = __name__.partition(".")[0]
@@ -44,7 +44,7 @@ class FileDataset(Dataset):
         """The layout of the files."""
         raise NotImplementedError
 
-    def blocks(self, part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
+    def blocks(self, part: Part, stream: Any, form: TextFormat) -> Iterator[TextRows]:
         """The rows of a file, block by block."""
         return texts(part, stream, form)
 
@@ -55,7 +55,7 @@ class FileDataset(Dataset):
     def prepare(self) -> Prepared:
         """The prepared table, from the cache or made now."""
         parts = self.find(self.path)
-        return prepare(Request(self, parts, lambda: self.text_format(parts), self.rows))
+        return prepare_table(Request(self, parts, lambda: self.text_format(parts), self.rows))
 
     def table_options(self) -> dict[str, Any]:
         """All that a prepared table depends on beside its files and their rows."""

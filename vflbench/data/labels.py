@@ -20,7 +20,7 @@ _LONGEST = 64
 _YES = ("yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "sim", "positive", "pos", "+")
 _NO = ("no", "n", "false", "f", "nein", "non", "não", "nao", "negative", "neg", "-")
 
-Positive = str | int | float | bool | list[str | int | float] | None
+PositiveClass = str | int | float | bool | list[str | int | float] | None
 """The positive value of a label, or its spellings."""
 
 
@@ -49,7 +49,7 @@ def with_remedy(problem: str) -> str:
     return f"{problem}; {skips}" if problem.endswith(NO_LABEL) else problem
 
 
-def classes_of(rows_of: Mapping[str, int], positive: Positive = None) -> tuple[list[str], dict[str, int]]:
+def class_names(rows_of: Mapping[str, int], positive: PositiveClass = None) -> tuple[list[str], dict[str, int]]:
     """Names of the classes in order, and the class of each label.
 
     Numbers are sorted by value, and 1 and 1.0 are one class; texts by alphabet, without the blanks around them, but of two

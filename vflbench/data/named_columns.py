@@ -80,7 +80,7 @@ class NamedColumns(Dataset):
         """Columns that are no features, and why; lines on columns that may be something else than they are taken for."""
         dates = {name for name, words in read_as.get("columns", {}).items() if words.startswith("dates")}
         dates = {f"{name}{part}" for name in dates for part in ("", *_PARTS)}
-        why, doubts = judged(raw, self.types or {}, dates, self.min_count)
+        why, doubts = _identifiers(raw, self.types or {}, dates, self.min_count)
         return why, [*read_as.get("doubts", ()), *doubts]
 
     def assign(self, names: Sequence[str]) -> Assignment:
@@ -125,7 +125,9 @@ def _unsplit(name: str, names: Sequence[str]) -> str:
     return "; to split at blanks, say dataset.delimiter=' '" if len(names) == 1 and name in names[0].split() else ""
 
 
-def judged(raw: RawTable, kept: Collection[str], dates: Collection[str], min_count: int) -> tuple[dict[str, str], list[str]]:
+def _identifiers(
+    raw: RawTable, kept: Collection[str], dates: Collection[str], min_count: int
+) -> tuple[dict[str, str], list[str]]:
     """Column -> why it is no feature: it tells rows apart, so that a model learns labels by heart; and lines on columns that
     may be identifiers, or the label in other words, and yet are features.
 

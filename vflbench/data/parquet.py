@@ -15,7 +15,7 @@ from pyarrow import types
 from vflbench.data.files import FOLDER, KEY, Part, damaged, find_parts, open_regular, refusal
 from vflbench.data.party_files import PartyFiles
 from vflbench.data.readings import NUMBER, Plain
-from vflbench.data.text import Rows, TextFormat, names_error
+from vflbench.data.text import TextFormat, TextRows, names_error
 from vflbench.errors import UserError, shown
 from vflbench.options import options
 
@@ -54,7 +54,7 @@ class Parquet(PartyFiles):
             raise part.error(problem.replace("the header names", "it names"))
         return TextFormat(columns=columns, binary_label=False, typed=True)
 
-    def blocks(self, part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
+    def blocks(self, part: Part, stream: Any, form: TextFormat) -> Iterator[TextRows]:
         """The rows of a file: float64 where numbers are meant, texts elsewhere; null where missing."""
         names, at = [name for name in form.columns if name not in form.ignored], 1
         with damaged(part):
@@ -64,7 +64,7 @@ class Parquet(PartyFiles):
                 batch.validate(full=True)
                 held_columns = {name: batch[name] if name in held else _repeated(keys[name], len(batch)) for name in names}
                 columns = {name: self._column(column, name, part, form) for name, column in held_columns.items()}
-                yield Rows(pa.table(columns), np.arange(at, at + len(batch)), [])
+                yield TextRows(pa.table(columns), np.arange(at, at + len(batch)), [])
                 at += len(batch)
 
     def _column(self, column: pa.Array, name: str, part: Part, form: TextFormat) -> pa.Array:

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION, Dataset, class_rows
-from vflbench.data.cache import Request, prepare, read_arrays, write_arrays
+from vflbench.data.cache import Request, prepare_table, read_arrays, write_arrays
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Part, listed, open_parts
-from vflbench.data.labels import Positive, classes_of
+from vflbench.data.labels import PositiveClass, class_names
 from vflbench.data.named_columns import COLUMNS_ARE, NamedColumns, class_lines, use_lines
 from vflbench.data.readings import NUMBER, ColumnShape, Mark, MissingAs, TypeOf, described, has_indicator, readings_of
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, read_rows
@@ -33,11 +33,11 @@ from vflbench.errors import UserError, printable, shown
 from vflbench.options import options
 from vflbench.plain_files import in_a_line, open_to_write, sync_folder
 
-KEY = "dataset.party_files"
+_KEY = "dataset.party_files"
 
 
 @dataclass(frozen=True)
-class Alignment:
+class RowAlignment:
     """What the label party decides, and what each party gets of it: its own positions, and what each row is for.
 
     positions: party -> (m,) int64, where the m shared rows stand among the party's own, in the order of the label party's.
@@ -72,7 +72,7 @@ class PartySource:
     lines: tuple[str, ...] = ()
     prepared: str = ""
 
-    def align(self, ids: Mapping[str, Sequence[str]], rng: torch.Generator) -> Alignment:
+    def align(self, ids: Mapping[str, Sequence[str]], rng: torch.Generator) -> RowAlignment:
         """What the label party decides from its own file and the others' identifiers: which rows all parties share, and what
         each is for. The same draws as of one file of these rows.
 
@@ -87,9 +87,9 @@ class PartySource:
         if list(self.class_names) != ["0", "1"]:
             facts["classes_are"] = list(self.class_names)
         facts[COLUMNS_ARE] = [*self.lines, *class_lines(self.dataset.label, facts["class_rows"])]
-        return Alignment(positions, torch.from_numpy(role), facts, (*self.notes, *notes, *lines))
+        return RowAlignment(positions, torch.from_numpy(role), facts, (*self.notes, *notes, *lines))
 
-    def fitted(self, alignment: Alignment) -> tuple[RawTable, Encoding]:
+    def fitted(self, alignment: RowAlignment) -> tuple[RawTable, Encoding]:
         """Its aligned rows, and its encoding, which is fitted on them alone."""
         raw = self.raw.take(alignment.positions[self.party].numpy())
         return raw, self.dataset.fitted(raw, {self.party: self.names}, alignment.role.numpy())
@@ -104,14 +104,14 @@ class PartySource:
         if not (fits and int(role.max()) <= VALIDATION and (role != DROPPED).any()):
             problem = f"they are not of different rows among the {whole:,} of the file, or use none of them"
             raise UserError(f"positions and roles that came from the label party: {problem}", key=f"party {self.party}")
-        raw, encoding = self.fitted(Alignment({self.party: positions}, role))
+        raw, encoding = self.fitted(RowAlignment({self.party: positions}, role))
         features = encoding.parties[self.party].of(raw)
         numeric, categorical = features.numeric.numpy(), features.categorical.numpy()
         for values in (numeric, categorical):
             values[role.numpy() == DROPPED] = 0
         return PartyTable(self.party, features.columns, numeric, categorical)
 
-    def rows(self, alignment: Alignment) -> TrainTest:
+    def rows(self, alignment: RowAlignment) -> TrainTest:
         """The label party's rows: labels and its own columns, and no others."""
         raw, encoding = self.fitted(alignment)
         encoding = replace(encoding, parties=encoding.parties if self.names else {})
@@ -144,7 +144,7 @@ class PartyFiles(NamedColumns, FileDataset):
 
     path: str | list[str] | None = None  # type: ignore[assignment]
     label: str | None = None
-    positive: Positive = None
+    positive: PositiveClass = None
     types: dict[str, TypeOf] | None = None
     decimal: Mark | None = None
     day_first: bool | None = None
@@ -156,7 +156,7 @@ class PartyFiles(NamedColumns, FileDataset):
         raise NotImplementedError
 
     def classes(self, labels: Mapping[str, int], rows: int) -> tuple[list[str], np.ndarray]:
-        names, class_of = classes_of(labels, self.positive)
+        names, class_of = class_names(labels, self.positive)
         return names, np.array([class_of[label] for label in labels], dtype=np.int64)
 
     def text_format(self, parts: list[Part]) -> TextFormat:
@@ -203,7 +203,7 @@ class PartyFiles(NamedColumns, FileDataset):
         return {part: self.layout(part, wanted).columns for part in parts} if len(parts) > 1 else {}
 
     def read(self, rng: torch.Generator) -> tuple[RawTable, dict[str, Any]]:
-        return joined(self, list(self._joined().values())) if self._is_joined else super().read(rng)
+        return _joined(self, list(self._joined().values())) if self._is_joined else super().read(rng)
 
     @property
     def _is_joined(self) -> bool:
@@ -240,7 +240,7 @@ class PartyFiles(NamedColumns, FileDataset):
         if not is_label and all(name == identifier or (self.types or {}).get(name) == "ignore" for name in names):
             raise first.error("it holds no column beside the identifiers; a party needs at least one")
         form = partial(self._fitted_to_rows, layout, parts, label, identifier)
-        prepared = prepare(Request(self, parts, form, None, {"label": label, "identified": True}))
+        prepared = prepare_table(Request(self, parts, form, None, {"label": label, "identified": True}))
         kept = ("path", "read_as", "file_sha256", "bad_rows")
         facts = {name: fact for name, fact in prepared.facts.items() if name in kept}
         classes = tuple(prepared.facts.get("classes_are", ("0", "1"))) if is_label else ()
@@ -251,7 +251,7 @@ class PartyFiles(NamedColumns, FileDataset):
         """The file of one party, and no other. Raises UserError where none is named, or no column of identifiers."""
         files = self.party_files or {}
         if party not in files:
-            raise UserError(f"it names no file of party {party}", key=KEY, value=files or None)
+            raise UserError(f"it names no file of party {party}", key=_KEY, value=files or None)
         if not self.id:
             raise UserError("it must name the column that identifies the rows of each file", key="dataset.id")
         try:
@@ -259,7 +259,7 @@ class PartyFiles(NamedColumns, FileDataset):
         except UserError as error:
             if error.key != "dataset.path":
                 raise
-            raise UserError(error.problem, key=f"{KEY}.{party}", value=error.value) from error
+            raise UserError(error.problem, key=f"{_KEY}.{party}", value=error.value) from error
 
     def party_source(self, party: str) -> PartySource:
         """The same without the columns that tell rows apart, and with lines on the others."""
@@ -269,7 +269,7 @@ class PartyFiles(NamedColumns, FileDataset):
         names = tuple(name for name in source.raw.names if name not in left_out)
         if not names and party != LABEL_PARTY:
             problem = f"it holds no column beside identifiers ({', '.join(left_out)}); a party needs at least one"
-            raise UserError(problem, key=f"{KEY}.{party}", value=source.facts["path"])
+            raise UserError(problem, key=f"{_KEY}.{party}", value=source.facts["path"])
         lines = use_lines(source.raw, read_as.get("columns", {}), left_out, f"party {party}: ")
         return replace(source, names=names, notes=(*source.notes, *doubts), lines=tuple(lines))
 
@@ -311,10 +311,10 @@ class PartyFiles(NamedColumns, FileDataset):
         files = self.party_files or {}
         for party in files:
             if not party.isidentifier():
-                raise UserError(f"a party's name must be a word, and {party!r} is not one", key=KEY, value=files)
+                raise UserError(f"a party's name must be a word, and {party!r} is not one", key=_KEY, value=files)
         if LABEL_PARTY not in files or len(files) < 2:
             problem = f"it must name a file of party {LABEL_PARTY}, which holds the labels, and of at least one other"
-            raise UserError(problem, key=KEY, value=files)
+            raise UserError(problem, key=_KEY, value=files)
         if self.path is not None:
             raise UserError("give this, or dataset.party_files, but not both", key="dataset.path", value=self.path)
         if self.parties != 1:
@@ -341,7 +341,7 @@ def joint_rows(dataset: PartyFiles, sources: Mapping[str, PartySource], rng: tor
         at_numeric, at_categorical = at_numeric + len(raw.numeric_names), at_categorical + len(raw.categorical_names)
     role = alignment.role.numpy()
     digest.update(role)
-    raw = side_by_side(parts, digest.hexdigest())
+    raw = _side_by_side(parts, digest.hexdigest())
     facts = {**alignment.facts, "party_files": {party: dict(source.facts) for party, source in sources.items()}}
     facts[COLUMNS_ARE] = [*(line for source in others.values() for line in source.lines), *alignment.facts[COLUMNS_ARE]]
     notes = tuple(note for source in others.values() for note in source.notes) + alignment.notes
@@ -388,7 +388,7 @@ def check_ids(party: str, ids: object) -> None:
         raise UserError(f"party {party} has the identifier {shown(text, 60)!r} {count} times", key="dataset.id")
 
 
-def side_by_side(parts: Sequence[RawTable], fingerprint: str) -> RawTable:
+def _side_by_side(parts: Sequence[RawTable], fingerprint: str) -> RawTable:
     """The columns of all tables side by side, with the labels of the last."""
     return RawTable(
         names=tuple(name for part in parts for name in part.names),
@@ -403,7 +403,7 @@ def side_by_side(parts: Sequence[RawTable], fingerprint: str) -> RawTable:
     )
 
 
-def joined(dataset: PartyFiles, sources: Sequence[PartySource]) -> tuple[RawTable, dict[str, Any]]:
+def _joined(dataset: PartyFiles, sources: Sequence[PartySource]) -> tuple[RawTable, dict[str, Any]]:
     """One table of all columns, in the order of the files; its rows are those whose identifier each file has, in the order
     of the file with the labels. Facts for the manifest.
 
@@ -420,7 +420,7 @@ def joined(dataset: PartyFiles, sources: Sequence[PartySource]) -> tuple[RawTabl
     raws = {name: source.raw.take(positions[name].numpy()) for name, source in names.items()}
     labels, classes = raws[LABEL_PARTY], list(names[LABEL_PARTY].class_names)
     digest = "-".join(source.raw.fingerprint for source in sources)
-    raw = replace(side_by_side([*raws.values()], digest), labels=labels.labels, classes=labels.classes)
+    raw = replace(_side_by_side([*raws.values()], digest), labels=labels.labels, classes=labels.classes)
     facts: dict[str, Any] = {
         "class_rows": dict(zip(classes, np.bincount(labels.labels, minlength=len(classes)).tolist(), strict=True)),
         **({} if classes == ["0", "1"] else {"classes_are": classes}),

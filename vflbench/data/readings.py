@@ -120,7 +120,7 @@ class Date:
         return str(np.datetime64(int(np.floor(number)) + self.first, "D"))
 
 
-Reading: TypeAlias = Plain | Amount | Date
+ColumnReading: TypeAlias = Plain | Amount | Date
 """How the texts of one column are read as numbers. parts: what is added to its name, for each column that comes of it; the
 first is empty. words: for messages. numbers: (n,) texts -> a column (n,) float64 for each part, NaN where one is missing or
 can't be read.
@@ -154,7 +154,7 @@ class ColumnShape:
 
     rows: int = 0
     missing: int = 0
-    can: dict[Reading, float] = field(
+    can: dict[ColumnReading, float] = field(
         default_factory=lambda: dict.fromkeys(
             (NUMBER, Amount("."), Amount(","), Date("ymd"), Date("dmy"), Date("mdy")), np.inf
         )
@@ -262,7 +262,7 @@ class ColumnShape:
 
 def readings_of(
     wishes: Any, shapes: Mapping[str, ColumnShape], but: Collection[str | None]
-) -> tuple[dict[str, Reading], list[str]]:
+) -> tuple[dict[str, ColumnReading], list[str]]:
     """How columns are read as numbers, and lines on those that may be read in two ways. but: other columns. wishes: a
     data set with the options `types`, `decimal` and `day_first`.
 
@@ -272,7 +272,7 @@ def readings_of(
     marks = [[reading.mark for reading in shape.can if isinstance(reading, Amount)] for shape in shapes.values()]
     sure = {mark[0] for mark in marks if len(mark) == 1}
     mark: Mark | None = wishes.decimal or (sure.pop() if len(sure) == 1 else None)
-    readings: dict[str, Reading] = {}
+    readings: dict[str, ColumnReading] = {}
     doubts: list[str] = []
     for name, shape in shapes.items():
         wanted = (wishes.types or {}).get(name)
@@ -286,7 +286,7 @@ def readings_of(
             )
             raise UserError(problem, key=f"dataset.types.{shown(name, 60)}", value="date")
         number = shape.amount(mark) or (NUMBER if wanted == "numeric" else None)
-        reading: Reading | None = date if wanted == "date" else number if wanted == "numeric" else date or number
+        reading: ColumnReading | None = date if wanted == "date" else number if wanted == "numeric" else date or number
         if reading is not None:
             readings[name] = reading
         if wanted is None:
@@ -295,7 +295,7 @@ def readings_of(
 
 
 def described(
-    readings: Mapping[str, Reading], missing: Mapping[str, int], ignored: Sequence[str], doubts: Sequence[str]
+    readings: Mapping[str, ColumnReading], missing: Mapping[str, int], ignored: Sequence[str], doubts: Sequence[str]
 ) -> dict[str, Any]:
     """How the columns of a table were read, for the manifest and for `vflbench prepare`. missing: values of each column."""
     gaps = {name: count for name, count in missing.items() if count}
@@ -313,7 +313,7 @@ def has_indicator(choice: MissingAs | None, missing: int, rows: int) -> bool:
     return choice != "zero" and 0 < missing < rows and (choice == "indicator" or missing > _FEW_MISSING * rows)
 
 
-def columns_of(column: pa.Array, reading: Reading) -> dict[str, np.ndarray]:
+def numeric_columns(column: pa.Array, reading: ColumnReading) -> dict[str, np.ndarray]:
     """Part of the name -> (n,) float64 with NaN where missing or not to be read. column: texts, perhaps as
     a dictionary, or float64."""
     if pa.types.is_floating(column.type):

@@ -24,7 +24,7 @@ _MAPPED_ROWS = 1 << 11
 _STEPS_WANTED = 100
 _AUTO_SIZES = (512, 256, 128, 64, 32)
 
-T = TypeVar("T", Features, Tensor)
+_T = TypeVar("_T", Features, Tensor)
 
 
 class AlignedRows:
@@ -80,16 +80,16 @@ class AlignedRows:
         return VerticalTable(ids.clone(), features, self.labels(ids), self.classes)
 
 
-class _Held(Generic[T]):
+class _Held(Generic[_T]):
     """Values of rows in memory, looked up by id."""
 
-    def __init__(self, ids: Tensor, values: T):
+    def __init__(self, ids: Tensor, values: _T):
         order = ids.argsort()
         self._ids = ids[order]
-        self._values: T = _of(values, order)
+        self._values: _T = _of(values, order)
         self._is_whole = torch.equal(self._ids, torch.arange(len(ids), device=ids.device))
 
-    def __call__(self, ids: Tensor) -> T:
+    def __call__(self, ids: Tensor) -> _T:
         # a comparison would wait for a card, which fails by itself
         if self._is_whole and (ids.device.type != "cpu" or (len(ids) and ids.min() >= 0 and ids.max() < len(self._ids))):
             return _of(self._values, ids)
@@ -99,17 +99,17 @@ class _Held(Generic[T]):
         return _of(self._values, at)
 
 
-def _of(values: T, places: Tensor) -> T:
+def _of(values: _T, places: Tensor) -> _T:
     return values.index_select(0, places) if isinstance(values, Tensor) else values.rows(places)
 
 
-def _reader(make: Callable[..., T], arrays: Sequence[Any], device: torch.device) -> Callable[[Tensor], T]:
+def _reader(make: Callable[..., _T], arrays: Sequence[Any], device: torch.device) -> Callable[[Tensor], _T]:
     """ids (n,) -> what is made of the arrays at these rows. All of it is made at once, and held, if it fits in a buffer."""
     read, rows = partial(read_rows, make, arrays), len(arrays[0])
     return read if rows > BUFFER_ROWS else _Held(ids := torch.arange(rows, device=device), read(ids))
 
 
-def read_rows(make: Callable[..., T], arrays: Sequence[Any], ids: Tensor) -> T:
+def read_rows(make: Callable[..., _T], arrays: Sequence[Any], ids: Tensor) -> _T:
     """What is made of the arrays at these rows, where the ids are. Raises KeyError for an id that no row has."""
     positions = ids.cpu().numpy()
     if len(positions) and not 0 <= positions.min() <= positions.max() < len(arrays[0]):

@@ -17,7 +17,7 @@ from pyarrow import csv
 
 from vflbench.data.files import Part, damaged, open_parts
 from vflbench.data.labels import label_problem
-from vflbench.data.readings import MISSING_PART, Plain, Reading, columns_of
+from vflbench.data.readings import MISSING_PART, ColumnReading, Plain, numeric_columns
 from vflbench.errors import shown
 
 BLOCK_BYTES = 12 << 20  # some 50,000 rows of Criteo; no row is longer
@@ -48,7 +48,7 @@ class TextFormat:
     delimiter: str = ","
     header: bool = True
     id: str = ""
-    readings: Mapping[str, Reading] = field(default_factory=dict)
+    readings: Mapping[str, ColumnReading] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     indicators: frozenset[str] = frozenset()
     binary_label: bool = True
@@ -81,22 +81,24 @@ class BadRow:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TextRows:
     """Rows of a part. table: as texts, or parsed. numbers: (n,) of the rows. bad: rows among them that are left out."""
 
     table: pa.Table
     numbers: np.ndarray
     bad: list[BadRow]
 
-    def first(self, rows: int | None) -> "Rows":
+    def first(self, rows: int | None) -> "TextRows":
         """At most so many of the rows, and what is bad before the last of them."""
         if rows is None or rows > len(self.table):
             return self
         numbers = self.numbers[:rows]
-        return Rows(self.table.slice(0, rows), numbers, [one for one in self.bad if len(numbers) and one.row < numbers[-1]])
+        return TextRows(
+            self.table.slice(0, rows), numbers, [one for one in self.bad if len(numbers) and one.row < numbers[-1]]
+        )
 
 
-def names_of(part: Part, form: TextFormat) -> tuple[str, ...]:
+def column_names(part: Part, form: TextFormat) -> tuple[str, ...]:
     """The columns of a part: of its header; else those that are known, or c1, c2, ... Raises UserError for a bad header."""
     if not form.header and form.columns:
         return form.columns
@@ -134,7 +136,7 @@ def first_text(part: Part, form: TextFormat) -> str:
     return ""
 
 
-def texts(part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
+def texts(part: Part, stream: Any, form: TextFormat) -> Iterator[TextRows]:
     """The rows of a part, block by block. Columns of plain numbers are strings, others dictionaries; null where missing.
 
     form: with all columns, in any order if there is a header. Rows with too few or too many fields are left out. Raises
@@ -150,12 +152,12 @@ def texts(part: Part, stream: Any, form: TextFormat) -> Iterator[Rows]:
             number = int(numbers[-1]) if len(numbers) else number
             before = [one for one in waiting if one.row < number]
             at += len(before)
-            yield Rows(table, numbers, before)
+            yield TextRows(table, numbers, before)
         if bad[at:]:
-            yield Rows(reader.schema.empty_table(), np.empty(0, np.int64), bad[at:])
+            yield TextRows(reader.schema.empty_table(), np.empty(0, np.int64), bad[at:])
 
 
-def parsed(rows: Rows, form: TextFormat) -> Rows:
+def parsed(rows: TextRows, form: TextFormat) -> TextRows:
     """Rows of texts with numbers in columns of numbers, NaN where one is missing, without the rows that don't fit."""
     columns: dict[str, pa.Array] = {}
     problems: dict[int, str] = {}
@@ -165,7 +167,7 @@ def parsed(rows: Rows, form: TextFormat) -> Rows:
         if reading is None:
             columns[name], wrong = column, _wrong_texts(column, form, name)
         else:
-            made = columns_of(column, reading)
+            made = numeric_columns(column, reading)
             wrong = ~np.isfinite(made[""]) & column.is_valid().to_numpy(zero_copy_only=False)
             if name in form.indicators:
                 made[MISSING_PART] = column.is_null().cast(pa.float64()).to_numpy(zero_copy_only=False)
@@ -177,11 +179,11 @@ def parsed(rows: Rows, form: TextFormat) -> Rows:
     table, numbers = pa.table(columns), rows.numbers
     table = form.finish(table) if form.finish else table
     if not problems:
-        return Rows(table, numbers, rows.bad)
+        return TextRows(table, numbers, rows.bad)
     bad = [BadRow(int(numbers[place]), problem) for place, problem in problems.items()]
     good = np.ones(len(numbers), dtype=bool)
     good[list(problems)] = False
-    return Rows(table.filter(pa.array(good)), numbers[good], sorted([*rows.bad, *bad]))
+    return TextRows(table.filter(pa.array(good)), numbers[good], sorted([*rows.bad, *bad]))
 
 
 def _wrong_texts(column: pa.DictionaryArray, form: TextFormat, name: str) -> np.ndarray:

@@ -47,7 +47,7 @@ class Alibi(NoisyLabels):
         """The class with the largest x, the posterior q (n, K), and what x tells."""
         classes = max(2, logits.shape[1])
         x = F.one_hot(y, classes) + row_noise(context.ids, classes, 2 / self.eps, self.key(context, self.eps))
-        q = posterior(x, None if self.prior == "uniform" else class_probabilities(logits), 2 / self.eps)
+        q = alibi_posterior(x, None if self.prior == "uniform" else class_probabilities(logits), 2 / self.eps)
         return x.argmax(dim=1), q, laplace_evidence(x)
 
     def guarantee(self) -> Guarantee:
@@ -61,7 +61,7 @@ def row_noise(ids: Tensor, classes: int, scale: float, key: int) -> Tensor:
     return laplace(uniform(places, key), scale)
 
 
-def posterior(x: Tensor, prior: Tensor | None, scale: float) -> Tensor:
+def alibi_posterior(x: Tensor, prior: Tensor | None, scale: float) -> Tensor:
     """(n, K): P(class j | x) for x (n, K) = onehot(class) + Laplace(scale)^K. prior: (n, K), or None for a uniform one.
 
     |x - onehot(j)|_1 = |x|_1 + |x_j - 1| - |x_j|, so only the last two terms differ among classes.

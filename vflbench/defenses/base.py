@@ -217,7 +217,7 @@ class LabelDefense(Defense):
 
 
 @options
-class Compression(NonLabelDefense, LabelDefense):
+class Compressor(NonLabelDefense, LabelDefense):
     """What embeddings and gradients have in common for a defense that compresses either. A subclass defines `compressed`.
 
     message: `embeddings`, which a non-label party sends, or `gradients`, which the label party sends.

@@ -166,7 +166,7 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
 
 
 @dataclass(frozen=True)
-class Claims:
+class PrivacyClaims:
     """What several defenses in a row guarantee. of: name -> guarantee. refused: name -> why its claim doesn't stand."""
 
     of: Mapping[str, Guarantee | None]
@@ -178,7 +178,7 @@ class Claims:
         return any(guarantee is not None and guarantee.release is not None for guarantee in self.of.values())
 
 
-def claims_of(defenses: Mapping[str, Defense]) -> Claims:
+def claims_of(defenses: Mapping[str, Defense]) -> PrivacyClaims:
     """A promise of label privacy covers all that is computed from the labels that its defense hands on. It doesn't stand
     behind a defense from which more follows of the labels before them (`LabelDefense.hands_on_all`). Nor does a promise of
     noise drawn once stand behind a defense that hands on a new label of a row at each visit: labels of which each has the
@@ -202,7 +202,7 @@ def claims_of(defenses: Mapping[str, Defense]) -> Claims:
         if isinstance(defense, LabelDefense):
             seeing += [] if defense.hands_on_all else [name]
             changing += [] if defense.hands_on_same else [name]
-    return Claims(made, refused)
+    return PrivacyClaims(made, refused)
 
 
 def refuse_disorder(defenses: Mapping[str, Defense]) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from vflbench.defenses.base import Context
 from vflbench.defenses.label_noise import (
     NoisyLabels,
-    columns_of,
+    estimate_columns,
     gaussian_deviation,
     gaussian_likelihood,
     most_likely,
@@ -72,7 +72,7 @@ class LabelGdp(NoisyLabels):
 
     def _seen(self, y: Tensor, classes: int, context: Context) -> tuple[Tensor, float]:
         """x of this visit, (n, C), and the mu of it alone."""
-        columns, epochs = columns_of(classes), self._epochs if self.noise == "fresh" else 1
+        columns, epochs = estimate_columns(classes), self._epochs if self.noise == "fresh" else 1
         visits = [context.epoch] if context.epoch < epochs else list(range(epochs))
         key = self.key(context, self.mu, epochs)  # so that runs of other budgets have other noise
         noise = torch.stack([normals(context.ids, key, visit * columns, columns) for visit in visits]).sum(dim=0)

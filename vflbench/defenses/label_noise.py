@@ -72,7 +72,7 @@ def class_losses(logits: Tensor) -> Tensor:
     return -F.log_softmax(logits, dim=1)
 
 
-def columns_of(classes: int) -> int:
+def estimate_columns(classes: int) -> int:
     """Columns of an estimate."""
     return 1 if classes == 2 else classes
 

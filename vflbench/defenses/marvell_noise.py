@@ -71,7 +71,7 @@ _NEGLIGIBLE = 1e-30  # g relative to the variances
 _FARTHEST = 150.0  # of log D in units of M + g, which are its ends where g isn't negligible
 
 
-class Noise(NamedTuple):
+class Variances(NamedTuple):
     """Variances to add, and their effect.
 
     First digit: 1 along e, 2 across it. Second digit: the class. sumkl: what remains. power: p tr S_1 + (1-p) tr S_0.
@@ -85,7 +85,7 @@ class Noise(NamedTuple):
     power: float
 
 
-def solve_power(u: float, v: float, d: float, g: float, p: float, power: float) -> Noise:
+def solve_power(u: float, v: float, d: float, g: float, p: float, power: float) -> Variances:
     """The noise of at most this power that minimises sumKL.
 
     u, v: variance per coordinate of class 0 and 1, >= 0. d: coordinates, >= 1. g: squared distance of the class means, >= 0.
@@ -95,7 +95,7 @@ def solve_power(u: float, v: float, d: float, g: float, p: float, power: float) 
     return _solved(u, v, d, g, p, power, by_power=True)
 
 
-def solve_target(u: float, v: float, d: float, g: float, p: float, sumkl: float) -> Noise:
+def solve_target(u: float, v: float, d: float, g: float, p: float, sumkl: float) -> Variances:
     """The noise of least power that leaves at most this sumKL, > 0. Otherwise as `solve_power`.
 
     No noise is added if the sumKL is that small without noise, and none for inf.
@@ -111,11 +111,11 @@ def sumkl_without_noise(u: float, v: float, d: float, g: float) -> float:
     return 0.5 * (d * ((most - least) / least) * ((most - least) / most) + g / least + g / most)
 
 
-def _solved(u: float, v: float, d: float, g: float, p: float, goal: float, *, by_power: bool) -> Noise:
+def _solved(u: float, v: float, d: float, g: float, p: float, goal: float, *, by_power: bool) -> Variances:
     """goal: the power if `by_power`, otherwise the sumKL."""
     before = sumkl_without_noise(u, v, d, g)
     if before == 0 or (goal == 0 if by_power else goal >= before):
-        return Noise(0.0, 0.0, 0.0, 0.0, before, 0.0)
+        return Variances(0.0, 0.0, 0.0, 0.0, before, 0.0)
     m, M, q = (u, v, 1 - p) if u <= v else (v, u, p)
     unit, r = M + g, 1 - q
     m, M, g = m / unit, M / unit, g / unit
@@ -135,7 +135,11 @@ def _solved(u: float, v: float, d: float, g: float, p: float, goal: float, *, by
         D = math.exp(brentq(excess, -_FARTHEST, _FARTHEST, xtol=1e-15, rtol=1e-15, maxiter=1000))
         sumkl, x, y, z = _point(D, m, M, d, g, q, r)
     of_m, of_M = (unit * (x - m), unit * (z - m)), (unit * (y - M), 0.0)
-    return Noise(*of_m, *of_M, sumkl, unit * power(x, y, z)) if u <= v else Noise(*of_M, *of_m, sumkl, unit * power(x, y, z))
+    return (
+        Variances(*of_m, *of_M, sumkl, unit * power(x, y, z))
+        if u <= v
+        else Variances(*of_M, *of_m, sumkl, unit * power(x, y, z))
+    )
 
 
 def _isotropic(m: float, M: float, d: float, q: float, goal: float, by_power: bool) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vflbench.defenses.base import Context, NonLabelDefense
 from vflbench.defenses.dcor import DependencePenalty
-from vflbench.numerics.distance_correlation import Table, distance_correlation
+from vflbench.numerics.distance_correlation import MixedColumns, distance_correlation
 from vflbench.options import NonNegativeInt, Weight, options
 
 
@@ -48,7 +48,7 @@ class Nopeek(DependencePenalty, NonLabelDefense):
             return g
         with torch.enable_grad():
             h = h.detach().requires_grad_()
-            dcor = distance_correlation(h, Table(columns.numeric, columns.categorical), self.statistic)
+            dcor = distance_correlation(h, MixedColumns(columns.numeric, columns.categorical), self.statistic)
             if not self.counts(dcor.item()):
                 return g
             (gradient,) = torch.autograd.grad(weight * (dcor.log() if self.log else dcor), h)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from vflbench.defenses.base import Compression, Form
+from vflbench.defenses.base import Compressor, Form
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.codec import Encoded, Grid
 from vflbench.metrics.embedding_privacy import Sensitivity, Sent
@@ -18,7 +18,7 @@ Levels = Annotated[Count, Range(2, 2**24)]
 
 
 @options
-class Quantize(Compression):
+class Quantize(Compressor):
     """Uniform quantization over a range that is known beforehand, with ceil(log2 levels) bits for each number. Falls to
     `model_inversion`, which rebuilds digits at four levels of which 0.97 are recognised. From gradients, `direct` reads AUC
     0.999 at two levels, without a label.

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import torch
 
-from vflbench.defenses.base import Compression, Form
+from vflbench.defenses.base import Compressor, Form
 from vflbench.messages.codec import Encoded, kept, largest
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.options import Share, options
 
 
 @options
-class TopK(Compression):
+class TopK(Compressor):
     """Send the largest coordinates of each row and set the others to 0. Falls to `model_inversion`, which rebuilds
     digits from an eighth of the coordinates, of which 0.92 are recognised. From 3 % of the coordinates of gradients,
     `direct` reads AUC 1.000, without a label.

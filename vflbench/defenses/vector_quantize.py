@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.errors import NonFiniteError
-from vflbench.messages.codec import Codebook, Encoded, nearest
+from vflbench.messages.codec import Codebook, Encoded, nearest_codeword
 from vflbench.options import Count, Range, Steps, Width, options
 
 _MOST_PARTS = 65_536  # that a codebook is made of
@@ -85,7 +85,7 @@ def spread(points: Tensor, count: int, rng: torch.Generator) -> Tensor:
 def k_means(points: Tensor, centres: Tensor, iterations: int) -> Tensor:
     """(K, s) centres after so many of Lloyd's iterations, float32; one without points stays where it is."""
     for _ in range(iterations):
-        word = nearest(points, centres)
+        word = nearest_codeword(points, centres)
         sums = torch.zeros_like(centres).index_add_(0, word, points)
         counts = torch.bincount(word, minlength=len(centres))[:, None]
         centres = torch.where(counts > 0, sums / counts.clamp_min(1), centres)

@@ -39,10 +39,10 @@ from typing import Any
 import yaml
 
 from vflbench.errors import UserError
-from vflbench.hosts.kit import ANY, Kit, draw_secret, read_kit, shared
+from vflbench.hosts.kit import ANY_EXPERIMENT, Kit, draw_secret, read_kit, shared
 from vflbench.plain_files import written_whole
 
-COMMANDS = {
+_COMMANDS = {
     "write": "vflbench.hosts.project",
     "compose": __name__,
     "check": __name__,
@@ -57,10 +57,10 @@ def parties(arguments: Sequence[str]) -> None:
         print(__doc__)
         return
     name, *words = arguments
-    if name not in COMMANDS:
-        problem = f"there is no such command; there are {', '.join(COMMANDS)}"
+    if name not in _COMMANDS:
+        problem = f"there is no such command; there are {', '.join(_COMMANDS)}"
         raise UserError(problem, key=f"vflbench parties {name}", see="vflbench parties --help")
-    getattr(importlib.import_module(COMMANDS[name]), name)(words)
+    getattr(importlib.import_module(_COMMANDS[name]), name)(words)
 
 
 def split_words(words: Sequence[str], what: str, allowed: Sequence[str] = ()) -> tuple[str, dict[str, str], list[str]]:
@@ -158,7 +158,7 @@ def check(words: Sequence[str]) -> None:
             raise UserError("others on this machine can read it: chmod 600", key=str(file))
     agreed = f"one of {len(kit.agreed)} groups of options; another is refused" if isinstance(kit.agreed, dict) else ""
     nothing = "none agreed to, so every run is refused (party.yaml: experiment)"
-    print(f"experiment: {agreed or ('any that the label party asks for' if kit.agreed == ANY else nothing)}")
+    print(f"experiment: {agreed or ('any that the label party asks for' if kit.agreed == ANY_EXPERIMENT else nothing)}")
     places = kit.data.get("path", [])
     for place in places if isinstance(places, list) else [places]:
         try:

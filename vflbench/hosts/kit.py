@@ -14,7 +14,7 @@ from vflbench.plain_files import open_to_write
 SUBMITTER = "submit"
 FILE = "party.yaml"
 SECRET = Path("private", "secret")
-ANY = "any"
+ANY_EXPERIMENT = "any"
 LOCAL_KEYS = ("name", "logger", "overwrite", "log_every")
 """Options of the label party's output alone, on which nobody needs to agree."""
 
@@ -70,7 +70,7 @@ class Kit(BaseModel):
 
     def refuse_other(self, config: Mapping[str, Any]) -> None:
         """Raise UserError naming the first key in which an experiment differs from what this party agreed to."""
-        if self.agreed == ANY:
+        if self.agreed == ANY_EXPERIMENT:
             return
         if not isinstance(self.agreed, Mapping):
             problem = f"it has agreed to no experiment: its {FILE} names none under `experiment`"
@@ -118,7 +118,7 @@ def read_kit(folder: Path) -> Kit:
         name, unknown = ".".join(map(str, detail["loc"])), detail["type"] == "extra_forbidden"
         problem = "there is no such option" if unknown else detail["msg"].replace("Input should", "it must")
         raise UserError(problem, key=f"{name} in {folder / FILE}", value=content.get(name)) from error
-    agreed: Any = kit.experiment if kit.experiment in (None, ANY) else _mapping(folder / kit.experiment)
+    agreed: Any = kit.experiment if kit.experiment in (None, ANY_EXPERIMENT) else _mapping(folder / kit.experiment)
     data = {key: _absolute(folder, value) if key == "path" else value for key, value in kit.data.items()}
     return kit.model_copy(update={"agreed": agreed, "data": data, "output": folder / kit.output})
 

@@ -26,7 +26,7 @@ from vflbench.run.experiment import Experiment
 PARTIES = "parties"
 """The folder of a run in which each party keeps what it goes on from, in a folder of its own."""
 
-PARTY_SITE = "vflbench.hosts.sites.PartySite"
+_PARTY_SITE = "vflbench.hosts.sites.PartySite"
 
 
 def record_with_remote_parties(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
@@ -65,7 +65,7 @@ def simulated(started: Started, experiment: Experiment, engine: flare.NvFlare, k
             for site, party in sites.items()
         }
         server = {"socket": address, "timeout": engine.timeout}
-        flare.write_job(root / "job", {"started": vars(started)}, settings, server, PARTY_SITE, engine.start_timeout)
+        flare.write_job(root / "job", {"started": vars(started)}, settings, server, _PARTY_SITE, engine.start_timeout)
         with (
             simulator(engine, root, sites) as (problem, lost),
             flare.connected(listener, sites, engine, problem, lost) as channels,
@@ -101,7 +101,7 @@ def simulator(
 
     place, mark = root / "sites", secrets.token_hex(16)
     (place / "local").mkdir(parents=True)
-    allowed = {"format_version": 2, "class_allow_list": [flare.CONTROLLER, flare.RELAY, flare.EXECUTOR, PARTY_SITE]}
+    allowed = {"format_version": 2, "class_allow_list": [flare.CONTROLLER, flare.RELAY, flare.EXECUTOR, _PARTY_SITE]}
     (place / "local" / "resources.json").write_text(json.dumps(allowed), encoding="utf-8")
     code = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     # INFO would be two lines for each call

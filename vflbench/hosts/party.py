@@ -203,7 +203,7 @@ class PartyProcess:
             layout = files.PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, self.local_party.sends)
             producer = f"party {self.party} of vflbench train, version {__version__}"
             complete = self._record_option == "messages"
-            manifest = files.Manifest(
+            manifest = files.RecordingManifest(
                 self._classes, {self.party: layout}, producer, batch_size=self._batch_size, complete=complete
             )
             files.write_manifest(folder, manifest)

@@ -78,7 +78,7 @@ def write(words: Sequence[str]) -> None:
         made.mkdir(mode=0o700)
         kits = provisioned(Path(place) / "work", names, host, port, days)
         for name in (LABEL_PARTY, *names):
-            complete(kits / name, name, f"others: [{', '.join(names)}]\n" if name == LABEL_PARTY else "", host, port)
+            _complete(kits / name, name, f"others: [{', '.join(names)}]\n" if name == LABEL_PARTY else "", host, port)
             shutil.move(kits / name, made / name)
         shutil.move(kits / ADMIN, made / SUBMITTER)
         (made / SUBMITTER).chmod(0o700)
@@ -137,7 +137,7 @@ def provisioned(work: Path, names: Sequence[str], host: str, port: int, days: in
     return Path(made[CtxKey.CURRENT_PROD_DIR])
 
 
-def complete(kit: Path, name: str, more: str, host: str, port: int) -> None:
+def _complete(kit: Path, name: str, more: str, host: str, port: int) -> None:
     """Give a kit of FLARE's what is ours: what may run there, party.yaml, a start script. more: lines of party.yaml.
 
     Only the classes of a run may be built from a job, and no log of a party goes to the server.

@@ -45,7 +45,7 @@ experiment has the same results folder in another project.
 
 def run(words: Sequence[str]) -> None:
     """The command."""
-    from vflbench.cli.command_line import train
+    from vflbench.cli.command_line import train_command
 
     path, given, overrides = split_words(words, "project", ("timeout",))
     NvFlare().require_installed()
@@ -60,7 +60,7 @@ def run(words: Sequence[str]) -> None:
     if not 1 <= seconds <= 86_400:
         raise UserError("it must be a number of seconds from 1 to 86400", key="timeout", value=text)
     _project[:] = [(folder, seconds)]
-    train([*overrides, "engine=nvflare", "engine.mode=provisioned"])
+    train_command([*overrides, "engine=nvflare", "engine.mode=provisioned"])
 
 
 @contextmanager

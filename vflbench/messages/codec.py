@@ -80,7 +80,7 @@ class Codebook:
     def codes(self, h: Tensor) -> Tensor:
         """(n, m) the nearest word to each run of s coordinates of h (n, d), the last one filled up with zeros."""
         parts = self.parts(h)
-        return nearest(parts.flatten(end_dim=1), self.words).view(parts.shape[:2])
+        return nearest_codeword(parts.flatten(end_dim=1), self.words).view(parts.shape[:2])
 
     def parts(self, h: Tensor) -> Tensor:
         """(n, m, s)"""
@@ -195,7 +195,7 @@ class Encoded:
         return numbers.view(-1, self.width).nonzero()[:, 1].view(places.shape)
 
 
-def nearest(points: Tensor, words: Tensor) -> Tensor:
+def nearest_codeword(points: Tensor, words: Tensor) -> Tensor:
     """(m,) which word (K, s) is nearest to each point (m, s); the first of several. In slices that fit into memory."""
     lengths = words.square().sum(dim=1)
     slices = points.split(max(1, _DISTANCES // len(words)))

@@ -152,7 +152,7 @@ class _Party:
 
     def manifest(self) -> dict[str, Any]:
         """As it is in the folder."""
-        return files.read_manifest(self.folder).plain() if (self.folder / files.MANIFEST).exists() else {"parties": {}}
+        return files.manifest_in(self.folder).plain() if (self.folder / files.MANIFEST).exists() else {"parties": {}}
 
     def merge(self, tensors: Mapping[str, Tensor], rows: int = 0, **said: Any) -> bool:
         """Write this party and what is said of the recording into the manifest, beside what others have said.
@@ -190,10 +190,10 @@ class _Party:
         self._merged = whole
         return len(before) == 1
 
-    def check(self, content: Mapping[str, Any]) -> files.Manifest:
+    def check(self, content: Mapping[str, Any]) -> files.RecordingManifest:
         """Raises UserError where this can't stand in a manifest."""
         try:
-            return files.manifest_of({**content, "format": files.FORMAT})
+            return files.manifest_of({**content, "format": files.MESSAGES_FORMAT})
         except ValueError as error:
             raise UserError(str(error), key="recording", value=self.folder, see=files.FORMAT_PAGE) from error
 
@@ -282,7 +282,7 @@ class _Labels:
                 self._written, self._seen = len(ids), self._identity()
 
 
-def classes_of(labels: Any, rows: int, classes: int) -> np.ndarray:
+def recorded_classes(labels: Any, rows: int, classes: int) -> np.ndarray:
     """(n,) int64. labels: (n,) or (n, 1). Raises UserError for what is no class."""
     given = tensor_of("labels", labels)
     if given.shape not in ((rows,), (rows, 1)):
@@ -391,7 +391,7 @@ class Recording:
     folder: Path | str
     party: str
     _: KW_ONLY
-    labels: str = files.LABEL_PARTY
+    labels: str = files.LABEL_HOLDER
     classes: int = 2
     every: int = 1
     most: int | None = None
@@ -456,7 +456,7 @@ class Recording:
         """labels: (n,) or (n, 1) classes from 0. For who may see both sides: it goes to labels.parquet."""
         if self._open():
             self._labelled, rows = True, row_ids(ids, unique=False)
-            self._labels.add(rows, classes_of(labels, len(rows), self.classes))
+            self._labels.add(rows, recorded_classes(labels, len(rows), self.classes))
 
     def note(self, **figures: float) -> None:
         """Figures of the finished model to compare with, each from 0 to 1: test_auc=0.79, train_auc=0.83."""
@@ -600,7 +600,7 @@ def write_batch(
     epoch: int = 0,
     step: int | None = None,
     y: ArrayLike | None = None,
-    labels: str = files.LABEL_PARTY,
+    labels: str = files.LABEL_HOLDER,
     classes: int = 2,
     claims: Mapping[str, Any] | None = None,
     class_shares: Sequence[float] | None = None,
@@ -641,7 +641,7 @@ def write_batch(
         files.check_values(rows, tensors)
     except ValueError as error:
         raise UserError(f"{error}; leave the batch out, step {step}", key=_argument(str(error).partition(":")[0])) from error
-    of_rows = None if y is None else classes_of(y, len(rows), classes)
+    of_rows = None if y is None else recorded_classes(y, len(rows), classes)
     if place.merge(tensors, len(rows)):
         _UNWRITTEN.pop(place.folder, None)  # of a recording that was deleted
     if of_rows is not None:

@@ -23,27 +23,27 @@ from vflbench.messages.serialize import saved
 from vflbench.options import Count
 from vflbench.plain_files import in_a_line, is_there, open_plain, replaced
 
-FORMAT = "vflbench-messages/1"
+MESSAGES_FORMAT = "vflbench-messages/1"
 FORMAT_PAGE = "the documentation, The format of recorded messages"
 """A page, by its title: who installed a wheel has no file of it."""
 MANIFEST, MESSAGES, LABELS, KNOWN, FEATURES = "manifest.json", "messages", "labels.parquet", "known.parquet", "features"
-LABEL_PARTY = "label"
+LABEL_HOLDER = "label"
 
 _MOST_JSON = 2**20  # bytes of manifest.json and of run.json
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 MOST_STEPS = 10**8  # of an epoch that is recorded here
 PARTY = re.compile(r"\w[\w.-]{0,63}")
 _CLOSED = ConfigDict(extra="forbid")  # a misspelt key is a mistake
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 Phase = Literal["train", "end"]
 """Of training, or at the end of an epoch."""
 
 PRINTABLE = r"^[^\p{C}\p{Zl}\p{Zp}]*$"
 """What a text from others may be: a line without control characters, as it is printed on terminals and in logs."""
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Figures = Mapping[Annotated[str, Field(max_length=100, pattern=PRINTABLE)], Share]
+_Share = Annotated[float, Field(ge=0, le=1)]
+Shares = Mapping[Annotated[str, Field(max_length=100, pattern=PRINTABLE)], _Share]
 
 
 def is_layer(name: str) -> bool:
@@ -89,18 +89,18 @@ class Claims:
 
 
 @dataclass(frozen=True, config=_CLOSED)
-class Manifest:
+class RecordingManifest:
     """What holds for all batches: see docs/reference/messages.md for each key."""
 
-    classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)]
+    classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)]
     parties: Annotated[Mapping[PartyName, PartyLayers], Field(min_length=1, max_length=64)]
     producer: Annotated[str, Field(max_length=1000, pattern=PRINTABLE)] = ""
-    labels: PartyName = LABEL_PARTY
-    class_shares: Sequence[Share] | None = None
+    labels: PartyName = LABEL_HOLDER
+    class_shares: Sequence[_Share] | None = None
     batch_size: Count | None = None
     complete: bool = False
     claims: Claims = field(default_factory=Claims)
-    model: Figures = field(default_factory=dict)
+    model: Shares = field(default_factory=dict)
     rules: Rules | None = None
 
     def __post_init__(self) -> None:
@@ -119,29 +119,29 @@ class Manifest:
         return tuple(party for party in self.parties if party != self.labels)
 
     def plain(self) -> dict[str, Any]:
-        """Values for JSON, from which `read_manifest` makes the same."""
-        return {"format": FORMAT, **_MANIFEST.dump_python(self, mode="json", exclude_none=True)}
+        """Values for JSON, from which `manifest_in` makes the same."""
+        return {"format": MESSAGES_FORMAT, **_MANIFEST.dump_python(self, mode="json", exclude_none=True)}
 
 
-_MANIFEST = TypeAdapter(Manifest)
+_MANIFEST = TypeAdapter(RecordingManifest)
 
 
-def read_manifest(folder: Path) -> Manifest:
+def manifest_in(folder: Path) -> RecordingManifest:
     """The manifest in a folder of recorded messages. Raises UserError where there is none that can be read."""
 
     return read_json(folder, MANIFEST, manifest_of)
 
 
-def manifest_of(content: Mapping[str, Any]) -> Manifest:
+def manifest_of(content: Mapping[str, Any]) -> RecordingManifest:
     """Of values for JSON; None says nothing. Raises ValueError, with one line, for other content."""
-    if (format_read := content.get("format")) != FORMAT:
-        raise ValueError(f"its format is {in_a_line(str(format_read), 80)!r}, and this version reads {FORMAT}")
+    if (format_read := content.get("format")) != MESSAGES_FORMAT:
+        raise ValueError(f"its format is {in_a_line(str(format_read), 80)!r}, and this version reads {MESSAGES_FORMAT}")
     said = {key: value for key, value in content.items() if key != "format" and value is not None}
-    manifest: Manifest = checked(_MANIFEST, said)
+    manifest: RecordingManifest = validated(_MANIFEST, said)
     return manifest
 
 
-def read_json(folder: Path, name: str, made: Callable[[dict[str, Any]], T]) -> T:
+def read_json(folder: Path, name: str, made: Callable[[dict[str, Any]], _T]) -> _T:
     """What is made of a JSON object of at most 1 MB. Raises UserError, also for a ValueError of `made`."""
     try:
         with open_plain(folder / name) as file:
@@ -158,7 +158,7 @@ def read_json(folder: Path, name: str, made: Callable[[dict[str, Any]], T]) -> T
         raise UserError(f"{name} can't be read: {in_a_line(error)}", key="recording", value=folder) from error
 
 
-def checked(kind: TypeAdapter[Any], content: Any) -> Any:
+def validated(kind: TypeAdapter[Any], content: Any) -> Any:
     """A value of that type. Raises ValueError for other content: the first thing that pydantic refuses, with its place."""
     try:
         return kind.validate_python(content)
@@ -172,8 +172,8 @@ RUN = "run.json"
 SAMPLES = "samples"
 """A folder: rows that the run drew from data of which it holds a part at a time, by how many it asked for."""
 
-Rows = Annotated[int, Field(ge=0, le=10**12)]
-Steps = Annotated[int, Field(ge=0, lt=10**7)]
+_Rows = Annotated[int, Field(ge=0, le=10**12)]
+_Steps = Annotated[int, Field(ge=0, lt=10**7)]
 
 
 @dataclass(frozen=True, config=_CLOSED)
@@ -190,15 +190,15 @@ class RunHead:
     probe: bool = True
     dcor: bool = False
     cheating: Sequence[str] = ()
-    steps: Annotated[Sequence[Steps], Field(max_length=10**4)] = field(default_factory=list)
-    recorded: Sequence[Sequence[Steps]] = field(default_factory=list)
+    steps: Annotated[Sequence[_Steps], Field(max_length=10**4)] = field(default_factory=list)
+    recorded: Sequence[Sequence[_Steps]] = field(default_factory=list)
     threads: Annotated[int, Field(ge=1, le=4096)] = 1
-    test_rows: tuple[Rows, Rows] | None = None
+    test_rows: tuple[_Rows, _Rows] | None = None
 
     @classmethod
     def read(cls, folder: Path) -> "RunHead | None":
         """None where the recording is of another program. Raises UserError."""
-        return read_json(folder, RUN, partial(checked, _HEAD)) if is_there(folder / RUN) else None
+        return read_json(folder, RUN, partial(validated, _HEAD)) if is_there(folder / RUN) else None
 
     def check_rounds(self, epochs: Mapping[int, Sequence[int]], folder: Path) -> None:
         """Raises UserError for recorded rounds of which the run doesn't speak: they would not be attacked.
@@ -221,7 +221,7 @@ class RunHead:
 _HEAD: TypeAdapter[RunHead] = TypeAdapter(RunHead)
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: RecordingManifest) -> None:
     """Write manifest.json, and make the folder."""
     (folder / MESSAGES).mkdir(parents=True, exist_ok=True)
     write_json(folder / MANIFEST, manifest.plain())

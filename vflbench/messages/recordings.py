@@ -48,9 +48,9 @@ class When:
 _WHEN = TypeAdapter(When)
 
 
-Part = tuple[int, tuple[int, ...], str]
+_Part = tuple[int, tuple[int, ...], str]
 """A tensor in a file: its first byte, its shape, and the name of its type in torch."""
-Place = tuple[Path, Mapping[str, Part]]
+_Place = tuple[Path, Mapping[str, _Part]]
 """A file, and where it has `ids` and `KIND/NAME` of a batch."""
 
 
@@ -74,9 +74,9 @@ class RecordedMessages:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise UserError("there is no such folder", key="recording", value=folder)
-        self.manifest = files.read_manifest(self.folder)
+        self.manifest = files.manifest_in(self.folder)
         self.coverage: dict[str, Coverage] = {}
-        self._places: dict[tuple[files.Phase, int, int], dict[str, Place]] = {}
+        self._places: dict[tuple[files.Phase, int, int], dict[str, _Place]] = {}
         for path, party in self._files():
             self._index(path, party)
         if not self.epochs:
@@ -166,7 +166,7 @@ class RecordedMessages:
         private = read_private(self.folder, epoch, step) if phase == "train" else None
         return Round(epoch, step, ids, facts=facts, private=private)
 
-    def _tensors(self, place: Place) -> dict[str, Tensor]:
+    def _tensors(self, place: _Place) -> dict[str, Tensor]:
         """`ids`, and `KIND/NAME` -> values, checked."""
         path, parts = place
         with self._explained(path):
@@ -193,7 +193,7 @@ class RecordedMessages:
         coverage = self.coverage.setdefault(party, Coverage())
         with self._explained(path):
             metadata, parts = _header(path)
-            batches: dict[str, dict[str, Part]] = {}
+            batches: dict[str, dict[str, _Part]] = {}
             for name, part in parts.items():
                 number, _, rest = name.partition("/")
                 if not _STEP.fullmatch(number) or not rest:
@@ -201,7 +201,7 @@ class RecordedMessages:
                 batches.setdefault(number, {})[rest] = part
             for number, of_batch in sorted(batches.items()):
                 try:
-                    when: When = files.checked(_WHEN, from_json(metadata.get(number, "{}"), allow_inf_nan=False))
+                    when: When = files.validated(_WHEN, from_json(metadata.get(number, "{}"), allow_inf_nan=False))
                 except ValueError as error:
                     raise ValueError(f"metadata of {number}: {error}") from error
                 when.step = int(number) if when.step is None else when.step
@@ -217,7 +217,7 @@ class RecordedMessages:
                 if len(self._places) > _MOST_BATCHES:
                     raise ValueError(f"there are more than {_MOST_BATCHES:,} batches")
 
-    def _check(self, parts: Mapping[str, Part], party: str, number: str) -> None:
+    def _check(self, parts: Mapping[str, _Part], party: str, number: str) -> None:
         """Raises ValueError for a batch that can't be read."""
         _check_bytes(parts, number)
         _, (rows, *more), kind = parts.get("ids", (0, (0,), ""))
@@ -242,7 +242,7 @@ class RecordedMessages:
         return UserError(f"{name} can't be read: {in_a_line(reason)}", key="recording", value=self.folder)
 
 
-def _header(path: Path) -> tuple[dict[str, str], dict[str, Part]]:
+def _header(path: Path) -> tuple[dict[str, str], dict[str, _Part]]:
     """The metadata of a safetensors file, and where each tensor is. Raises ValueError, or what the library raises."""
     with safe_open(path, framework="np"):  # refuses what is cut off, or whose tensors overlap
         pass
@@ -268,7 +268,7 @@ def _values(path: Path, start: int, shape: Sequence[int], dtype: str) -> Tensor:
     return values
 
 
-def _check_bytes(parts: Mapping[str, Part], where: str) -> None:
+def _check_bytes(parts: Mapping[str, _Part], where: str) -> None:
     """Raises ValueError for a batch that doesn't fit memory."""
     if (count := sum(_size(shape, dtype) for _, shape, dtype in parts.values())) > _MOST_BYTES:
         problem = f"the batch has {count:,} bytes, and {_MOST_BYTES:,} are read at most; record smaller ones"

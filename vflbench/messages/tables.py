@@ -21,13 +21,13 @@ from vflbench.messages.recording_format import is_layer
 from vflbench.numerics.auc import array_of
 from vflbench.plain_files import check_plain, in_a_line, replaced
 
-MOST_ROWS = 2 * 10**8
+_MOST_ROWS = 2 * 10**8
 MOST_VALUES = 10**9  # of features, which are held in memory
 _MOST_NAMES = 20_000
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelTable:
     """ids, labels: (n,) int64, in the order of the file. canary: (n,) bool, rows whose label is a coin. rows: a
     hexadecimal digest of the rows before there were coins, where the file has one.
     """
@@ -39,7 +39,7 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Features:
+class FeatureTable:
     """A party's own columns. ids: (n,) int64. numeric: (n, k) float32. categorical: (n, c) int32 ids."""
 
     ids: np.ndarray
@@ -47,14 +47,14 @@ class Features:
     categorical: np.ndarray
 
 
-def read_labels(path: Path, classes: int, *, links: bool = True) -> Labels:
+def read_labels(path: Path, classes: int, *, links: bool = True) -> LabelTable:
     """id, label and canary of a Parquet table. Raises UserError for a file that holds something else.
 
     links: whether a link to a file will do, as where a user names it.
     """
     with _opened(path, "id", "label", links=links) as file:
-        if file.metadata.num_rows > MOST_ROWS:
-            raise ValueError(f"it has {file.metadata.num_rows:,} rows, and {MOST_ROWS:,} are read at most")
+        if file.metadata.num_rows > _MOST_ROWS:
+            raise ValueError(f"it has {file.metadata.num_rows:,} rows, and {_MOST_ROWS:,} are read at most")
         has_canaries = "canary" in file.schema_arrow.names
         table = file.read(columns=["id", "label", *(["canary"] if has_canaries else [])])
         ids, labels = _ids(table), _numbers(table, "label", "a whole number or a truth value", _is_whole, _is_truth)
@@ -62,7 +62,7 @@ def read_labels(path: Path, classes: int, *, links: bool = True) -> Labels:
             raise ValueError(f"column label holds {labels.min()} to {labels.max()}, and classes are 0 to {classes - 1}")
         canary = _numbers(table, "canary", "a truth value", _is_truth) if has_canaries else np.zeros(len(ids))
         rows = (file.schema_arrow.metadata or {}).get(b"rows", b"")[:32].hex()
-        return Labels(ids, labels, canary.astype(np.bool_), rows)
+        return LabelTable(ids, labels, canary.astype(np.bool_), rows)
 
 
 def read_ids(path: Path) -> np.ndarray:
@@ -71,7 +71,7 @@ def read_ids(path: Path) -> np.ndarray:
         return _ids(file.read(columns=["id"]))
 
 
-def read_features(path: Path) -> Features:
+def read_features(path: Path) -> FeatureTable:
     """Floating-point columns are numeric, whole numbers and text categorical. Raises UserError."""
     with _opened(path, "id") as file:
         count = file.metadata.num_rows * file.metadata.num_columns
@@ -81,13 +81,15 @@ def read_features(path: Path) -> Features:
         table.validate(full=True)
         ids = _ids(table)
         columns = [_column(table.column(name), name) for name in table.column_names if name != "id"]
-        made = Features(ids, *(_stacked([c for c in columns if c.dtype == t], len(ids), t) for t in (np.float32, np.int32)))
+        made = FeatureTable(
+            ids, *(_stacked([c for c in columns if c.dtype == t], len(ids), t) for t in (np.float32, np.int32))
+        )
         if not bool(np.isfinite(made.numeric).all()):
             raise ValueError("it has numbers that are not finite (NaN or infinite)")
         return made
 
 
-def named_labels(path: Path, classes: int, key: str) -> Labels:
+def named_labels(path: Path, classes: int, key: str) -> LabelTable:
     """As `read_labels`, of a file that a user names under this key. Raises UserError."""
     try:
         return read_labels(path, classes)

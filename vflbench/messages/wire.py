@@ -61,7 +61,7 @@ _ROWS = TypeAdapter(list[tuple[str, str, Kind, int, int]])
 
 
 P = TypeVar("P")
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class PartyError(UserError):
@@ -91,7 +91,7 @@ def threads_like_this(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, initializer=partial(torch.set_flush_denormal, flushes_denormals()))
 
 
-def at_once(ask: Callable[[P], T], parties: Sequence[P]) -> list[T]:
+def at_once(ask: Callable[[P], _T], parties: Sequence[P]) -> list[_T]:
     """What each of them answers; all of them are asked before the first has answered."""
     with threads_like_this(len(parties) or 1) as threads:
         return list(threads.map(ask, parties))

@@ -97,7 +97,7 @@ def _threshold(scores: np.ndarray, positive: np.ndarray) -> float:
 MOST_CANARIES, POWER = 1_000_000, 0.8
 TOO_WEAK = (1.5, 2.0)
 """How many times the promised eps or mu a mechanism leaks, for which the power of the check is computed."""
-Read = tuple[float, float] | None
+CanaryRead = tuple[float, float] | None
 """The chances of a right and of a wrong guess about a canary."""
 _DRAWS, _BOUNDS, _FAR = 1 << 19, 16, 6.5  # of Laplace noise; that are tried; deviations beyond which lies less than 1e-10
 
@@ -105,7 +105,7 @@ _DRAWS, _BOUNDS, _FAR = 1 << 19, 16, 6.5  # of Laplace noise; that are tried; de
 @cache
 def reader_of(
     release: Release | GaussianRelease, claim: float, visits: int, canaries: int, alpha: float, classes: int = 0
-) -> tuple[float, dict[float, Read]]:
+) -> tuple[float, dict[float, CanaryRead]]:
     """The reader that finds mechanisms TOO_WEAK times weaker than promised most often, chosen without a look at any label.
 
     It adds up what each visit tells of a row's label, and guesses by the sign where the sum is farther than a bound from 0.
@@ -120,7 +120,7 @@ def reader_of(
     heights = np.unique(np.abs(of[TOO_WEAK[0]][0]))[:-1]
     bounds = [0.0, *heights[np.linspace(0, len(heights) - 1, min(_BOUNDS, len(heights))).astype(int)]]
 
-    def read(times: float, bound: float) -> Read:
+    def read(times: float, bound: float) -> CanaryRead:
         sums, share = of[times]
         tie = gaussian * share[sums == 0].sum() / 2
         return float(share[sums > bound].sum() + tie), float(share[sums < -bound].sum() + tie)
@@ -155,7 +155,9 @@ def _sums(
 
 
 @cache
-def power(claim: float, times: float, canaries: int, alpha: float, *, gaussian: bool = False, read: Read = None) -> float:
+def power(
+    claim: float, times: float, canaries: int, alpha: float, *, gaussian: bool = False, read: CanaryRead = None
+) -> float:
     """The probability that `Guesses.epsilon_low` (gaussian: `mu_low`) is above the claim, if the mechanism is weaker.
 
         eps:  1 - sum_h P(H = h) (1 - a(h)) (1 - a(g - h)),   g = canaries (right + wrong),   H ~ Bin(g, 1/2)
@@ -185,7 +187,9 @@ def power(claim: float, times: float, canaries: int, alpha: float, *, gaussian: 
 
 
 @cache
-def canaries_needed(claim: float, times: float, alpha: float, *, gaussian: bool = False, read: Read = None) -> int | None:
+def canaries_needed(
+    claim: float, times: float, alpha: float, *, gaussian: bool = False, read: CanaryRead = None
+) -> int | None:
     """So many canaries have the power POWER, rounded up to two digits; None if MOST_CANARIES have less.
 
     The power rises with the number of canaries but for small steps, as counts are whole.

@@ -375,12 +375,12 @@ def class_figures(scores: Values, truth: Values) -> dict[str, float]:
     }
 
 
-CONFIDENCE = 0.95
+_CONFIDENCE = 0.95
 NO_MESSAGE = "none"
 
 
 @dataclass(frozen=True)
-class Reading:
+class LeakReading:
     """What an attack reads: the figure's name and value, and its interval; `readings`, with how many others it was compared.
 
     figure: `AUC`, for two classes; for more, `AMI` or `macro AUC`, whichever is stronger.
@@ -397,7 +397,7 @@ class Reading:
     readings: int
 
 
-def worst(leaks: Iterable[Leak], confidence: float = CONFIDENCE) -> Reading | None:
+def worst(leaks: Iterable[Leak], confidence: float = _CONFIDENCE) -> LeakReading | None:
     """The strongest of the leaks, with an interval for what the strongest of them truly reads; None if there are none.
 
     Of two classes, a leak reads max(two_sided, net), of more the stronger of AMI and macro AUC; they are compared by
@@ -422,7 +422,9 @@ def worst(leaks: Iterable[Leak], confidence: float = CONFIDENCE) -> Reading | No
     return replace(first, low=low, high=high)
 
 
-def above(leaks: Sequence[Leak], ceilings: Sequence[float], confidence: float = CONFIDENCE) -> list[tuple[Reading, float]]:
+def above(
+    leaks: Sequence[Leak], ceilings: Sequence[float], confidence: float = _CONFIDENCE
+) -> list[tuple[LeakReading, float]]:
     """The readings whose simultaneous interval lies above their ceiling, and the ceiling; the strongest first.
 
     ceilings: of the leak AUC, one for each leak; nan where it has none. With probability `confidence` none is listed
@@ -446,11 +448,11 @@ def number_of_readings(leak: Leak) -> int:
     return 2 if leak.of_classes else 1 + max(1, leak.candidates)
 
 
-def reading(leak: Leak, confidence: float = CONFIDENCE, readings: int = 1) -> Reading:
+def reading(leak: Leak, confidence: float = _CONFIDENCE, readings: int = 1) -> LeakReading:
     """What one leak reads, with the interval of this confidence over its batches."""
     figures = _of_classes(leak, confidence) if leak.of_classes else {"AUC": _of_auc(leak, confidence)}
     name, it = max(figures.items(), key=lambda item: strength(item[0], item[1].mean))
-    return Reading(leak.attack, leak.message, leak.party, leak.layer, name, it.mean, it.low, it.high, readings)
+    return LeakReading(leak.attack, leak.message, leak.party, leak.layer, name, it.mean, it.low, it.high, readings)
 
 
 def _of_auc(leak: Leak, confidence: float) -> Interval:

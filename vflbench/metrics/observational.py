@@ -198,7 +198,7 @@ def strata(chances: Tensor, rows: int = _STRATUM) -> Tensor:
     return place * count // max(n, 1)
 
 
-def table(high: Tensor, low: Tensor, positive: Tensor, stratum: Tensor) -> StratifiedTable:
+def stratified_table(high: Tensor, low: Tensor, positive: Tensor, stratum: Tensor) -> StratifiedTable:
     """Counts by stratum. high, low, positive: (n,) bool. stratum: (n,) numbers from 0."""
     count = int(stratum.max()) + 1 if len(stratum) else 1
     groups = (high, high & positive, low, low & positive)
@@ -213,7 +213,7 @@ def best_cut(scores: Mapping[str, Tensor], positive: Tensor, stratum: Tensor, bo
     """
     best, chosen = -math.inf, None
     for cut in _cuts(scores):
-        estimate, error = table(*cut.groups(scores), positive, stratum).log_odds()
+        estimate, error = stratified_table(*cut.groups(scores), positive, stratum).log_odds()
         if estimate - bounds * error > best:
             best, chosen = estimate - bounds * error, cut
     return chosen

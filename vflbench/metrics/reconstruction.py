@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import UNIT, Interval, Range, mean_interval, share_interval
+from vflbench.numerics.interval import UNIT, FigureRange, Interval, mean_interval, share_interval
 
-Key = tuple[str, str, str, str, bool]
+_Key = tuple[str, str, str, str, bool]
 """Attack, kind of message, party whose data it is, layer, and whether an attacker sees that."""
 
 _SCALED_ERROR = "mse"
@@ -74,15 +74,15 @@ class Reconstruction:
 class ReconstructionTable:
     """Collects figures batch by batch, and of each key the first example."""
 
-    _batches: dict[Key, list[dict[str, float]]] = field(default_factory=dict)
-    _examples: dict[Key, Example] = field(default_factory=dict)
-    _notes: dict[Key, dict[str, int]] = field(default_factory=dict)
-    _rows: dict[Key, dict[str, list[float]]] = field(default_factory=dict)
-    _margins: dict[Key, dict[str, list[float]]] = field(default_factory=dict)
+    _batches: dict[_Key, list[dict[str, float]]] = field(default_factory=dict)
+    _examples: dict[_Key, Example] = field(default_factory=dict)
+    _notes: dict[_Key, dict[str, int]] = field(default_factory=dict)
+    _rows: dict[_Key, dict[str, list[float]]] = field(default_factory=dict)
+    _margins: dict[_Key, dict[str, list[float]]] = field(default_factory=dict)
 
     def add(
         self,
-        key: Key,
+        key: _Key,
         figures: Mapping[str, float],
         example: Example | None = None,
         note: str = "",
@@ -112,7 +112,7 @@ class ReconstructionTable:
         """One entry a key, in the order they first came."""
         return [self._entry(key, batches) for key, batches in self._batches.items()]
 
-    def _entry(self, key: Key, batches: Sequence[Mapping[str, float]]) -> Reconstruction:
+    def _entry(self, key: _Key, batches: Sequence[Mapping[str, float]]) -> Reconstruction:
         names = dict.fromkeys(name for figures in batches for name in figures)
         defined = {n: [f[n] for f in batches if not math.isnan(f.get(n, math.nan))] for n in names}
         figures = {name: mean_interval(values, _limits(name)) for name, values in defined.items()}
@@ -151,7 +151,7 @@ def psnr(mse: float) -> float:
     return math.nan if math.isnan(mse) else -10 * math.log10(max(mse, _LEAST_MSE))
 
 
-def _limits(name: str) -> Range:
+def _limits(name: str) -> FigureRange:
     return UNIT if name.partition(":")[0] == _SCALED_ERROR else range_of(name)
 
 
@@ -160,7 +160,7 @@ def _margin(values: Sequence[float]) -> Margin:
     return Margin(interval.mean, interval.low, interval.high, interval.low > 0)
 
 
-def _key_of_truth(key: Key) -> Key:
+def _key_of_truth(key: _Key) -> _Key:
     """Where the true rows stand that an answer is compared with."""
     attack, _, party, _, _ = key
     return attack, "none", party, "true", False

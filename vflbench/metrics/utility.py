@@ -14,7 +14,7 @@ from vflbench.numerics.interval import UNIT, Interval, mean_interval
 BINS = 15
 
 
-def utility(logits: Tensor, labels: Tensor) -> dict[str, float]:
+def model_utility(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """auc, log_loss, accuracy, calibration and ece of a two-class model (logits (n, 1)) or a K-class model (logits (n, K)).
 
     labels: (n,) classes. log_loss is the mean cross-entropy in nats. accuracy is the share of rows whose class has the
@@ -59,7 +59,7 @@ def _macro_auc(logits: Tensor, labels: Tensor) -> float:
 
 _ROWS = 1024
 
-Place = tuple[str, str, bool]
+_Place = tuple[str, str, bool]
 """Party, layer, and whether an attacker sees the layer."""
 
 
@@ -80,9 +80,9 @@ class DependenceTable:
     dCor is biased upwards on few rows, also for independent embeddings. Compare only runs with the same batch size.
     """
 
-    _values: dict[Place, list[float]] = field(default_factory=dict)
+    _values: dict[_Place, list[float]] = field(default_factory=dict)
 
-    def add(self, place: Place, embeddings: Tensor, truth: Tensor) -> None:
+    def add(self, place: _Place, embeddings: Tensor, truth: Tensor) -> None:
         """embeddings: (n, d). truth: (n,) classes. A batch with a single class is left out."""
         y = truth[:_ROWS]
         value = distance_correlation(embeddings[:_ROWS], y).item() if len(y) and bool((y != y[0]).any()) else math.nan

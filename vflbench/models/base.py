@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vflbench.errors import UserError
 from vflbench.models.layer_names import WIDE as WIDE
 from vflbench.models.layers import ColumnEmbedding, ReluStack, linear
-from vflbench.options import Layers, TopLayers, Width, options
+from vflbench.options import LayerCount, TopLayers, Width, options
 
 N = TypeVar("N", bound=nn.Module)
 
@@ -142,7 +142,7 @@ class Model(CutModel):
     `vflbench.models.torch` for what it is called with and returns.
     """
 
-    bottom_layers: Layers = 5
+    bottom_layers: LayerCount = 5
     top_layers: TopLayers = 3
     width: Width = 128
     cut_width: Width | None = None

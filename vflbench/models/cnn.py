@@ -10,7 +10,7 @@ from vflbench.errors import UserError
 from vflbench.models.base import Bottom, Model, Top, layer_names
 from vflbench.models.layers import convolution, linear
 from vflbench.numerics.pixels import Area, area_of
-from vflbench.options import Layers, TopLayers, Width, options
+from vflbench.options import LayerCount, TopLayers, Width, options
 
 
 @options
@@ -24,7 +24,7 @@ class Cnn(Model):
     width of the label party's layers.
     """
 
-    bottom_layers: Layers = 2
+    bottom_layers: LayerCount = 2
     top_layers: TopLayers = 1
     width: Width = 16
     top_width: Width = 128

@@ -35,7 +35,7 @@ _OUTPUTS = ("outputs", "out_features", "output_dim")
 _TOP = ("inputs", *_WIDTHS, *_OUTPUTS)
 """Parameters of a constructor that are filled in where the options don't give them."""
 
-Layers = dict[str, Tensor]
+_Layers = dict[str, Tensor]
 """Name -> (rows, width)."""
 
 
@@ -254,11 +254,11 @@ class UserPart(nn.Module):
     def refusal(self, problem: str) -> UserError:
         return UserError(problem, key=self.key, value=path_of(type(self.module)))
 
-    def answer(self, *inputs: Tensor) -> tuple[Layers, Layers]:
+    def answer(self, *inputs: Tensor) -> tuple[_Layers, _Layers]:
         """What the module returns by name, the last being what crosses, and what was read on the way."""
         raise NotImplementedError
 
-    def call(self, inputs: Sequence[Tensor], *arguments: Any) -> tuple[Any, Layers]:
+    def call(self, inputs: Sequence[Tensor], *arguments: Any) -> tuple[Any, _Layers]:
         """The module's output, and name -> (rows, width) in the order in which submodules ran. arguments: `inputs` as the
         module gets them.
         """
@@ -288,7 +288,7 @@ class UserPart(nn.Module):
         self.copied |= {name for name, values in read.items() if values._version != versions[name]}
         return output, read
 
-    def try_out(self, sample: Callable[[int], Sequence[Tensor]], listed: Sequence[str] | None) -> tuple[Layers, Layers]:
+    def try_out(self, sample: Callable[[int], Sequence[Tensor]], listed: Sequence[str] | None) -> tuple[_Layers, _Layers]:
         """Settle which layers of a new module are read, and return what it answers in evaluation and in training.
 
         It is evaluated twice, which also gives lazy layers their weights; in between, a copy of it is trained on a few
@@ -316,7 +316,7 @@ class UserPart(nn.Module):
             self.names = tuple(both)
         return self.with_inner(evaluated, read), self.with_inner(trained, read_training)
 
-    def with_inner(self, answer: Layers, read: Layers) -> Layers:
+    def with_inner(self, answer: _Layers, read: _Layers) -> _Layers:
         """The inner layers that are read, under names of their own, and then the module's own."""
         prefixes = {CUT: "inner.", WIDE: "inner."} if not self.prefix else {}
         return {f"{prefixes.get(n, self.prefix)}{n}": read[n] for n in self.names if n in read} | answer
@@ -332,7 +332,7 @@ class UserPart(nn.Module):
             raise UserError(problem, key="model.layers", value=f"{self.prefix}{unknown[0]}")
         return tuple(names)
 
-    def _train(self, inputs: Iterable[Tensor]) -> tuple[Layers, Layers]:
+    def _train(self, inputs: Iterable[Tensor]) -> tuple[_Layers, _Layers]:
         """Forward and backward in a copy. What it changes in place is copied from now on."""
         kind, is_top = type(self.module), bool(self.prefix)
         with explained(self.key, kind, "copying it with copy.deepcopy"):
@@ -382,7 +382,7 @@ class UserBottom(UserPart, Bottom):
         self.categories, self.reshape, self.takes_two = categories, reshape, _takes_two(module)
         self.widths: dict[str, int] = {}
 
-    def try_out(self, sample: Callable[[int], Sequence[Tensor]], listed: Sequence[str] | None) -> tuple[Layers, Layers]:
+    def try_out(self, sample: Callable[[int], Sequence[Tensor]], listed: Sequence[str] | None) -> tuple[_Layers, _Layers]:
         answers = super().try_out(sample, listed)
         self.widths, in_training = ({layer: values.shape[1] for layer, values in one.items()} for one in answers)
         if self.widths != in_training:
@@ -404,10 +404,10 @@ class UserBottom(UserPart, Bottom):
         vectors = categorical.to(numeric.dtype) if self.embedding is None else self.embedding(categorical).flatten(1)
         return (self.reshape(torch.cat([numeric, vectors], dim=1) if self.cardinalities else numeric),)
 
-    def forward(self, numeric: Tensor, categorical: Tensor) -> Layers:
+    def forward(self, numeric: Tensor, categorical: Tensor) -> _Layers:
         return self._layers(*self.inputs(numeric, categorical))
 
-    def _layers(self, *inputs: Tensor) -> Layers:
+    def _layers(self, *inputs: Tensor) -> _Layers:
         layers = self.with_inner(*self.answer(*inputs))
         widths = {layer: values.shape[1] for layer, values in layers.items()}
         if widths != self.widths:
@@ -421,7 +421,7 @@ class UserBottom(UserPart, Bottom):
         module: Any = self.module
         return module.tables() if hasattr(module, "tables") else ()
 
-    def from_vectors(self, numeric: Tensor, vectors: Tensor) -> Layers:
+    def from_vectors(self, numeric: Tensor, vectors: Tensor) -> _Layers:
         if self.embedding is not None:
             return self._layers(self.reshape(torch.cat([numeric, vectors.flatten(1)], dim=1)))
         module: Any = self.module
@@ -430,7 +430,7 @@ class UserBottom(UserPart, Bottom):
         with drawing_from(self.rng, advance=self.training):
             return module.from_vectors(numeric, vectors)
 
-    def answer(self, *inputs: Tensor) -> tuple[Layers, Layers]:
+    def answer(self, *inputs: Tensor) -> tuple[_Layers, _Layers]:
         output, read = self.call(inputs, *inputs)
         wanted = (
             "it must return the embedding (rows, d), or a dict of layers (rows, width) of which the last is the embedding"
@@ -464,16 +464,16 @@ class UserTop(UserPart, TopModel):
         self.outputs, self.joins = outputs, joins
         self.layers: tuple[str, ...] = ()
 
-    def try_out(self, sample: Callable[[int], Sequence[Tensor]], listed: Sequence[str] | None) -> tuple[Layers, Layers]:
+    def try_out(self, sample: Callable[[int], Sequence[Tensor]], listed: Sequence[str] | None) -> tuple[_Layers, _Layers]:
         answers = super().try_out(sample, listed)
         self.layers = tuple(layer for layer in answers[0] if layer != LOGITS)
         return answers
 
-    def forward(self, embeddings: Sequence[Tensor], wide: Sequence[Tensor]) -> tuple[Layers, Tensor]:
+    def forward(self, embeddings: Sequence[Tensor], wide: Sequence[Tensor]) -> tuple[_Layers, Tensor]:
         activations = self.with_inner(*self.answer(*embeddings))
         return activations, sum(wide, start=activations.pop(LOGITS))
 
-    def answer(self, *inputs: Tensor) -> tuple[Layers, Layers]:
+    def answer(self, *inputs: Tensor) -> tuple[_Layers, _Layers]:
         rows = len(inputs[0])
         given = torch.cat(inputs, dim=1) if self.joins else [values.contiguous() for values in inputs]
         output, read = self.call(inputs, given)
@@ -554,7 +554,7 @@ def _children_of(module: nn.Module, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _distinct(read: Layers, others: Sequence[Tensor]) -> tuple[str, ...]:
+def _distinct(read: _Layers, others: Sequence[Tensor]) -> tuple[str, ...]:
     """The names of those that show other memory than one before, or than the others: not those of an identity."""
     seen, names = {_place(values) for values in others}, []
     for name, values in read.items():

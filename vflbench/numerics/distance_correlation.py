@@ -23,7 +23,7 @@ so near that float32 loses their distance, or for all where one row is so far fr
 digits for the others. Pairs for which float64 is too coarse as well are subtracted one by one. One block of each mirrored
 pair is computed; for many rows, for the value and again for the gradient.
 
-Y may be rows of a table (`Table`): b_ij^2 = |y_i - y_j|^2 + number of categorical columns in which i and j differ, which is
+Y may be rows of a table (`MixedColumns`): b_ij^2 = |y_i - y_j|^2 + number of categorical columns in which i and j differ:
 the Euclidean distance where each category stands for a unit vector over sqrt(2).
 
 Source: Szekely, Rizzo and Bakirov, "Measuring and testing dependence by correlation of distances", 2007; the squared
@@ -51,25 +51,25 @@ _FEW_COLUMNS = 16  # so many are subtracted pair by pair
 
 
 @dataclass(frozen=True)
-class Table:
+class MixedColumns:
     """Rows of numeric columns (n, k), and of categorical ones (n, c), integers; either may have no column."""
 
     numeric: Tensor
     categorical: Tensor
 
 
-def distance_correlation(x: Tensor, y: Tensor | Table, statistic: Literal["squared", "root"] = "squared") -> Tensor:
+def distance_correlation(x: Tensor, y: Tensor | MixedColumns, statistic: Literal["squared", "root"] = "squared") -> Tensor:
     """dCor^2(X, Y), or its root, as a float64 scalar that is differentiable in x.
 
     x: (n, d) floating; below 32 bits, it is computed in float32. y: (n,) integers or booleans are classes, at distance 1
-    from each other; (n,) or (n, k) floating values have Euclidean distances; a `Table` has both. Coinciding points add
-    nothing to the gradient. If x or y is constant, the value and the gradient are 0; if one is not finite, the value is nan.
+    from each other; (n,) or (n, k) floating values have Euclidean distances; a `MixedColumns` has both. Coinciding points
+    add nothing to the gradient. If x or y is constant, the value and the gradient are 0; not finite, the value is nan.
 
     Memory: a few times x and a few blocks of 1024^2. Relative accuracy of the value and of the norm of the gradient: about
     1e-6 in float32 and 1e-12 in float64. Raises ValueError for other shapes.
     """
-    shapes = [tuple(part.shape) for part in ((y.numeric, y.categorical) if isinstance(y, Table) else (y,))]
-    allowed = (2,) if isinstance(y, Table) or (y.dim() == 2 and y.is_floating_point()) else (1,)
+    shapes = [tuple(part.shape) for part in ((y.numeric, y.categorical) if isinstance(y, MixedColumns) else (y,))]
+    allowed = (2,) if isinstance(y, MixedColumns) or (y.dim() == 2 and y.is_floating_point()) else (1,)
     if x.dim() != 2 or not len(x) or any(len(shape) not in allowed or shape[0] != len(x) for shape in shapes):
         problem = f"x must be (n, d), y (n,), (n, k) or a table of n rows, n > 0; got {tuple(x.shape)} and {shapes}"
         raise ValueError(problem)
@@ -82,7 +82,7 @@ def distance_correlation(x: Tensor, y: Tensor | Table, statistic: Literal["squar
 
 class _DistanceCorrelation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor | Table) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor | MixedColumns) -> Tensor:
         n, result = len(x), torch.zeros((), dtype=torch.float64, device=x.device)
         centred, of_y = _classes(y) if isinstance(y, Tensor) and not y.is_floating_point() else _rows(y)
         spread, of_y = torch.stack([(x.amax(dim=0).double() - x.amin(dim=0).double()).amax(), of_y]).tolist()
@@ -225,19 +225,19 @@ def _classes(y: Tensor) -> _Centred:
     return centred, (c.T @ c / len(y)).square().sum()
 
 
-def _rows(y: Tensor | Table) -> _Centred:
+def _rows(y: Tensor | MixedColumns) -> _Centred:
     """b_ij, pair by pair where columns are few, in units of the largest number."""
-    values = (y.numeric if isinstance(y, Table) else y.reshape(len(y), -1)).double()
+    values = (y.numeric if isinstance(y, MixedColumns) else y.reshape(len(y), -1)).double()
     mode = "donot_use_mm_for_euclid_dist" if values.shape[1] <= _FEW_COLUMNS else "use_mm_for_euclid_dist"
 
     def distances(rows: slice, columns: slice) -> Tensor:
         b = torch.cdist(values[rows], values[columns], compute_mode=mode)
-        if not isinstance(y, Table):
+        if not isinstance(y, MixedColumns):
             return b
         differ = sum((ids[rows, None] != ids[columns]).double() for ids in y.categorical.T)
         return (b.square() + differ).sqrt()
 
-    if not isinstance(y, Table):
+    if not isinstance(y, MixedColumns):
         values = (values - values.mean(dim=0)) / values.abs().amax().clamp_min(torch.finfo(torch.float64).tiny)
     n, square, sums = len(values), values.new_zeros(()), values.new_zeros(len(values))
     for rows, columns in _blocks(n, values.device):

@@ -2,7 +2,7 @@
 
 import math
 
-from vflbench.numerics.interval import ANY, UNIT, Range
+from vflbench.numerics.interval import ANY, UNIT, FigureRange
 
 _ABOVE_A_COIN = ("leak_auc", "leak_two_sided", "leak_oriented", "leak_net", "leak_coin")
 _SHARES: tuple[str, ...] = (
@@ -40,7 +40,7 @@ _AT_LEAST_0 = (
 )
 
 
-def range_of(name: str) -> Range:
+def range_of(name: str) -> FigureRange:
     """The least and largest value of a figure, as `test_auc`, `leak_auc:norm`, `rebuilt.entries_right:ATTACK`.
 
     Two-sided AUCs are in [0.5, 1], |AUC - 0.5| in [0, 0.5], AUCs and shares in [0, 1]; R^2 and adjusted mutual

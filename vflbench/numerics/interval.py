@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-Range = tuple[float, float]
+FigureRange = tuple[float, float]
 """The least and the largest value that a figure can have."""
 
-ANY: Range = (-math.inf, math.inf)
-UNIT: Range = (0.0, 1.0)
+ANY: FigureRange = (-math.inf, math.inf)
+UNIT: FigureRange = (0.0, 1.0)
 _Z = 1.959964  # the 0.975 quantile of N(0, 1)
 LEAST_RUNS = 3
 """So many runs have an interval. Of two runs, Student's t is 12.7: the interval would only say that two are too few."""
@@ -84,7 +84,7 @@ class OverRuns(Interval):
     runs: int = 0
 
 
-def mean_interval(values: Sequence[float], limits: Range = ANY) -> Interval:
+def mean_interval(values: Sequence[float], limits: FigureRange = ANY) -> Interval:
     """Student's t interval of the mean, cut to the figure's range; nan if there are no values.
 
         [max(a, mean - h), min(b, mean + h)],   h = t(0.975, n - 1) s / sqrt(n),   a, b: limits
@@ -136,7 +136,7 @@ def auc_low(auc: float, terms: tuple[float, float], z: float) -> float:
     return inside
 
 
-def over_runs(values: Iterable[float], limits: Range = ANY) -> OverRuns:
+def over_runs(values: Iterable[float], limits: FigureRange = ANY) -> OverRuns:
     """`mean_interval` of the values that are not nan, one a run; without an interval for fewer than LEAST_RUNS."""
     known = [value for value in values if not math.isnan(value)]
     interval = mean_interval(known, limits)
@@ -144,7 +144,7 @@ def over_runs(values: Iterable[float], limits: Range = ANY) -> OverRuns:
     return OverRuns(interval.mean, *ends, len(known))
 
 
-def cut(interval: Interval, limits: Range = UNIT) -> Interval:
+def cut(interval: Interval, limits: FigureRange = UNIT) -> Interval:
     """The interval without what lies outside the limits, those of AUCs and shares unless others are given; as it is if its
     mean lies outside; nan stays nan.
     """

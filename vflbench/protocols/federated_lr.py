@@ -96,7 +96,7 @@ def signs(labels: Tensor) -> Tensor:
 
 
 Reduction = Literal["sum", "mean"]
-SERVER = "server"
+AGGREGATOR = "server"
 THETA = "theta"
 """The one layer that updates and models are about."""
 
@@ -142,7 +142,7 @@ class Participant:
         columns = PartyFeatures(rows, rows.new_empty((len(rows), 0)))
         self.sent = self.defense.update(theta - self.model, Context(ids, columns, epoch, self.rng))
         empty = torch.empty(0, dtype=torch.int64, device=theta.device)
-        return Message(self.name, SERVER, Kind.UPDATE, empty, {THETA: self.sent}), torch.stack(losses).mean().item()
+        return Message(self.name, AGGREGATOR, Kind.UPDATE, empty, {THETA: self.sent}), torch.stack(losses).mean().item()
 
     def learn(self, message: Message) -> None:
         """The model that everybody goes on from."""
@@ -169,7 +169,7 @@ class Server:
         """theta <- theta + (1/k) sum_i u_i, to every participant. Returns what each one gets."""
         self.model = self.model + torch.stack([update.tensors[THETA] for update in updates]).mean(dim=0)
         ids = updates[0].ids
-        return [send(Message(SERVER, u.sender, Kind.MODEL, ids, {THETA: self.model.clone()})) for u in updates]
+        return [send(Message(AGGREGATOR, u.sender, Kind.MODEL, ids, {THETA: self.model.clone()})) for u in updates]
 
 
 _SPARE_ROUNDS = 9
@@ -350,10 +350,10 @@ class FederatedLrSession(Session):
         return [figures for figures in (participant.figures() for participant in self.participants) if figures.values]
 
     def state(self) -> dict[str, Any]:
-        return {SERVER: self.server.model, "participants": {p.name: p.state() for p in self.participants}}
+        return {AGGREGATOR: self.server.model, "participants": {p.name: p.state() for p in self.participants}}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.server.model = state[SERVER].clone()
+        self.server.model = state[AGGREGATOR].clone()
         for participant in self.participants:
             participant.restore(state["participants"][participant.name])
 

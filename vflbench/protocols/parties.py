@@ -39,12 +39,12 @@ from vflbench.protocols.adversary import (
 )
 from vflbench.protocols.base import ProtocolSetup
 
-Lookup = Callable[[Tensor], Features]
+FeatureLookup = Callable[[Tensor], Features]
 """Row ids (n,) -> the party's own columns of these rows."""
 
 
 @dataclass(frozen=True)
-class Noise:
+class PartyNoise:
     """A party's generators: what its defense draws from while training, and while predicting.
 
     They are two so that predicting more or less often never changes what training draws.
@@ -54,7 +54,7 @@ class Noise:
     predicting: torch.Generator
 
     @classmethod
-    def of(cls, party: str, setup: ProtocolSetup) -> "Noise":
+    def of(cls, party: str, setup: ProtocolSetup) -> "PartyNoise":
         names = (f"defense/{party}", f"defense/{party}/predicting")
         return cls(*(setup.generators.on(setup.device, name) for name in names))
 
@@ -90,8 +90,8 @@ class Sender:
     rows: looks its own columns up.
     """
 
-    def __init__(self, name: str, rows: Lookup, bottom: Bottom, setup: ProtocolSetup):
-        self.name, self.rows, self.bottom, self.noise = name, rows, bottom, Noise.of(name, setup)
+    def __init__(self, name: str, rows: FeatureLookup, bottom: Bottom, setup: ProtocolSetup):
+        self.name, self.rows, self.bottom, self.noise = name, rows, bottom, PartyNoise.of(name, setup)
         self.defenses = {layer: setup.defense() for layer in bottom.sends}
 
     def message(
@@ -146,7 +146,7 @@ class NonLabelParty(Sender):
     while `watched` was set; they are what an attacker at this party can compute by itself.
     """
 
-    def __init__(self, name: str, rows: Lookup, bottom: Bottom, setup: ProtocolSetup, adversary: Adversary | None):
+    def __init__(self, name: str, rows: FeatureLookup, bottom: Bottom, setup: ProtocolSetup, adversary: Adversary | None):
         super().__init__(name, rows, bottom, setup)
         self.layers, self.sends, self.cut_width = bottom.layers, bottom.sends, bottom.cut_width
         self.guards = self.defenses[bottom.cut]
@@ -366,7 +366,7 @@ class LabelParty:
         self.layers: tuple[str, ...] = () if self.bottom is None else self.bottom.layers
         self.layers += tuple(getattr(self.top, "layers", ()))
         self._gradient_defenses: dict[tuple[str, str], Chain] = defaultdict(setup.defense)  # by party and layer
-        self.noise, self.defense, self.adversary, self.head = Noise.of(LABEL_PARTY, setup), defense, adversary, head
+        self.noise, self.defense, self.adversary, self.head = PartyNoise.of(LABEL_PARTY, setup), defense, adversary, head
         self.optimizer = attach(setup.optimizer, network)
 
     def respond(self, embeddings: Sequence[Message], epoch: int = 0) -> Response:

@@ -16,10 +16,10 @@ from vflbench.options import options
 
 _MOST_NAMES, _MOST_LETTERS = 100_000, 200
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def arrived(answers: Sequence[T | Future[T]]) -> list[T]:
+def arrived(answers: Sequence[_T | Future[_T]]) -> list[_T]:
     """What all of them answer, those in other processes at the same time."""
     return [answer.result() if isinstance(answer, Future) else answer for answer in answers]
 

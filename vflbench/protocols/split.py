@@ -44,7 +44,7 @@ from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options
 from vflbench.protocols.adversary import Adversary, LabelAdversary, Surroundings, by_party, refuse_broken_promise
 from vflbench.protocols.base import NOTHING, Protocol, ProtocolSetup, Rounds, Session
-from vflbench.protocols.parties import LabelNetworks, LabelParty, Lookup, NonLabelParty, PrivateHead, Response, Sender
+from vflbench.protocols.parties import FeatureLookup, LabelNetworks, LabelParty, NonLabelParty, PrivateHead, Response, Sender
 from vflbench.protocols.remote_party import RemoteParty, arrived
 
 
@@ -234,7 +234,7 @@ class SplitParties(Protocol):
         return self.session(parties, label_party, outputs, setup)
 
     def non_label_party(
-        self, name: str, rows: Lookup, outputs: int, setup: ProtocolSetup, adversary: Adversary | None = None
+        self, name: str, rows: FeatureLookup, outputs: int, setup: ProtocolSetup, adversary: Adversary | None = None
     ) -> NonLabelParty:
         """The party of that name in this process. rows: looks its columns up. outputs: width of what a linear part sends."""
         return self.party_type(name, rows, bottom_of(name, outputs, setup), setup, adversary)

@@ -21,26 +21,26 @@ import pandas as pd
 
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval
-from vflbench.report.group import LEAKS, Section, attack_on, flat, slugged
-from vflbench.report.tables import assumptions, largest
+from vflbench.report.group import LEAKS, Section, attack_on, flattened, slugged
+from vflbench.report.tables import assumptions, largest_values
 from vflbench.report.words import in_words, text_of, within
-from vflbench.report.words import shown as in_short
-from vflbench.results.folder import shown
+from vflbench.report.words import shown_text as in_short
+from vflbench.results.folder import cleaned
 from vflbench.results.runs import Run
-from vflbench.results.schema import COLUMNS, PROBE, Leak, base_name
+from vflbench.results.schema import COLUMNS, PROBE, LeakRecord, base_name
 
 Styles = Mapping[str, tuple[str, str]]
 """Label of a setting or an attack -> its colour and its mark, the same in all figures of a page."""
-Words = Mapping[tuple[str, tuple[str, str]], str]
+_Words = Mapping[tuple[str, tuple[str, str]], str]
 """(row, (group, column)) of a heat map -> what its cell says."""
-WIDTH = 560
+_WIDTH = 560
 """Pixels of a figure in a file; on a page it is as wide as its place."""
 FORMATS = ("svg", "png", "pdf")
 MOST_LINES, MOST_ATTACKS, MOST_SWEEPS = 7, 4, 4  # lines of a figure; figures of layers; figures of sweeps
 GREY, UTILITY = "#777777", "#6e6e6e"
-Level = tuple[str, float, str, str]
+ChartLine = tuple[str, float, str, str]
 """A line across a figure: its label, place, kind of line, and the name of its style."""
-COIN: Level = ("0.5, a coin", 0.5, "dashed", "")
+_COIN: ChartLine = ("0.5, a coin", 0.5, "dashed", "")
 _COLUMNS = "own columns"
 _STAR = "M0,.5L.6,.8L.5,.1L1,-.3L.3,-.4L0,-1L-.3,-.4L-1,-.3L-.5,.1L-.6,.8Z"
 FIXED: Styles = {
@@ -107,28 +107,35 @@ class Figure:
     spec: Mapping[str, Any]
 
 
-def finished(
+def finished_chart(
     chart: Any, data: Mapping[str, pd.DataFrame], slug: str, title: str, note: str, alt_text: str, **meta: Any
 ) -> Figure:
     """The figure of a chart. data: its named data sets. meta: its `usermeta`."""
     spec = chart.to_dict(validate=False)  # a test validates one
-    spec["params"] = [*spec.get("params", ()), {"name": "dark", "value": False}, {"name": "across", "value": WIDTH}]
+    spec["params"] = [*spec.get("params", ()), {"name": "dark", "value": False}, {"name": "across", "value": _WIDTH}]
     spec["datasets"] = {name: json.loads(of.to_json(orient="records", double_precision=8)) for name, of in data.items()}
     spec |= {"config": _CONFIG, "usermeta": meta}  # late: a chart copies all it has
     spec["description"] = text(f"{title}. {alt_text}", 500)
-    spec["title"] = {"text": text(title), "limit": spec.get("width") if isinstance(spec.get("width"), int) else WIDTH}
+    spec["title"] = {"text": text(title), "limit": spec.get("width") if isinstance(spec.get("width"), int) else _WIDTH}
     return Figure(slug, title, note, spec)
 
 
 def curves(
-    points: pd.DataFrame, styles: Styles, x: Any, y: Any, slug: str, title: str, note: str = "", levels: Sequence[Level] = ()
+    points: pd.DataFrame,
+    styles: Styles,
+    x: Any,
+    y: Any,
+    slug: str,
+    title: str,
+    note: str = "",
+    levels: Sequence[ChartLine] = (),
 ) -> Figure:
     """Marks with intervals and lines, a legend that filters, and axes that zoom.
 
     points: a line each. label: its name in the legend; x, y: its place, numbers, names or `Interval`s. What may be missing:
     style: its name in `styles`, else the label; more: what else the hover says; line: solid | dashed | dotted | dashdot |
     none; mark, hollow: whether there is a mark, and whether it is hollow. Points of one label and kind of line are joined.
-    x, y: Altair's channels of these fields (`numbers`, `names`). levels: lines across; upright ones if y has names.
+    x, y: Altair's channels of these fields (`numbers`, `names_axis`). levels: lines across; upright ones if y has names.
     """
     titles = {"x": x.to_dict().get("title"), "y": y.to_dict().get("title")}
     is_wide = y.shorthand == "y:N"
@@ -176,10 +183,10 @@ def curves(
     chart = alt.layer(*layers, marks.add_params(chosen, zoom), width="container", height=height)
     note += f" The legend names {_MOST_ENTRIES} of {len(looks)}." * (len(looks) > _MOST_ENTRIES)
     described = f"{(~is_level).sum()} points of {', '.join(labels[:8])}{', ...' * (len(labels) > 8)}."
-    return finished(chart, {"points": points}, slug, title, note.strip(), described, is_wide=is_wide, titles=titles)
+    return finished_chart(chart, {"points": points}, slug, title, note.strip(), described, is_wide=is_wide, titles=titles)
 
 
-def _cleaned(points: pd.DataFrame, levels: Sequence[Level], way: str, titles: Mapping[str, str]) -> pd.DataFrame:
+def _cleaned(points: pd.DataFrame, levels: Sequence[ChartLine], way: str, titles: Mapping[str, str]) -> pd.DataFrame:
     """The columns that are drawn, without points that have no finite place; texts on one line. First the levels.
 
     way: the field of a level's place. Its other place is missing.
@@ -233,7 +240,7 @@ def numbers(channel: Any, title: str, *, log: int = 0, whole: int = 0) -> Any:
     return channel(f"{which}:Q", title=text(title), scale=scale, axis=alt.Axis(tickCount=count, **axis))
 
 
-def names(channel: Any, title: str, order: Iterable[str]) -> Any:
+def names_axis(channel: Any, title: str, order: Iterable[str]) -> Any:
     """The axis of the field x or y for names, in this order; turned below it where they need more than their place."""
     order = [text(name) for name in order]
     room = len(order) * (_LETTER * max((min(len(name), 26) for name in order), default=1) + 8)
@@ -263,11 +270,11 @@ def text(value: Any, most: int = 300) -> str:
     Vega looks names up in objects, and finds there what every object of JavaScript has, as `toString`: a name that looks
     like one gets a space.
     """
-    line = shown(value, most) or " "
+    line = cleaned(value, most) or " "
     return f"{line} " if _OF_EVERY_OBJECT.fullmatch(line) else line
 
 
-def heat_map(table: pd.DataFrame, slug: str, title: str, note: str, words: Words | None = None, low: float = 0.5) -> Figure:
+def heat_map(table: pd.DataFrame, slug: str, title: str, note: str, words: _Words | None = None, low: float = 0.5) -> Figure:
     """A table of values as colours, white at `low` and dark red at 1, with each value in its cell.
 
     table: rows by (group, column); cells are numbers, `Interval`s or texts. words: what is written in place of a value. A
@@ -309,7 +316,7 @@ def heat_map(table: pd.DataFrame, slug: str, title: str, note: str, words: Words
     spread = f" Values from {known.min():.3g} to {known.max():.3g}." if len(known) else ""
     described = f"{cells.row.nunique()} rows by {cells[cells.shade != ''].column.nunique()} columns.{spread}"
     whole = alt.hconcat(*charts, spacing=14)
-    return finished(whole, {"cells": cells}, slug, title, note, described, is_wide=True, heat=True)
+    return finished_chart(whole, {"cells": cells}, slug, title, note, described, is_wide=True, heat=True)
 
 
 def _shade(place: float) -> str:
@@ -321,7 +328,7 @@ def _shade(place: float) -> str:
 
 def charts(section: Section) -> list[Figure]:
     """The figures of a section that show leaks and utility."""
-    return [*plane(section), *sweeps(section), *epochs(section), *layers(section)]
+    return [*plane(section), *sweeps(section), *epochs(section), *_layers(section)]
 
 
 def plane(section: Section) -> Iterator[Figure]:
@@ -352,7 +359,7 @@ def sweeps(section: Section) -> Iterator[Figure]:
     """Utility, every attack's leak and the promised ceilings along each option that varies as a number."""
     points = []
     options = section.settings.options
-    leaves = {one.name: flat(one.runs[0].config) for one in section.groups}
+    leaves = {one.name: flattened(one.runs[0].config) for one in section.groups}
     for key in dict.fromkeys(section.by or (key for of in options for key in of)):
         for name, of in leaves.items():
             if isinstance(of.get(key), int | float) and not isinstance(of[key], bool) and of[key] == of[key]:
@@ -390,7 +397,7 @@ def _sweep(section: Section, key: str, rest: str, values: pd.Series, place: int)
     points["x"] = points.value.map(in_short)
     title = within(f"Along {option}{f': {rest}' * bool(place)}", 62)
     what = f"{'AUC' if 'auc' in head else 'share'}, leaks {section.where}"
-    axes = names(alt.X, key, points.x.unique()), numbers(alt.Y, what)
+    axes = names_axis(alt.X, key, points.x.unique()), numbers(alt.Y, what)
     slug = f"{section.slug}_along_{slugged(option)}{f'_{place}' * bool(place)}"
     return curves(points, section.styles, *axes, slug, title, note, levels=_coin(head))
 
@@ -410,7 +417,7 @@ def _ceilings(runs: pd.DataFrame) -> Iterator[pd.DataFrame]:
         yield height.rename("y").reset_index().assign(label=f"promised ceiling, {what}{said}", mark=False, line=line)
 
 
-def layers(section: Section) -> Iterator[Figure]:
+def _layers(section: Section) -> Iterator[Figure]:
     """The leak at every layer, at the party where it is largest: for each of the strongest attacks with a line per setting;
     of one run with a line per attack, intervals over batches, and what the model and references reach.
     """
@@ -436,19 +443,19 @@ def layers(section: Section) -> Iterator[Figure]:
                 levels, means = list(_reference_levels(section, head)), "Last epoch; means with 95 % intervals over batches."
             points = _by_layer(section, points)
             hidden = " Hollow: layers of the label party, which no attacker sees." * int(points.hollow.any())
-            axes = names(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, LEAKS[head])
+            axes = names_axis(alt.X, "layer, input to output", points.x.unique()), numbers(alt.Y, LEAKS[head])
             note = f"{means}{hidden}{left_out}{drawn}"
             yield curves(points, section.styles, *axes, slug, title, note, levels=levels)
 
 
-def _over_batches(leak: Leak, head: str) -> Interval:
+def _over_batches(leak: LeakRecord, head: str) -> Interval:
     """What a leak counts as, with its interval over batches."""
     intervals = [leak.two_sided, leak.net] if head == "leak_auc" else [leak.classes[head.removeprefix("leak_")]]
     best = max(intervals, key=lambda one: -math.inf if one.mean is None else one.mean)
     return Interval(*(math.nan if end is None else end for end in (best.mean, best.low, best.high)))
 
 
-def _reference_levels(section: Section, head: str) -> Iterator[Level]:
+def _reference_levels(section: Section, head: str) -> Iterator[ChartLine]:
     """What a run's model and a guess reach, as far as they are known, and what references read: the probe, and the strongest
     attack on own columns.
     """
@@ -460,7 +467,7 @@ def _reference_levels(section: Section, head: str) -> Iterator[Level]:
             yield f"{split} {metric.replace('auc', 'AUC')} {value:.3f}", value, line, ""
     majority = max(run.manifest.data.train_class_ratios, default=math.nan)
     always = (f"{majority:.3f}, always the most frequent class", majority, "solid", "")
-    yield {"leak_auc": COIN, "leak_ami": ("0", 0.0, "solid", "")}.get(head, always)
+    yield {"leak_auc": _COIN, "leak_ami": ("0", 0.0, "solid", "")}.get(head, always)
     is_probe = leaks.name.map(base_name) == PROBE
     for style, which, knows in (
         (PROBE, is_probe, "half of the labels known"),
@@ -513,7 +520,7 @@ def measurements(section: Section) -> pd.DataFrame:
 
 def _largest(leaks: pd.DataFrame, by: Sequence[str], column: str, figure: str = "") -> pd.DataFrame:
     """y: mean and interval over runs of the largest value that each has in a group, beside the columns that make groups."""
-    return largest(leaks, by, column, figure).rename("y").reset_index()
+    return largest_values(leaks, by, column, figure).rename("y").reset_index()
 
 
 def _strongest(section: Section, leaks: pd.DataFrame, figure: str, most: int) -> tuple[list[str], str]:
@@ -544,8 +551,8 @@ def _some(section: Section, frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     return frame[frame.setting.isin(kept)], f" {len(kept)} of {len(every)} settings, evenly chosen; the tables have all."
 
 
-def _coin(figure: str) -> list[Level]:
-    return [COIN] if "auc" in figure or figure in ("leak_two_sided", "leak_oriented", "leak_raw") else []
+def _coin(figure: str) -> list[ChartLine]:
+    return [_COIN] if "auc" in figure or figure in ("leak_two_sided", "leak_oriented", "leak_raw") else []
 
 
 def _by_layer(section: Section, points: pd.DataFrame) -> pd.DataFrame:
@@ -581,7 +588,7 @@ def svg(figure: Figure) -> str:
     """In its light colours, WIDTH pixels wide if it is as wide as its place."""
     import vl_convert
 
-    across = 900 if figure.spec["usermeta"].get("is_wide") else WIDTH  # names beside it take up to 400
+    across = 900 if figure.spec["usermeta"].get("is_wide") else _WIDTH  # names beside it take up to 400
     params = [param | {"value": across} if param["name"] == "across" else param for param in figure.spec["params"]]
     spec = {**figure.spec, "params": params}
     if spec.get("width") == "container":

@@ -17,7 +17,7 @@ import pandas as pd
 from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import POLICIES, OverRuns, alarm, over_runs
-from vflbench.report.charts import Figure, curves, heat_map, names, numbers
+from vflbench.report.charts import Figure, curves, heat_map, names_axis, numbers
 from vflbench.report.group import Section, Setting, at_cut
 from vflbench.report.published import LOSS_OF, OVER_DAYS, PublishedExperiment, Value
 from vflbench.report.tables import Table, by_attack
@@ -35,7 +35,7 @@ _OTHER_CEILING = {f"defense.label_{a}={b}": f"defense.label_{a}={c}" for a, b, c
 
 def special(section: Section, experiment: PublishedExperiment | None = None) -> list[Table | Figure]:
     """The tables and figures of what this section is one of, or has the runs for. experiment: of which it is."""
-    made = [*matrix(section), *price_of_privacy(section), alarms(section)]
+    made = [*matrix(section), *price_of_privacy(section), _alarms(section)]
     made += [published_table(section, experiment)] if experiment else []
     return [one for one in made if isinstance(one, Figure) or len(one.frame)]
 
@@ -199,7 +199,7 @@ def price_of_privacy(section: Section) -> Iterator[Table | Figure]:
         line=lower.map({False: "solid", True: "dashed"}),
         hollow=lower,
     )
-    axes = names(alt.X, "epochs", list(map(str, sorted(set(table.epochs))))), numbers(alt.Y, "test AUC")
+    axes = names_axis(alt.X, "epochs", list(map(str, sorted(set(table.epochs))))), numbers(alt.Y, "test AUC")
     note = "At the learning rates that validation rows chose. Means over seeds with 95 % t-intervals."
     yield curves(points, section.styles, *axes, f"{section.slug}_price", title, note)
 
@@ -240,7 +240,7 @@ _THRESHOLDS = [step / 10 for step in range(1, 10)]
 _WHEN: dict[str, Callable[[list[int]], float]] = {"at batch (median)": statistics.median, "first": min, "last": max}
 
 
-def alarms(section: Section) -> Table:
+def _alarms(section: Section) -> Table:
     """From the scores in the logs, without computing a run again: a line for each setting, policy and threshold.
 
     Cheating are runs with an adversary; honest those without, also those beside the others.

@@ -21,7 +21,7 @@ from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import over_runs
 from vflbench.report.words import in_words, within
 from vflbench.results.folder import digest, essential
-from vflbench.results.runs import Run, may_be_compared, names_of
+from vflbench.results.runs import Run, may_be_compared, names_of_runs
 from vflbench.results.schema import REFERENCE, level_of
 
 LEAKS = {
@@ -449,7 +449,7 @@ def slugged(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:80] or "x"
 
 
-def flat(config: Mapping[str, Any]) -> dict[str, Any]:
+def flattened(config: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted key -> value of the options that a result depends on."""
     return pd.json_normalize([essential(config)]).iloc[0].to_dict() if config else {}
 
@@ -467,7 +467,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
     names: dict[Hashable, str] = {}
     for key, run in firsts.items():
         alike = [other for other in firsts if other[0] == key[0] and other[2] == key[2]]
-        origins = dict(zip(alike, names_of([firsts[other] for other in alike]), strict=True))
+        origins = dict(zip(alike, names_of_runs([firsts[other] for other in alike]), strict=True))
         parts = [within(_settings_name(run, options[key]), _MOST_NAME), *filter(None, [origins[key]])]
         name = ", ".join(parts)
         names[key] = name if name not in names.values() else f"{name}, options {digest({**run.config, 'seed': None})}"

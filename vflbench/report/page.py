@@ -20,8 +20,8 @@ from vflbench.report.experiments import scale_of, special
 from vflbench.report.group import Section
 from vflbench.report.published import PublishedExperiment, read_experiments
 from vflbench.report.tables import Table, not_averaged, tables
-from vflbench.results.folder import shown
-from vflbench.results.runs import Oddity, Run, Tree, read_tree
+from vflbench.results.folder import cleaned
+from vflbench.results.runs import Oddity, Run, RunTree, read_tree
 
 _MOST_TEXT = 4_000  # characters of a sentence
 _KINDS = {
@@ -56,7 +56,7 @@ class Wishes:
         return group.sections(runs, x=self.x, y=self.y, layer=self.layer, by=self.by)
 
 
-def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = None, tree: Tree | None = None) -> Path:
+def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = None, tree: RunTree | None = None) -> Path:
     """Write `out`/report.html, `out`/tables/*.csv, .md and .tex, figures in `out`/figures. Returns the page's path.
 
     folders: with runs in or under them. tree: what was read from them, if it was; the runs that can't be shown are moved to
@@ -92,7 +92,7 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
 Parts = list[dict[str, Any]]
 
 
-def without_bad_runs(tree: Tree, make: Callable[[Sequence[Run]], Parts]) -> Parts:
+def without_bad_runs(tree: RunTree, make: Callable[[Sequence[Run]], Parts]) -> Parts:
     """What `make` returns for the runs of the tree; those that it can't be made of are moved to its odd ones.
 
     What a file may hold is checked when it is read; this keeps a run that can't be shown for another reason from ending the
@@ -109,7 +109,7 @@ def without_bad_runs(tree: Tree, make: Callable[[Sequence[Run]], Parts]) -> Part
                 with suppress(UserError):
                     make([run])
             except Exception as error:  # whatever it is: the other runs are to be shown
-                reason = shown(f"it can't be shown: {type(error).__name__}: {error}", 300)
+                reason = cleaned(f"it can't be shown: {type(error).__name__}: {error}", 300)
                 bad.append(Oddity("unreadable", run.folder, reason))
         if not bad:
             raise
@@ -127,7 +127,7 @@ def _write(folder: Path, name: str, content: str | bytes) -> None:
         with replaced(path) as temporary:
             temporary.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise UserError(f"it can't be written: {error.strerror or error}", key="--out", value=shown(path, 500)) from error
+        raise UserError(f"it can't be written: {error.strerror or error}", key="--out", value=cleaned(path, 500)) from error
 
 
 def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Oddity]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _part(section: Section, experiment: PublishedExperiment | None, odd: list[Od
     packages = dict.fromkeys(name for of in versions for name in of)
     before = 1 if len(section.settings) > 1 else len(drawn)  # so many stand before the tables
     return {
-        "title": shown(section.title),
+        "title": cleaned(section.title),
         "slug": section.slug,
         "experiment": experiment,
         "scale": scale_of(section),
@@ -201,8 +201,8 @@ def _several(values: Iterable[Any], separator: str = ", ", most: int = 8) -> str
     return separator.join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
-def _odd_tables(tree: Tree, folders: Sequence[Path]) -> list[Table]:
-    rows = [(one.kind, shown(_relative(one.path, folders), 500), shown(one.reason, 1000)) for one in tree.odd]
+def _odd_tables(tree: RunTree, folders: Sequence[Path]) -> list[Table]:
+    rows = [(one.kind, cleaned(_relative(one.path, folders), 500), cleaned(one.reason, 1000)) for one in tree.odd]
     odd = pd.DataFrame(rows, columns=["kind", "where", "why"]).groupby("kind")[["where", "why"]]
     return [Table(kind, title, odd.get_group(kind)) for kind, title in _KINDS.items() if tree.of_kind(kind)]
 
@@ -213,12 +213,12 @@ def _relative(path: Path, folders: Sequence[Path]) -> str:
     return os.path.relpath(path, root.parent) if root else path.name
 
 
-def _page(tree: Tree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wishes: Wishes) -> str:
+def _page(tree: RunTree, parts: Sequence[dict[str, Any]], odd: Sequence[Table], wishes: Wishes) -> str:
     environment = Environment(
         loader=PackageLoader("vflbench.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda value: shown(value, _MOST_TEXT) if type(value) is str else value,
+        finalize=lambda value: cleaned(value, _MOST_TEXT) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

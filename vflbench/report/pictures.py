@@ -16,11 +16,11 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from vflbench.errors import UserError
-from vflbench.report.charts import Figure, Level, curves, finished, heat_map, names, numbers, text
+from vflbench.report.charts import ChartLine, Figure, curves, finished_chart, heat_map, names_axis, numbers, text
 from vflbench.report.group import Section, over_seeds, slugged
 from vflbench.report.tables import bits_per_row, rebuilt_by
 from vflbench.report.words import text_of
-from vflbench.results.folder import RECONSTRUCTIONS, Unreadable, read_bytes, shown
+from vflbench.results.folder import RECONSTRUCTIONS, Unreadable, cleaned, read_bytes
 from vflbench.results.runs import Oddity, Run
 from vflbench.results.schema import OF_THE_TRUTH
 
@@ -113,7 +113,7 @@ def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Fig
         points = over_seeds(answers, ["attack", "setting"], figure).rename("x").reset_index().assign(line="none")
         points["x"] = [replace(v, mean=max(v.mean, least), low=max(v.low, least)) for v in points.x]
         points = points.rename(columns={"attack": "label", "setting": "y"})
-        axes = numbers(alt.X, RECOVERY[figure], log=10 * is_log), names(alt.Y, "", order)
+        axes = numbers(alt.X, RECOVERY[figure], log=10 * is_log), names_axis(alt.Y, "", order)
         slug, title = f"{section.slug}_recovery_{figure}{end}", f"What is rebuilt: {RECOVERY[figure]}"
         note = "Means over seeds with 95 % t-intervals; upright lines: guesses without messages."
         levels = _guesses(rebuilt, figure, least)
@@ -147,7 +147,7 @@ def _by_bits(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figu
         yield picture_figure(lines, f"{slug}_pictures{end}", title, note, said)
 
 
-def _guesses(rebuilt: pd.DataFrame, figure: str, least: float = -math.inf) -> list[Level]:
+def _guesses(rebuilt: pd.DataFrame, figure: str, least: float = -math.inf) -> list[ChartLine]:
     """Levels at the means of some guesses without messages."""
     means = rebuilt.groupby("guess")[figure].mean().dropna().clip(lower=least)
     return [(f"no message: {g.replace('_', ' ')}", means[g], line, "") for g, line in _DRAWN.items() if g in means]
@@ -164,7 +164,7 @@ def rebuilt_figures(section: Section, odd: list[Oddity]) -> list[Figure]:
             try:
                 figure = rebuilt_figure(run, f"{section.slug}_rebuilt_{len(made) + 1}", setting)
             except (OSError, UserError) as error:
-                odd.append(Oddity("unreadable", run.folder / RECONSTRUCTIONS, shown(getattr(error, "problem", error))))
+                odd.append(Oddity("unreadable", run.folder / RECONSTRUCTIONS, cleaned(getattr(error, "problem", error))))
                 continue
             made |= {setting: figure} if figure is not None else {}
     return list(made.values())
@@ -202,7 +202,7 @@ def _pictures_of(run: Run, attack: str) -> tuple[np.ndarray, np.ndarray] | None:
 def _pairs(run: Run) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
     """`attack/party/layer`, truth and answer; only of the same shape, and such as can be shown."""
     try:
-        arrays = read_arrays(run.folder / RECONSTRUCTIONS)
+        arrays = read_pictures(run.folder / RECONSTRUCTIONS)
     except FileNotFoundError:
         return
     for name in sorted(arrays):
@@ -227,7 +227,7 @@ def picture_figure(lines: Sequence[tuple[str, Image.Image]], slug: str, title: s
         base = base.transform_filter(f"datum.place == {place}").encode(x=alt.value(0), y=alt.value(0), url="url:N")
         charts.append(base.mark_image(align="left", baseline="top", aspect=False, **size))
     pictures = pd.DataFrame({"place": range(len(lines)), "url": [data_url(image) for _, image in lines]})
-    return finished(alt.vconcat(*charts, spacing=10), {"pictures": pictures}, slug, title, note, alt_text)
+    return finished_chart(alt.vconcat(*charts, spacing=10), {"pictures": pictures}, slug, title, note, alt_text)
 
 
 def mosaic(lines: Sequence[np.ndarray]) -> Image.Image:
@@ -276,7 +276,7 @@ def data_url(image: Image.Image) -> str:
     return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_pictures(path: Path) -> dict[str, np.ndarray]:
     """reconstructions.npz: name -> array of numbers or booleans; nothing is unpickled. Raises what `read_bytes` does."""
     content = read_bytes(path)
     try:

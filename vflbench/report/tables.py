@@ -14,8 +14,8 @@ import pandas as pd
 from vflbench.errors import UserError, nearest
 from vflbench.numerics.interval import Interval
 from vflbench.report import group, words
-from vflbench.report.group import LEAKS, Section, Setting, data_parts, flat, options_key, over_seeds, with_honest_runs
-from vflbench.results.folder import differing, shown
+from vflbench.report.group import LEAKS, Section, Setting, data_parts, flattened, options_key, over_seeds, with_honest_runs
+from vflbench.results.folder import cleaned, differing
 from vflbench.results.runs import Run, rounding
 from vflbench.results.schema import LEVELS, PROBE, REFERENCE, Privacy, Reading, base_name
 
@@ -50,7 +50,7 @@ class Table:
     @property
     def texts(self) -> pd.DataFrame:
         """As a person reads it."""
-        return self.frame.map(words.text_of).rename(columns=lambda name: shown(name, 500))
+        return self.frame.map(words.text_of).rename(columns=lambda name: cleaned(name, 500))
 
     def csv(self) -> str:
         """Numbers in full precision. An interval has three columns, the last two empty for fewer than three runs."""
@@ -84,7 +84,7 @@ class Table:
         copies = {"LaTeX": part.latex(), "CSV": part.csv(), "Markdown": part.markdown()}
         return {
             "slug": self.slug,
-            "title": shown(self.title),
+            "title": cleaned(self.title),
             "note": self.note,
             "html": part.texts.to_html(index=False, border=0, table_id=self.slug, justify="unset", max_rows=None),
             "copies": json.dumps(copies).replace("<", "\\u003c"),
@@ -95,7 +95,7 @@ class Table:
 
 def csv_text(value: Any) -> str:
     """With an apostrophe before what a spreadsheet would compute; numbers stay numbers."""
-    text = shown(value, 20_000)
+    text = cleaned(value, 20_000)
     return text if _NUMBER.fullmatch(text) else _FORMULA.sub(r"'\1", text)
 
 
@@ -111,13 +111,13 @@ def _is_number(cell: Any) -> bool:
 
 def _markdown(text: Any) -> str:
     """No tag, link or code begins in it."""
-    return shown(text, 20_000).translate(_MARKDOWN)
+    return cleaned(text, 20_000).translate(_MARKDOWN)
 
 
 def tables(section: Section) -> list[Table]:
     """Those that have lines, the open ones first."""
     compare = (worst_leaks, verdicts, settings, rebuilt_by_table, known_labels)
-    details = (attacks, layers, reconstructions, guarantees, ledgers, figures, cost, links, without_result)
+    details = (attacks, _layers, reconstructions, guarantees, ledgers, _figures, cost, links, without_result)
     made = [make(section) for make in (*compare, *details)]
     return [table for table in made if len(table.frame)]
 
@@ -157,7 +157,7 @@ def verdicts(section: Section) -> Table:
         yield from ({"knows": "falls to", "reading": one} for one in [verdict.falls] if one)
 
     given = section.lines(of, ["knows", "reading"]).groupby(["setting", "knows"], sort=False)["reading"]
-    reads = given.apply(lambda of: words.over_seeds(list(of)))
+    reads = given.apply(lambda of: words.range_over_seeds(list(of)))
     frame = pd.DataFrame({"worst attack": given.agg(_named), "its leak AUC": reads, "runs": given.size()}).reset_index()
     frame.insert(1, section.titled(section.utility), frame["setting"].map(section.over_seeds(section.utility)))
     note = (
@@ -255,7 +255,7 @@ def known_labels(section: Section) -> Table:
     leaks = section.counted[section.counted["name"].isin(list(models))]
     leaks = leaks.assign(known=[models[name].get("known", 100) for name in leaks["name"]])
     leaks = leaks.assign(message=[models[name].get("message", "embeddings") for name in leaks["name"]]).sort_values("known")
-    frame = largest(leaks, ["setting", "message", "known"], "leak_two_sided").unstack("known")
+    frame = largest_values(leaks, ["setting", "message", "known"], "leak_two_sided").unstack("known")
     frame = frame.rename(columns=lambda known: f"{known} known").reset_index()
     frame.insert(2, "train AUC", frame["setting"].map(section.over_seeds("train_auc")))
     note = f"Two-sided leak AUC of completion {section.where}. {_MEANS}"
@@ -341,7 +341,7 @@ def printed(section: Section) -> list[str]:
     lines = []
     for one in [one for one in (attacks(section), rebuilt_by_table(section)) if one.is_open and len(one.frame)]:
         frame = one.frame.iloc[:, : len(section.by) + 5].map(lambda cell: words.text_of(getattr(cell, "mean", cell)))
-        frame = frame.rename(columns=lambda name: words.short(shown(name)).removesuffix(f" {section.where}"))
+        frame = frame.rename(columns=lambda name: words.short(cleaned(name)).removesuffix(f" {section.where}"))
         cut = frame.map(lambda text: text if len(text) <= 24 else f"{text[:21]}...")
         lines += cut.to_string(index=False, line_width=_WIDTH, max_rows=40).splitlines()
     return [section.title, *lines] if lines else []
@@ -353,7 +353,7 @@ def resolved(runs: Sequence[Run], wanted: Sequence[str]) -> tuple[str, ...]:
     Raises UserError for a key that no run has, or several, and where no key has two values in any section.
     """
     parts = [part for _, _, part in data_parts(runs)]
-    leaves = dict.fromkeys(name for run in runs for name in flat(run.config) if name != "seed")
+    leaves = dict.fromkeys(name for run in runs for name in flattened(run.config) if name != "seed")
     heads = (".".join(name.split(".")[:n]) for name in leaves for n in range(1, name.count(".") + 1))
     there = dict.fromkeys([*_CHOSEN, *leaves, *heads])
     vary = [key for key in there if wanted and any(varies(part, key) for part in parts)]
@@ -386,7 +386,7 @@ def option_value(run: Run, key: str) -> Any:
 
 def value_text(value: Any) -> str:
     """An option's value in a cell."""
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else words.shown(value)
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else words.shown_text(value)
 
 
 def varies(runs: Iterable[Run], key: str) -> bool:
@@ -396,12 +396,12 @@ def varies(runs: Iterable[Run], key: str) -> bool:
 # Details
 
 
-def layers(section: Section) -> Table:
+def _layers(section: Section) -> Table:
     """A line for each setting, attack, party and layer."""
     by = ["setting", "attack", "level", "party", "layer", "visible"]
     titles = {name: title for name, title in LEAKS.items() if name not in ("leak_auc", "leak_distance")}
     frame = _mean_of(section.leaks, by, titles).rename(columns={"visible": "seen by an attacker"})
-    return table(section, "layers", "Leak at every layer", frame, f"Values of the last epoch. {words.LEAKS}")
+    return table(section, "layers", "Leak at every layer", frame, f"Values of the last epoch. {words.LEAK_FIGURES}")
 
 
 def reconstructions(section: Section) -> Table:
@@ -456,7 +456,7 @@ def ledgers(section: Section) -> Table:
     frame = frame.join(given[list(_LEDGER)].max().rename(columns=_LEDGER))
     frame["delta"] = firsts["delta"].map("{:g}".format, na_action="ignore")
     frame["eps of all seeds together"] = given["epsilon"].sum(min_count=1)
-    frame["violated, and what is caught"] = given["one"].agg(lambda ones: words.checked(list(ones)))
+    frame["violated, and what is caught"] = given["one"].agg(lambda ones: words.checked_text(list(ones)))
     note = (
         "Pure eps of releases about the same label adds up: over the epochs in which the label is randomized anew, over "
         "defenses, and over runs that are seen together. A promise that is not violated is not verified: the last column "
@@ -465,7 +465,7 @@ def ledgers(section: Section) -> Table:
     return table(section, "ledger", "Label differential privacy", frame, note)
 
 
-def figures(section: Section) -> Table:
+def _figures(section: Section) -> Table:
     """What the defenses counted and measured: a column for each figure."""
     by = ["setting", "party", "layer", "message"]
 
@@ -568,11 +568,11 @@ def by_attack(section: Section, figure: str, name: str = "attack") -> pd.DataFra
     leaks["level"] = pd.Categorical(leaks["level"].mask(leaks["is_reference"], REFERENCE), list(levels))
     columns = leaks.sort_values(["level", "on_columns"], kind="stable")[["level", "column"]].drop_duplicates()
     leaks = leaks.astype({"level": object})
-    made = largest(leaks, ["setting", "level", "column"], figure).unstack(["level", "column"])
+    made = largest_values(leaks, ["setting", "level", "column"], figure).unstack(["level", "column"])
     return made[[*map(tuple, columns.to_numpy())]]
 
 
-def largest(leaks: pd.DataFrame, by: Sequence[str], column: str = "leak_auc", figure: str | None = None) -> pd.Series:
+def largest_values(leaks: pd.DataFrame, by: Sequence[str], column: str = "leak_auc", figure: str | None = None) -> pd.Series:
     """Mean and interval over runs of the largest value that each has in a group. figure: what the column is, if not so."""
     most = leaks.groupby([leaks.index.rename("of"), *by], sort=False)[column].max().rename("value").reset_index()
     return over_seeds(most, by, "value", column if figure is None else figure)

@@ -13,10 +13,10 @@ from tabulate import tabulate
 from vflbench.plain_files import written_whole
 from vflbench.report import words
 from vflbench.report.words import figure_text, number
-from vflbench.results.folder import TABLE, read_config, read_manifest, read_summary
+from vflbench.results.folder import TABLE, read_manifest, read_run_config, read_summary
 from vflbench.results.gate import WORTH_FINDING
 from vflbench.results.runs import AS_RECORDED, Run
-from vflbench.results.schema import PROBE, Leak, Reading, level_of
+from vflbench.results.schema import PROBE, LeakRecord, Reading, level_of
 from vflbench.results.terminal import path_text, wrapped
 
 MOST = 6
@@ -44,7 +44,7 @@ _OF_ANSWERS = ("beats_every_guess", "batches")
 _FIGURES_NOTE = "docs/reference/results.md says what each figure is."
 
 
-def finished(folder: Path) -> Run:
+def finished_text(folder: Path) -> Run:
     """The finished run in a folder. Raises UserError for results of another version, or that can't be read."""
     return Run(folder, {}, read_summary(folder), read_manifest(folder))
 
@@ -55,8 +55,8 @@ def result_text(folder: Path, *, colour: bool = False, gates: Sequence[str] = ()
     Alarms come first; what finds no room is in table.txt. gates: outcomes of thresholds, a line each, all of them shown.
     page: the run's page, where one was written.
     """
-    run, then = finished(folder), f"vflbench report {path_text(folder)} --open"
-    lines = [(BOLD, line) for line in wrapped(words.verdict([run], named=True))]
+    run, then = finished_text(folder), f"vflbench report {path_text(folder)} --open"
+    lines = [(BOLD, line) for line in wrapped(words.verdict_text([run], named=True))]
     lines += [(GREEN if gate.startswith("PASS") else RED, line) for gate in gates for line in wrapped(gate)]
     rows: list[tuple[str, str]] = []
     for name, text, is_alarm in _rows(run):
@@ -78,7 +78,7 @@ def _rows(run: Run) -> Iterator[tuple[str, str, bool]]:
     yield from words.promises(run)
     given = {"attack": _rebuilding(run)}
     if worst:
-        given = {"attack": [words.attack(run, worst)], "rebuilt": words.rebuilt([run]), "own": _of_plugins(run, worst)}
+        given = {"attack": [words.attack_text(run, worst)], "rebuilt": words.rebuilt([run]), "own": _of_plugins(run, worst)}
     stronger = "the strongest known attacks" if defenses else "stronger attacks; defense=label_gdp: noise on labels"
     usual = {*run.manifest.threats} - {PROBE} == _USUAL and not run.is_audit and not run.manifest.adversary
     last = {"audited" if run.is_audit else "model": [_model(run)]}
@@ -106,7 +106,7 @@ def _rebuilding(run: Run) -> list[str]:
 
 def _of_plugins(run: Run, worst: Reading) -> list[str]:
     """`loudest on gradients at the cut, AUC 0.874`: where each attack of a plug-in reads most, but for the worst of all."""
-    made, config = [], run.config or (read_config(run.folder) if run.manifest.plugins else {})
+    made, config = [], run.config or (read_run_config(run.folder) if run.manifest.plugins else {})
     for name, options in (config.get("attack") or {}).items():
         of = {words.leak_value(one, worst.figure): one for one in run.summary.leaks if one.attack == name and one.visible}
         value = max((value for value in of if value > 0), default=0.0)
@@ -125,7 +125,7 @@ def _model(run: Run) -> str:
     numbers = {"without the adversary": honest, "train": summary.train_auc}
     numbers |= {"accuracy": summary.test_accuracy, "calibration": summary.test_calibration}
     known = [f"{name} {number(value, 3)}" for name, value in numbers.items() if value is not None]
-    return f"{', '.join([words.utility(summary), *known])}; {epochs}"
+    return f"{', '.join([words.utility_text(summary), *known])}; {epochs}"
 
 
 # table.txt
@@ -133,7 +133,7 @@ def _model(run: Run) -> str:
 
 def final_table(folder: Path, *, gates: Sequence[str] = ()) -> str:
     """`table_text` of the finished run in a folder."""
-    return table_text(finished(folder), gates)
+    return table_text(finished_text(folder), gates)
 
 
 def write_table(folder: Path, *, gates: Sequence[str] = ()) -> None:
@@ -149,7 +149,7 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     thresholds, a line each.
     """
     summary = run.summary
-    lines = [*wrapped(words.verdict([run], named=True)), *gates, ""]
+    lines = [*wrapped(words.verdict_text([run], named=True)), *gates, ""]
     lines += [f"{name:<{_NAME}}{text}" for name, text, _ in _rows(run) if name not in ("try", "not run")]
     lines += [f"adversary {name} at party {c.party}: {c.text}".strip(": ") for name, c in run.manifest.adversary.items()]
     named = words.verdict_lines(summary.verdict)
@@ -174,7 +174,7 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
         lines += _table([noise], "Differential privacy of embeddings, given the network.", down=True)
     if summary.privacy:
         lines += _table([summary.privacy.written()], "Label privacy of the whole run.", down=True)
-        lines += ["", words.checked([summary.privacy])]
+        lines += ["", words.checked_text([summary.privacy])]
     lines += _table([one for one in summary.figures if one.get("value")], "What the defenses counted and measured.")
     spent, train = summary.cpu_seconds, summary.cpu_seconds.get("train")
     rows = [{"CPU seconds of": name, "seconds": cpu, "of training": train and cpu / train} for name, cpu in spent.items()]
@@ -182,14 +182,14 @@ def table_text(run: Run, gates: Sequence[str] = ()) -> str:
     return "\n".join([*chain.from_iterable(wrapped(line, " " * _NAME, _WIDEST) or [""] for line in lines), ""])
 
 
-def _place(leak: Leak, run: Run) -> tuple[bool, bool, float]:
+def _place(leak: LeakRecord, run: Run) -> tuple[bool, bool, float]:
     """What comes first: what counts in the verdict, what an attacker sees, and what reads most."""
     worst = run.summary.verdict.worst
     value = words.leak_value(leak, worst.figure if worst else "AUC")
     return not words.counts(leak, run), not leak.visible, math.inf if math.isnan(value) else -value
 
 
-def _leak(leak: Leak, run: Run) -> dict[str, Any]:
+def _leak(leak: LeakRecord, run: Run) -> dict[str, Any]:
     """Its line; beside a run with an adversary, with the two-sided leak AUC of its honest run."""
     row: dict[str, Any] = leak.model_dump(include={"attack", "message", "party", "layer"})
     row["leak"] = max(leak.two_sided, leak.net, key=lambda one: -1 if one.mean is None else one.mean)

@@ -17,29 +17,29 @@ from typing import TYPE_CHECKING, Any
 
 from vflbench.errors import shown as printable
 from vflbench.numerics.interval import Interval
-from vflbench.results.gate import COIN, Judgement, Outcome, distinct_rounding, judged, strength
+from vflbench.results.gate import COIN, Judgement, Outcome, distinct_rounding, judged, leak_strength
 from vflbench.results.runs import AS_RECORDED, Run
 from vflbench.results.schema import (
     LEAST_TEST_ROWS,
     LEVELS,
     OF_THE_TRUTH,
-    Leak,
+    LeakRecord,
     Privacy,
     Promise,
     Reading,
     Rebuilt,
     Summary,
-    Threat,
+    ThreatRecord,
     Verdict,
     base_name,
     level_of,
 )
-from vflbench.results.schema import Interval as Recorded
+from vflbench.results.schema import IntervalRecord as Recorded
 
 if TYPE_CHECKING:
     from vflbench.report.group import Section, Setting
 
-NO_MESSAGE = "none"
+_NO_MESSAGE = "none"
 LABEL_PRIVACY = "what the messages add about one row, given everything else"
 WORST = (
     "The worst attack is the one that reads most at any layer that an attacker sees, in the last epoch. Leak AUC: max(a, "
@@ -47,7 +47,7 @@ WORST = (
     "positive, less what a coin reaches. Of more than two classes: the stronger of adjusted mutual information and macro "
     "AUC. The interval is that of the worst of all attacks, layers and directions, whichever it is (95 %, Bonferroni)"
 )
-LEAKS = (
+LEAK_FIGURES = (
     "Two-sided: max(a, 1 - a) of the mean over batches. Oriented: the mean over batches of max(a, 1 - a). Coin: what a coin "
     "reaches there. Net: oriented without the part of a coin. A leak counts as the larger of two-sided and net."
 )
@@ -114,12 +114,12 @@ def number(value: float | None, digits: int = 2, *, share: bool = False) -> str:
     return f"{plain} %" if share else plain
 
 
-def share(value: float | None) -> str:
+def as_share(value: float | None) -> str:
     """`91 %`."""
     return number(value, share=True)
 
 
-def between(low: float | None, high: float | None, digits: int = 2) -> str:
+def _between(low: float | None, high: float | None, digits: int = 2) -> str:
     """`0.89 to 0.93`; empty without an interval."""
     ends = number(low, digits), number(high, digits)
     return "" if "undefined" in ends else " to ".join(ends)
@@ -138,7 +138,7 @@ def text_of(cell: Any) -> str:
         case float():
             return "-" if math.isnan(cell) else number(cell, 3)
         case Interval() | Recorded():
-            runs, ends = getattr(cell, "runs", 0), between(cell.low, cell.high, 3)
+            runs, ends = getattr(cell, "runs", 0), _between(cell.low, cell.high, 3)
             of_runs = f"{runs} run{'s' * (runs > 1)}: no interval" if not ends else f"{runs} equal runs"
             bracketed = ends if ends and not (runs and cell.low == cell.high) else of_runs * bool(runs)
             return text_of(cell.mean) + f" ({bracketed})" * bool(bracketed)
@@ -166,13 +166,13 @@ def learned_nothing(summary: Summary) -> str | None:
         return None
     for count, kind in ((summary.test_positives, "positive"), (summary.test_negatives, "negative")):
         if count is not None and count < LEAST_TEST_ROWS:
-            return f"Too few {kind} rows to test the model on ({count}; {utility(summary, 2)})"
-    return f"The model learned nothing ({utility(summary, 2)}; a coin 0.50)"
+            return f"Too few {kind} rows to test the model on ({count}; {utility_text(summary, 2)})"
+    return f"The model learned nothing ({utility_text(summary, 2)}; a coin 0.50)"
 
 
-def utility(summary: Summary, digits: int = 3) -> str:
+def utility_text(summary: Summary, digits: int = 3) -> str:
     """`test AUC 0.788 (0.78 to 0.80)`, with its 95 % interval; within a parenthesis, of two digits, after a comma."""
-    ends = between(summary.test_auc_low, summary.test_auc_high)
+    ends = _between(summary.test_auc_low, summary.test_auc_high)
     bracketed = "" if not ends else f" ({ends})" if digits > 2 else f", {ends}"
     return f"test AUC {number(summary.test_auc, digits)}{bracketed}"
 
@@ -180,7 +180,7 @@ def utility(summary: Summary, digits: int = 3) -> str:
 # The verdict
 
 
-def over_seeds(readings: Sequence[Reading]) -> Interval:
+def range_over_seeds(readings: Sequence[Reading]) -> Interval:
     """The mean, from the lowest low end to the highest high end; nan for ends if any run has no interval."""
     lows, highs = (
         [math.nan if end is None else end for end in ends] for ends in zip(*((r.low, r.high) for r in readings), strict=True)
@@ -189,7 +189,7 @@ def over_seeds(readings: Sequence[Reading]) -> Interval:
     return Interval(mean([one.value for one in readings]), *((min(lows), max(highs)) if known else (math.nan, math.nan)))
 
 
-def verdict(runs: Sequence[Run], *, named: bool = False) -> str:
+def verdict_text(runs: Sequence[Run], *, named: bool = False) -> str:
     """What the worst attack of a setting reads, or what was rebuilt, in a sentence.
 
     A model that learned nothing is said first. That there is no leak is only said where one worth finding would have been
@@ -202,15 +202,17 @@ def verdict(runs: Sequence[Run], *, named: bool = False) -> str:
     learned = f"{reasons[0]}{often}: a low leak is no protection here. " if reasons else ""
     worsts = [worst for run in runs if (worst := run.summary.verdict.worst)]
     if worsts:
-        figure = max(worsts, key=lambda one: strength(one.figure, one.value)).figure
+        figure = max(worsts, key=lambda one: leak_strength(one.figure, one.value)).figure
         read = [(run, worst) for run in runs if (worst := run.summary.verdict.worst) and worst.figure == figure]
-        over = over_seeds([worst for _, worst in read])
+        over = range_over_seeds([worst for _, worst in read])
         parts = [_reads(figure, read, over)]
         if judged(figure, over.low, over.high) is Judgement.LEAK:
             parts += _other_messages(read, figure)
         value = mean([run.summary.test_accuracy if figure == "AMI" else run.summary.test_auc for run in runs])
         if not (learned or math.isnan(value)):
-            right = f"classifies {share(value)} of new rows correctly" if figure == "AMI" else f"{number(value)} on new rows"
+            right = (
+                f"classifies {as_share(value)} of new rows correctly" if figure == "AMI" else f"{number(value)} on new rows"
+            )
             parts.append(f"the model itself {right}")
         count, text, end = len(read), "; ".join(parts), "."
     else:
@@ -241,12 +243,12 @@ def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> 
         known=f" {' or '.join(words or 'without labels' for words in knows)}" if any(knows) else "",
         attacks=" and ".join(attacks),
         subject=" and ".join(messages) + f" {min(places)}" * at_the_cut + ", the worst of each seed," * (len(messages) > 1),
-        gives=f"{share(over.mean)} of {'the information on classes' if figure == 'AMI' else 'label pairs'}",
+        gives=f"{as_share(over.mean)} of {'the information on classes' if figure == 'AMI' else 'label pairs'}",
         rest=", each class against the rest" * (figure == "macro AUC"),
         ranks="ranks the labels" if figure == "AUC" else "distinguishes the classes",
         each=" of each seed" * (len(attacks) > 1),
         where=wheres.get(judgement, "") * bool(sure),
-        ends=f"{_WORST_OF_ALL} {between(over.low, over.high)}; " * (over.low > coin or over.high < 1),
+        ends=f"{_WORST_OF_ALL} {_between(over.low, over.high)}; " * (over.low > coin or over.high < 1),
         more=MORE_BATCHES,
         coin=f"a coin {coin:.{2 if coin else 0}f}",
         columns="" if math.isnan(alone) else f"; own columns alone {number(alone)}",
@@ -272,10 +274,10 @@ def _other_messages(read: Sequence[tuple[Run, Reading]], figure: str) -> list[st
         for kind, value in values.items():
             best.setdefault(kind, []).append(value or math.nan)
     others = {kind: mean(values) for kind, values in best.items() if {one.message for _, one in read} != {kind}}
-    return [f"{kind}s {share(value)}" for kind, value in others.items() if not math.isnan(value)]
+    return [f"{kind}s {as_share(value)}" for kind, value in others.items() if not math.isnan(value)]
 
 
-def leak_value(leak: Leak, figure: str) -> float:
+def leak_value(leak: LeakRecord, figure: str) -> float:
     """What a leak comes to in terms of a figure of the verdict: of an AUC the larger of two-sided and net; else nan."""
     of_classes = leak.classes.get({"AUC": "", "macro AUC": "macro_auc", "AMI": "ami"}[figure])
     known = [one.mean for one in ((leak.two_sided, leak.net) if figure == "AUC" else (of_classes,)) if one]
@@ -283,12 +285,12 @@ def leak_value(leak: Leak, figure: str) -> float:
     return max(value, 1 - value) if figure == "macro AUC" else value
 
 
-def counts(leak: Leak, run: Run) -> bool:
+def counts(leak: LeakRecord, run: Run) -> bool:
     """Whether it counts in a verdict: an attacker sees the layer, reads a message, and is no reference."""
-    return leak.visible and leak.message != NO_MESSAGE and level_of(leak.attack, run.manifest.threats) in LEVELS
+    return leak.visible and leak.message != _NO_MESSAGE and level_of(leak.attack, run.manifest.threats) in LEVELS
 
 
-def place(one: Reading | Leak, run: Run) -> str:
+def place(one: Reading | LeakRecord, run: Run) -> str:
     """`at the cut`, `at party b's layer f2`: the party is named where there are several."""
     whose = f"party {one.party}'s " if len(run.manifest.cut_layers) > 1 else ""
     return f"at {whose or 'the '}cut" if run.crosses(one.party, one.layer) else f"at {whose}layer {one.layer}"
@@ -304,12 +306,12 @@ def figure_text(one: Reading) -> str:
     return f"{one.figure} {number(one.value, 3)}"
 
 
-def attack(run: Run, worst: Reading) -> str:
+def attack_text(run: Run, worst: Reading) -> str:
     """`norm on gradients at layer f4, AUC 0.912 (the worst of all: 0.89 to 0.93); at the cut, f5, 0.907; needs no label`.
 
     The interval holds for the worst of all readings, whichever it is (`metrics.leak.worst`), not for this attack alone.
     """
-    ends = between(worst.low, worst.high)
+    ends = _between(worst.low, worst.high)
     ends = f"{_WORST_OF_ALL} {ends}" if ends else "one batch, no interval"
     if worst.low is not None and worst.low <= COIN[worst.figure] and (worst.high or 0) >= 1:
         ends = "too few batches for an interval"
@@ -319,7 +321,7 @@ def attack(run: Run, worst: Reading) -> str:
     values = [(value, layer) for value, layer in known if not math.isnan(value)]
     if values and (best := max(values))[1] != worst.layer:
         bracketed = f"; at the cut{'' if best[1] == 'cut' else f', {best[1]}'}, {number(best[0], 3)}"
-    threat = run.manifest.threats.get(base_name(worst.attack), Threat())
+    threat = run.manifest.threats.get(base_name(worst.attack), ThreatRecord())
     no_label = "needs the share of positives and no label" if "class shares" in threat.knows else "needs no label"
     knows = knowledge(worst.attack, run.manifest.threats).replace("without labels", no_label)
     return f"{worst.attack} on {worst.message}s {place(worst, run)}, {figure_text(worst)} ({ends}){bracketed}; {knows}"
@@ -335,7 +337,7 @@ def line(run: Run) -> str:
     if worst:
         unsure = "; too few batches to judge" * (judged(worst.figure, worst.low, worst.high) is Judgement.UNKNOWN)
         parts.append(f"leak {figure_text(worst)} ({worst.attack} on {worst.message}s {place(worst, run)}{unsure})")
-    answers = {one.attack: _means([one]) for one in summary.reconstructions if one.message != NO_MESSAGE}
+    answers = {one.attack: _means([one]) for one in summary.reconstructions if one.message != _NO_MESSAGE}
     if answers and (name := max(answers, key=lambda name: _strength(answers[name]))) and (shares := _shares(answers[name])):
         parts.append(f"{shares[0]} rebuilt ({name})")
     return ", ".join(parts if reason else [*parts, f"test AUC {number(summary.test_auc, 3)}"])
@@ -365,7 +367,7 @@ def rebuilt(runs: Sequence[Run]) -> list[str]:
     means = {key: _means(of) for key, of in answers.items()}
     crossing = {layer for run in runs for layer in run.crossing}
     best: dict[tuple[str, str], tuple[str, ...]] = {}
-    for key in (key for key, of in answers.items() if key[1] != NO_MESSAGE and of[0].visible):
+    for key in (key for key, of in answers.items() if key[1] != _NO_MESSAGE and of[0].visible):
         what = key[0], key[3] if "attribute_auc" in means[key] else ""
         best[what] = max(best.get(what, key), key, key=lambda key: _strength(means[key]))
     return [_rebuilt(key, means, answers[key], crossing) for key in best.values()]
@@ -394,8 +396,8 @@ def _shares(of: _Means, guesses: Mapping[str, _Means] | None = None) -> list[str
     for name, words in _SHARES.items():
         by = [(of[guess], "a guess") for guess in _GUESSED.get(name, ()) if guess in of]
         by += [(figures[name], guess.replace("_", " ")) for guess, figures in (guesses or {}).items() if name in figures]
-        bracketed = f" ({max(by)[1]} {share(max(by)[0])})" if by else ""
-        made += [words.format(share(max(of[name], 0.0))) + bracketed] if name in of else []
+        bracketed = f" ({max(by)[1]} {as_share(max(by)[0])})" if by else ""
+        made += [words.format(as_share(max(of[name], 0.0))) + bracketed] if name in of else []
     return made
 
 
@@ -415,7 +417,7 @@ def _rebuilt(
     is_guess = of.get("exact") == 0 and of["entries_right"] <= guess + _AS_A_GUESS
     gives = "do not clearly give" if is_guess or not (None in beats or all(beats)) else "give"
     better = "" if None in beats else f"; {'not surely ' * (not all(beats))}better than every guess without messages"
-    same = {name[3]: m for name, m in means.items() if name[:3] == (attack, NO_MESSAGE, party)}
+    same = {name[3]: m for name, m in means.items() if name[:3] == (attack, _NO_MESSAGE, party)}
     guesses = {name: m for name, m in same.items() if name not in OF_THE_TRUTH}
     shown = ", ".join(_shares(of, guesses)) or (f"mse {of['mse']:.3g}" if "mse" in of else "nothing that could be measured")
     whose = "all parties" if owner == "all" else f"party {owner}"
@@ -469,7 +471,7 @@ def _spent(privacy: Privacy) -> list[tuple[str, str, bool]]:
     return [("privacy", f"label DP with {spent}; {text}", privacy.violated)] if spent else []
 
 
-def checked(privacy: Sequence[Privacy]) -> str:
+def checked_text(privacy: Sequence[Privacy]) -> str:
     """Whether a run of a setting saw the promise broken, and how weak it had to be for the canaries of each to show that."""
     if any(one.violated for one in privacy):
         return "violated"
@@ -505,7 +507,7 @@ def threshold(outcome: Outcome) -> str:
     by = f"{gap:.3f}" if gap >= 0.0005 or not gap else f"{gap:.2g}"
     side = "all of it above" if row.ci_low > limit else "not above" if row.ci_high <= limit else "partly above"
     which = "the 95 % interval of the worst of all readings" if outcome.of_all else "its own 95 % interval"
-    ends = between(row.ci_low, row.ci_high, 3)
+    ends = _between(row.ci_low, row.ci_high, 3)
     least, turned = number(1 - outcome.other_side, 3), number(outcome.other_side, 3)
     beyond = "above" if row.value > limit else "below"
     said = {
@@ -533,11 +535,11 @@ def defense_sentences(section: "Section") -> list[tuple[str, str]]:
         every = [one for one in section.groups if one.name in of.index]
         groups = [one for one in every if one.name in section.front.settings] or every
         groups = [one for one in groups if not math.isnan(worst_of(one))] or groups
-        group = (max if defense == "none" else min)(groups, key=rank)
+        group = (max if defense == "none" else min)(groups, key=_rank)
         name = {"none": NOBODY, AS_RECORDED: AS_RECORDED.capitalize()}.get(defense, defense)
         name += "" if adversary == "none" else f", adversary {adversary}"
         name += group.name.removeprefix(defense) if len(every) > 1 else ""
-        made.append((defense != "none", *rank(group), name, verdict(group.runs)))
+        made.append((defense != "none", *_rank(group), name, verdict_text(group.runs)))
     made.sort(key=lambda one: one[:3])
     more = [(f"{len(made) - MOST_DEFENSES} more defenses", "they are in the tables below.")]
     return [one[3:] for one in made[:MOST_DEFENSES]] + more * (len(made) > MOST_DEFENSES)
@@ -548,7 +550,7 @@ def worst_of(group: "Setting") -> float:
     return mean([run.summary.verdict.worst.value for run in group.runs if run.summary.verdict.worst])
 
 
-def rank(group: "Setting") -> tuple[bool, float]:
+def _rank(group: "Setting") -> tuple[bool, float]:
     """The better the defense, the lower; a setting whose model learned nothing comes after all that learned."""
     return any(run.summary.learned is False for run in group.runs), worst_of(group)
 
@@ -556,11 +558,11 @@ def rank(group: "Setting") -> tuple[bool, float]:
 def standing(group: "Setting") -> str:
     """What its worst attack says, in a few words."""
     worsts = [worst for run in group.runs if (worst := run.summary.verdict.worst)]
-    if rank(group)[0]:
+    if _rank(group)[0]:
         return "the model learned nothing"
     if not worsts:
         return "nothing"
-    over = over_seeds(worsts)
+    over = range_over_seeds(worsts)
     return _SAYS[judged(worsts[0].figure, over.low, over.high)]
 
 
@@ -581,16 +583,18 @@ def remarks(section: "Section") -> list[str]:
             steps.append(step.format(", ".join(names[:MOST_ENTRIES]) + " ..." * (len(names) > MOST_ENTRIES)))
     known = {_SAYS[Judgement.LEAK], _SAYS[Judgement.NONE]}
     tried = [one for one in section.groups if not (one.undefended or one.is_audit) and said[one.name] in known]
-    if len(said) > 1 and (best := min((one for one in tried if one.name in section.front.settings), key=rank, default=None)):
+    if len(said) > 1 and (
+        best := min((one for one in tried if one.name in section.front.settings), key=_rank, default=None)
+    ):
         steps.append(
             f"{best.name} leaks least of what can be judged; attack=strongest tries it harder before you rely on it"
         )
     return [*lines, f"What to do next: {'; '.join(steps)}."] if steps else lines
 
 
-def knowledge(attack: str, threats: Mapping[str, Threat]) -> str:
+def knowledge(attack: str, threats: Mapping[str, ThreatRecord]) -> str:
     """What it knows of the labels, for a sentence: `without labels`, `with 100 known labels`, `actively`."""
-    level, threat = level_of(attack, threats), threats.get(base_name(attack), Threat())
+    level, threat = level_of(attack, threats), threats.get(base_name(attack), ThreatRecord())
     known = [f"{threat.known_rows} known labels"] if threat.known_rows else []
     known += [f"{threat.hints} known positive{'s' * (threat.hints > 1)} a batch"] if threat.hints else []
     labels = f"with {' and '.join(known or ['known labels'])}"
@@ -606,13 +610,13 @@ def short(key: str) -> str:
     return _parts(key)[-1]
 
 
-def shown(value: Any) -> str:
+def shown_text(value: Any) -> str:
     """An option's value in a name; of a class or a file only the last part, of a list the first entries."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
         more = [f"{len(value) - MOST_ENTRIES} more"] if len(value) > MOST_ENTRIES else []
-        return "+".join([*map(shown, value[:MOST_ENTRIES]), *more]) or "none"
+        return "+".join([*map(shown_text, value[:MOST_ENTRIES]), *more]) or "none"
     text = str(value)
     return text.rsplit(".", 1)[-1] if text.startswith("vflbench.") else text.rsplit("/", 1)[-1]
 
@@ -625,7 +629,7 @@ def in_words(options: Mapping[str, Any]) -> list[str]:
     known = {key: value for key, value in options.items() if value is not None}
     times = Counter(map(_name, known))
     names = [_name(key) if times[_name(key)] == 1 else ".".join(_parts(key)[-2:]) for key in known]
-    return [f"{name} {shown(value)}" for name, value in zip(names, known.values(), strict=True)]
+    return [f"{name} {shown_text(value)}" for name, value in zip(names, known.values(), strict=True)]
 
 
 def within(name: str, most: int) -> str:

@@ -93,11 +93,13 @@ class Unreadable(UserError):  # noqa: N818
 
     def __init__(self, path: Path, reason: object):
         super().__init__(
-            f"{shown(path.name)} can't be read: {shown(reason, 300)}", key="folder", value=shown(path.parent, 300)
+            f"{cleaned(path.name)} can't be read: {cleaned(reason, 300)}",
+            key="folder",
+            value=cleaned(path.parent, 300),
         )
 
 
-def shown(value: object, most: int = 200) -> str:
+def cleaned(value: object, most: int = 200) -> str:
     """`errors.shown`, for pages, tables and terminals: line ends become spaces."""
     return errors.shown(_SPACES.sub(" ", value) if isinstance(value, str) else value, most)
 
@@ -176,7 +178,7 @@ def is_recording(folder: Path) -> bool:
     return False
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_run_config(folder: Path) -> dict[str, Any]:
     """config.yaml: plain values."""
     path = folder / CONFIG
     config = read_yaml(path)[1]
@@ -198,7 +200,7 @@ def read_error(folder: Path) -> str | None:
         text = read_head(folder / ERROR, _MOST_ERROR).strip()
     except FileNotFoundError:
         return None
-    return shown(text.split("\n\n")[0].strip(), 600) or "no message"
+    return cleaned(text.split("\n\n")[0].strip(), 600) or "no message"
 
 
 def _parsed(path: Path, kind: type[_R]) -> _R:
@@ -210,7 +212,7 @@ def _parsed(path: Path, kind: type[_R]) -> _R:
             raise Unreadable(path, error) from error
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise Unreadable(path, f"{place or 'it'} is {shown(repr(first['input']), 60)}: {first['msg'].lower()}") from None
+        raise Unreadable(path, f"{place or 'it'} is {cleaned(repr(first['input']), 60)}: {first['msg'].lower()}") from None
 
 
 def _printable(node: Any) -> Any:
@@ -244,7 +246,7 @@ def differing(*origins: Mapping[str, Any]) -> str:
         first, *others = (one.get(part) for one in origins)
         changed = {file for other in others for file, _ in _files(first) ^ _files(other)}
         if any(other != first for other in others):
-            words.append(f"{name} ({named(sorted(changed))})" if changed else name)
+            words.append(f"{name} ({_named(sorted(changed))})" if changed else name)
     return " and ".join(words)
 
 
@@ -272,7 +274,7 @@ def flat(node: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield f"{prefix}{key}", value
 
 
-def named(names: Sequence[str], most: int = 3, between: str = ", ") -> str:
+def _named(names: Sequence[str], most: int = 3, between: str = ", ") -> str:
     return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
@@ -299,7 +301,7 @@ def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any]) -> 
     options, parts = differences(recorded_config(folder), config), differing(recorded_manifest(folder).identity, origin)
     if not options and not parts:
         return is_finished(folder)
-    other = f"another configuration ({named(options, 4, '; ')})" if options else f"these options that differs in {parts}"
+    other = f"another configuration ({_named(options, 4, '; ')})" if options else f"these options that differs in {parts}"
     text = f"this folder holds a run of {other}; it stays as it is; name another folder, or replace it with overwrite=true"
     raise FolderError(text, key="hydra.run.dir", value=folder)
 
@@ -307,7 +309,7 @@ def look(folder: Path, config: Mapping[str, Any], origin: Mapping[str, Any]) -> 
 def recorded_config(folder: Path) -> dict[str, Any]:
     """The config.yaml of the run that a folder holds."""
     try:
-        return read_config(folder)
+        return read_run_config(folder)
     except (OSError, Unreadable) as error:
         problem = f"this folder holds results without a config.yaml that can be read ({type(error).__name__}); name another"
         raise FolderError(f"{problem}, or replace them with overwrite=true", key="hydra.run.dir", value=folder) from error

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from vflbench.errors import UserError, nearest
-from vflbench.results.schema import LEVELS, MetricRow, Reading, Threat, level_of
+from vflbench.results.schema import LEVELS, MetricRow, Reading, ThreatRecord, level_of
 
 COIN = {"AUC": 0.5, "macro AUC": 0.5, "AMI": 0.0}
 """Figure of a verdict -> what a coin reads."""
 WORTH_FINDING = 0.6
 """The leak AUC that must be told from a coin before it is said that none was seen; as an AMI, 0.2."""
-FLAG = "--fail-above"
-WORST = "leak_auc_worst"
+GATE_FLAG = "--fail-above"
+_WORST = "leak_auc_worst"
 KEYS = {
     "leak_auc_worst": "the larger of two-sided and net: of the last epoch, the number in the first line",
     "leak_auc_two_sided": "max(a, 1 - a) of the mean leak AUC",
@@ -38,7 +38,7 @@ class Judgement(StrEnum):
     UNKNOWN = "unknown"
 
 
-def strength(figure: str, value: float | None) -> float:
+def leak_strength(figure: str, value: float | None) -> float:
     """0 for a coin, 1 for the labels: 2 a - 1 of an AUC, AMI as it is; nan where it is undefined."""
     return math.nan if value is None else value if figure == "AMI" else 2 * value - 1
 
@@ -48,10 +48,10 @@ def judged(figure: str, low: float | None, high: float | None, most: float = 0.0
 
     most: of this figure, a leak that is tolerated, if that is more than WORTH_FINDING.
     """
-    least, bar = strength(figure, low), max(strength(figure, most), strength("AUC", WORTH_FINDING))
-    if strength(figure, high) >= least > 0:  # not of a missing end
+    least, bar = leak_strength(figure, low), max(leak_strength(figure, most), leak_strength("AUC", WORTH_FINDING))
+    if leak_strength(figure, high) >= least > 0:  # not of a missing end
         return Judgement.LEAK
-    return Judgement.NONE if least <= 0 and strength(figure, high) < bar else Judgement.UNKNOWN
+    return Judgement.NONE if least <= 0 and leak_strength(figure, high) < bar else Judgement.UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class Gate:
         if key not in KEYS or not value:
             near = "" if key in KEYS else nearest(key, KEYS)
             problem = f"it must be KEY=VALUE{near or '; the keys are ' + ', '.join(KEYS)}"
-            raise UserError(problem, key=FLAG, value=text, see="vflbench audit --help")
+            raise UserError(problem, key=GATE_FLAG, value=text, see="vflbench audit --help")
         with suppress(ValueError):
             if 0 <= float(value) <= 1:
                 return cls(key, float(value))
-        raise UserError("the threshold must be a number from 0 to 1", key=f"{FLAG} {key}", value=value)
+        raise UserError("the threshold must be a number from 0 to 1", key=f"{GATE_FLAG} {key}", value=value)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Outcome:
 def judge(
     gate: Gate,
     rows: Sequence[MetricRow],
-    threats: Mapping[str, Threat],
+    threats: Mapping[str, ThreatRecord],
     crossing: Mapping[str, Sequence[str]],
     worst: Reading | None,
 ) -> Outcome:
@@ -122,19 +122,19 @@ def judge(
     """
     counted = [row for row in rows if row.attack and row.visible and row.message != "none"]
     counted = [_folded(row) for row in counted if level_of(row.attack, threats) in LEVELS]
-    of_key = readings(counted) if gate.key == WORST else [row for row in counted if row.metric == gate.key]
+    of_key = leak_rows(counted) if gate.key == _WORST else [row for row in counted if row.metric == gate.key]
     defined = [row for row in of_key if not math.isnan(row.value)]
     if not defined:
         there = sorted({row.metric for row in counted if row.metric in KEYS and not math.isnan(row.value)})
         others = f"; there are {', '.join(there)}" if there else ": no attack on messages was scored"
-        raise UserError(f"nothing here has such a value{others}", key=f"{FLAG} {gate.key}", value=gate.threshold)
+        raise UserError(f"nothing here has such a value{others}", key=f"{GATE_FLAG} {gate.key}", value=gate.threshold)
 
     def rank(row: MetricRow) -> tuple[float, int, bool, int]:
         crosses = row.layer in crossing.get(row.party, ())
         return row.value, row.epoch, crosses, -LEVELS.index(level_of(row.attack, threats))
 
     row, last = max(defined, key=rank), max(row.epoch for row in rows)
-    quoted = worst if worst and gate.key == WORST and (worst.value, last) == (row.value, row.epoch) else None
+    quoted = worst if worst and gate.key == _WORST and (worst.value, last) == (row.value, row.epoch) else None
     if quoted:
         low, high = (math.nan if end is None else end for end in (quoted.low, quoted.high))
         row = replace(row, party=quoted.party, layer=quoted.layer, message=quoted.message, attack=quoted.attack)
@@ -154,7 +154,7 @@ def _folded(row: MetricRow) -> MetricRow:
     return replace(row, value=max(row.value, 1 - row.value), ci_low=low, ci_high=0.5 + ends[1])
 
 
-def readings(rows: Sequence[MetricRow]) -> list[MetricRow]:
+def leak_rows(rows: Sequence[MetricRow]) -> list[MetricRow]:
     """What leaks count as: each row of `leak_auc_two_sided`, or that of `leak_auc_net` where this is larger."""
 
     def place(row: MetricRow) -> MetricRow:

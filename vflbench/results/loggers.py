@@ -54,7 +54,7 @@ def tag(row: MetricRow) -> str:
     return "/".join(re.sub(r"[^\w.-]", "_", part) for part in map(str, parts) if part)
 
 
-def figures(summary: Summary) -> dict[str, float]:
+def summary_figures(summary: Summary) -> dict[str, float]:
     """The finite numbers at the top level of a summary."""
     numbers = {key: v for key, v in summary.written().items() if isinstance(v, int | float) and not isinstance(v, bool)}
     return {key: float(value) for key, value in numbers.items() if math.isfinite(value)}
@@ -84,7 +84,7 @@ class _Scalars(Logger):
         self.add(values)
 
     def finish(self, summary: Summary) -> None:
-        self.add([(f"summary/{name}", value, self.last) for name, value in figures(summary).items()])
+        self.add([(f"summary/{name}", value, self.last) for name, value in summary_figures(summary).items()])
 
 
 @options

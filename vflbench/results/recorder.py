@@ -220,7 +220,7 @@ class Recorder:
         """Append to metrics.csv; on disk when this returns."""
         rows = list(rows)
         with self._writing(), open_to_write(self.folder / files.METRICS, "a", newline="") as file:
-            write_rows(file, rows)
+            write_metric_rows(file, rows)
             file.flush()
             os.fsync(file.fileno())
         self._log("write", rows)
@@ -288,7 +288,7 @@ class Recorder:
             raise UserError(problem, key="hydra.run.dir", value=self.folder) from error
 
 
-def write_rows(file: IO[str], rows: Iterable[MetricRow]) -> None:
+def write_metric_rows(file: IO[str], rows: Iterable[MetricRow]) -> None:
     """Append lines to a metrics.csv that was opened with newline=""."""
     csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in astuple(row)] for row in rows)
 

@@ -20,7 +20,7 @@ from pyarrow import compute, csv, parquet
 from vflbench.errors import UserError
 from vflbench.plain_files import written_whole
 from vflbench.results import folder as files
-from vflbench.results.folder import Unreadable, read_manifest, shown
+from vflbench.results.folder import Unreadable, cleaned, read_manifest
 from vflbench.results.schema import COLUMNS as MEASURED
 from vflbench.results.schema import Manifest, MetricRow, Summary, level_of
 from vflbench.results.terminal import path_text
@@ -148,7 +148,7 @@ def read_run(folder: Path) -> Run | Oddity:
                 return Oddity("recording", folder, "recorded messages, which vflbench audit reads")
             problem = f"no {files.SUMMARY}: the run has not finished, or was stopped; the same command continues it"
             return Oddity("unfinished", folder, problem)
-        manifest, summary, config = read_manifest(folder), files.read_summary(folder), files.read_config(folder)
+        manifest, summary, config = read_manifest(folder), files.read_summary(folder), files.read_run_config(folder)
     except FileNotFoundError as error:
         return Oddity("unfinished", folder, f"no {Path(str(error.filename)).name}")
     except Unreadable as error:
@@ -161,7 +161,7 @@ _LEFT_OUT = ("failed", "unfinished", "unreadable", "repeated", "recording")
 
 
 @dataclass
-class Tree:
+class RunTree:
     """runs: finished runs; each configuration counts once per experiment. odd: everything else."""
 
     runs: list[Run] = field(default_factory=list)
@@ -188,12 +188,12 @@ class Tree:
         return [*lines[:most], *([f"  and {len(lines) - most:,} more"] if len(lines) > most else [])]
 
 
-def read_tree(folders: Sequence[Path]) -> Tree:
+def read_tree(folders: Sequence[Path]) -> RunTree:
     """All runs in or under these folders, in the order of names.
 
     Two experiments may hold the same run: it counts in both.
     """
-    tree = Tree()
+    tree = RunTree()
     first: dict[tuple[str, str, str], Path] = {}
     for entry in entries(folders):
         if isinstance(entry, Oddity):
@@ -224,7 +224,7 @@ def may_be_compared(one: Run, other: Run) -> bool:
     return all(a == b or (part == "plugins" and not (a and b)) for part, (a, b) in pairs.items())
 
 
-def names_of(runs: Sequence[Run]) -> list[str]:
+def names_of_runs(runs: Sequence[Run]) -> list[str]:
     """For each of some runs, what of its origin it has for itself, in words; '' for a single run."""
     parts = [part for part in files.PARTS if any(run.origin.get(part) != runs[0].origin.get(part) for run in runs)]
     return [", ".join(_part_name(part, run.origin.get(part)) for part in parts) for run in runs]
@@ -241,12 +241,12 @@ def _short(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
-FACTS = (
+_FACTS = (
     *("run", "experiment", "dataset", "data_digest", "version", "made_by", "setting", "seed"),
     *("adversary", "defense", "options", "failed"),
 )
 """The columns that all rows of a run have in common."""
-COLUMNS = (*FACTS, *MEASURED, "level", "infinite")
+TABLE_COLUMNS = (*_FACTS, *MEASURED, "level", "infinite")
 ENDINGS = (".jsonl", ".csv", ".parquet")
 WHOLE_RUN = "run"
 """The split of a figure of the whole run, which its summary holds."""
@@ -258,7 +258,7 @@ _TYPES = {
     "visible": pyarrow.bool_(),
 }
 """Of the columns that hold no text."""
-_SCHEMA = pyarrow.schema([(name, _TYPES.get(name, pyarrow.string())) for name in COLUMNS])
+_SCHEMA = pyarrow.schema([(name, _TYPES.get(name, pyarrow.string())) for name in TABLE_COLUMNS])
 _ORDER = ("epoch", "split", "party", "layer", "message", "attack", "metric")
 """By which rows of a run are sorted."""
 
@@ -277,7 +277,7 @@ def read_table(folder: Path) -> pyarrow.Table:
     for number, column in enumerate(table.schema):
         if column.type == pyarrow.string():
             coded = table[number].combine_chunks().dictionary_encode()
-            texts = pyarrow.array(map(shown, coded.dictionary.to_pylist()), pyarrow.string())
+            texts = pyarrow.array(map(cleaned, coded.dictionary.to_pylist()), pyarrow.string())
             table = table.set_column(number, column, texts.take(coded.indices))
     return table
 
@@ -307,13 +307,13 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> pyarrow
     root = Path(folder)
     if not root.is_dir():
         raise UserError("there is no such folder", key="folder", value=folder)
-    if taken := [key for key in options if key in COLUMNS]:
+    if taken := [key for key in options if key in TABLE_COLUMNS]:
         raise UserError("the table has another column of this name", key="options", value=",".join(taken))
     there = list(entries([root]))
     table, unreadable = long_table([entry for entry in there if isinstance(entry, Run)], [root], options)
     for one in (*there, *unreadable):
         if isinstance(one, Oddity) and one.kind == "unreadable":
-            warnings.warn(f"{shown(one.path)} is left out: {one.reason}", stacklevel=2)
+            warnings.warn(f"{cleaned(one.path)} is left out: {one.reason}", stacklevel=2)
     if not len(table):
         raise UserError("there is no finished run in or under it", key="folder", value=folder)
     return table
@@ -340,12 +340,12 @@ def long_table(
             continue
         levels = {attack: level_of(attack, threats) for attack in measured["attack"].dropna().unique()}
         parts = [measured.assign(level=measured["attack"].map(levels)), pandas.DataFrame(_of_summary(run))]
-        facts = facts_of(run, names[number]) | {key: column[number].as_py() for key, column in columns.items()}
+        facts = _facts_of(run, names[number]) | {key: column[number].as_py() for key, column in columns.items()}
         rows = pandas.concat(parts).sort_values([*_ORDER]).assign(**facts, infinite=None)
         tables.append(pyarrow.Table.from_pandas(rows, schema, preserve_index=False))
     table = pyarrow.concat_tables(tables).replace_schema_metadata()
     signs = compute.if_else(compute.is_inf(table["value"]), compute.sign(table["value"]), None)
-    return table.set_column(COLUMNS.index("infinite"), "infinite", signs.cast(pyarrow.int64())), odd
+    return table.set_column(TABLE_COLUMNS.index("infinite"), "infinite", signs.cast(pyarrow.int64())), odd
 
 
 def _option(values: Sequence[Any]) -> pyarrow.Array:
@@ -359,7 +359,7 @@ def _option(values: Sequence[Any]) -> pyarrow.Array:
     return column.cast(pyarrow.string()) if pyarrow.types.is_null(column.type) else column
 
 
-def facts_of(run: Run, name: str) -> dict[str, Any]:
+def _facts_of(run: Run, name: str) -> dict[str, Any]:
     """FACTS -> value. name: of the run.
 
     options: all options that a result depends on, but for the seed, as a JSON object of dotted keys; infinite ones are texts
@@ -384,7 +384,7 @@ def facts_of(run: Run, name: str) -> dict[str, Any]:
         "options": options,
         "failed": run.summary.failed,
     }
-    values = {key: text if text is None else shown(text, 1 << 20) for key, text in values.items()}
+    values = {key: text if text is None else cleaned(text, 1 << 20) for key, text in values.items()}
     return values | {"seed": run.seed if run.seed is not None and abs(run.seed) < 2**63 else None}
 
 

@@ -24,9 +24,9 @@ Text = Annotated[str, AfterValidator(lambda text: text if text.isprintable() els
 """Printable: results are exchanged, and a name in them must not steer a terminal."""
 Reasons = dict[Text, Text]
 """Attack or defense -> why."""
-Plain = dict[Text, Any]
+PlainValues = dict[Text, Any]
 """What nothing reads part by part."""
-Tree = dict[str, dict[str, dict[str, float | None]]]
+FigureTree = dict[str, dict[str, dict[str, float | None]]]
 """Attack -> message -> layer -> figure."""
 
 
@@ -48,7 +48,7 @@ class Record(BaseModel):
         return self.model_validate_json(self.to_json())
 
 
-class Interval(Record):
+class IntervalRecord(Record):
     """A mean and its 95 % interval."""
 
     mean: float | None = None
@@ -65,25 +65,25 @@ class Place(Record):
     layer: Text = ""
 
 
-class Leak(Place):
+class LeakRecord(Place):
     """An attack on a layer, in the last epoch (`vflbench.metrics.leak.Leak`)."""
 
     visible: bool = False
-    raw: Interval = Interval()
-    two_sided: Interval = Interval()
-    oriented: Interval = Interval()
+    raw: IntervalRecord = IntervalRecord()
+    two_sided: IntervalRecord = IntervalRecord()
+    oriented: IntervalRecord = IntervalRecord()
     batches: int = 0
-    classes: dict[Text, Interval] = {}
+    classes: dict[Text, IntervalRecord] = {}
     coin: float | None = None
-    net: Interval = Interval()
-    surest: Interval = Interval()
+    net: IntervalRecord = IntervalRecord()
+    surest: IntervalRecord = IntervalRecord()
 
 
 class Rebuilt(Place):
     """Data that an attack rebuilt, in the last epoch (`vflbench.metrics.reconstruction.Reconstruction`)."""
 
     visible: bool = False
-    figures: dict[Text, Interval] = {}
+    figures: dict[Text, IntervalRecord] = {}
     batches: int = 0
     notes: dict[Text, int] = {}
     rows: int = 0
@@ -91,7 +91,7 @@ class Rebuilt(Place):
 
 
 class Reading(Place):
-    """What an attack reads, with an interval (`vflbench.metrics.leak.Reading`). figure: AUC, macro AUC or AMI.
+    """What an attack reads, with an interval (`vflbench.metrics.leak.LeakReading`). figure: AUC, macro AUC or AMI.
 
     features_only: what the same attack reads on the party's own columns. because: why
     the defenses fall. ceiling: that it is above.
@@ -135,7 +135,7 @@ class Promise(Record):
     exceeded: list[Reading] = []
 
 
-class Release(Record):
+class ReleaseRecord(Record):
     """A release of labels: epsilon and how often, or mu and the epochs."""
 
     defense: Text = ""
@@ -161,10 +161,10 @@ class Privacy(Record):
     mu: float | None = None
     delta: float | None = None
     epsilon_at_delta: float | None = None
-    releases: list[Release] = []
+    releases: list[ReleaseRecord] = []
     canaries: int = 0
     confidence: float | None = None
-    tried: dict[Text, Plain] = {}
+    tried: dict[Text, PlainValues] = {}
     epsilon_low: float | None = None
     epsilon_low_by: Text | None = None
     mu_low: float | None = None
@@ -194,7 +194,7 @@ class Summary(Record):
     """The content of summary.json: the last epoch (never the best one), the guarantees, and the costs of the run.
 
     test_auc_low, test_auc_high: the 95 % interval of the test AUC (`vflbench.numerics.interval.auc_interval`).
-    test_calibration: mean prediction over the base rate (`vflbench.metrics.utility.utility`).
+    test_calibration: mean prediction over the base rate (`vflbench.metrics.utility.model_utility`).
     test_positives, test_negatives: rows to test on of either class; None for more than two classes.
     failed: why the run counts as failed although it came to its end. Of an audit, what the messages don't say is None.
     honest: test AUC and leaks of the same run without its adversary. cpu_seconds: of this process, by phase (`train`,
@@ -212,10 +212,10 @@ class Summary(Record):
     test_negatives: int | None = None
     loss: float | None = None
     first_epoch_loss: dict[str, float | None] = {}
-    leak_auc_two_sided: Tree = {}
-    leaks: list[Leak] = []
+    leak_auc_two_sided: FigureTree = {}
+    leaks: list[LeakRecord] = []
     verdict: Verdict = Verdict()
-    distance_correlation: list[Plain] = []
+    distance_correlation: list[PlainValues] = []
     reconstructions: list[Rebuilt] = []
     skipped: Reasons = {}
     unscored: Reasons = {}
@@ -223,9 +223,9 @@ class Summary(Record):
     claims_refused: Reasons = {}
     privacy: Privacy | None = None
     observed_privacy: Observed | None = None
-    embedding_privacy: list[Plain] = []
+    embedding_privacy: list[PlainValues] = []
     failed: Text | None = None
-    figures: list[Plain] = []
+    figures: list[PlainValues] = []
     bytes_sent: dict[Text, int] = {}
     links: list[Link] = []
     seconds: float | None = None
@@ -244,7 +244,7 @@ class Summary(Record):
         return None if self.test_auc_low is None else self.test_auc_low > 0.5
 
 
-class Threat(Record):
+class ThreatRecord(Record):
     """Who attacks, what it knows and does (`vflbench.messages.threat.Threat.record`)."""
 
     role: Text = ""
@@ -299,10 +299,10 @@ class Manifest(Record):
     overrides: list[Text] = []
     choices: dict[Text, Any] = {}
     source: dict[str, Any] | None = None
-    identity: Plain = {}
+    identity: PlainValues = {}
     plugins: list[Plugins] = []
     start: str | None = None
-    resumed: list[Plain] = []
+    resumed: list[PlainValues] = []
     device: Text | None = None
     threads: int | None = None
     batch_size: int | None = None
@@ -311,7 +311,7 @@ class Manifest(Record):
     notes: list[Text] = []
     cut_layers: dict[Text, list[Text]] = {}
     layers: dict[Text, list[Text]] = {}
-    threats: dict[Text, Threat] = {}
+    threats: dict[Text, ThreatRecord] = {}
     skipped: Reasons = {}
     adversary: dict[Text, Cheat] = {}
 
@@ -362,7 +362,7 @@ def base_name(attack: str) -> str:
     return attack.removesuffix(AT_THE_END).removesuffix(FEATURES_ONLY).removesuffix(AT_THE_END)
 
 
-def level_of(attack: str, threats: Mapping[str, Threat]) -> str:
+def level_of(attack: str, threats: Mapping[str, ThreatRecord]) -> str:
     """The level that the manifest records."""
     name = attack.removesuffix(AT_THE_END)
     if name.endswith(FEATURES_ONLY) or name in (PROBE, "no_message"):

@@ -39,7 +39,7 @@ from vflbench.results.schema import FEATURES_ONLY, base_name
 if TYPE_CHECKING:
     from vflbench.run.recording import RecordedRows
 
-COLUMNS = "features"
+_COLUMNS = "features"
 """The layer under which a party's own columns stand in for messages."""
 
 RUN_FACTS: Mapping[Role, frozenset[type[Fact]]] = {
@@ -60,11 +60,11 @@ _NEAR = 1e-9  # sums so near to a bound are at it
 
 Population: TypeAlias = "EncodedRows | RecordedRows"
 """The training rows: of a data set, or of a recording."""
-Lookup: TypeAlias = "AlignedRows | RecordedRows"
+RowLookup: TypeAlias = "AlignedRows | RecordedRows"
 """What is known of rows, by their ids: of a data set, or of a recording."""
 
 
-class Rows:
+class RowIndex:
     """Rows in an order that means something: an attack knows, or follows, the first so many.
 
     ids: (k,). labels: (k,); none where it takes no labels to tell them apart.
@@ -90,7 +90,7 @@ class Rows:
         return is_there & (place < first)
 
 
-class Canaries(Rows):
+class Canaries(RowIndex):
     """Some training rows get, before any defense, a label that is either of two classes with equal chance: 0 and 1, or of
     more than two classes any two, drawn for each row, so that none is met much more often than before.
 
@@ -154,7 +154,7 @@ def draw_canaries(train: EncodedRows, count: int, rng: torch.Generator) -> Canar
 
 
 @dataclass(frozen=True)
-class Hints:
+class HintedRows:
     """Rows of a batch that attacks may know, as indices. positives: as many as the most curious attack asks for; classes:
     one of each class, or none.
     """
@@ -176,7 +176,7 @@ def draw_one_of_each(labels: Tensor, classes: int, rng: torch.Generator) -> Tens
     return order[is_class.int().argmax(dim=1)] if bool(is_class.any(dim=1).all()) else order[:0]
 
 
-def draw_known(train: Population, most: int, rng: torch.Generator, canaries: Canaries) -> Rows:
+def draw_known(train: Population, most: int, rng: torch.Generator, canaries: Canaries) -> RowIndex:
     """Training rows whose labels attackers know during the whole run. most: how many the most curious attack knows; 0 for no
     row, else at least 380 are drawn.
 
@@ -185,7 +185,7 @@ def draw_known(train: Population, most: int, rng: torch.Generator, canaries: Can
     show every class.
     """
     if not most:
-        return Rows(*torch.empty((2, 0), dtype=torch.int64, device=train.device))
+        return RowIndex(*torch.empty((2, 0), dtype=torch.int64, device=train.device))
     most = max(most, _USUALLY_KNOWN)
     rows = train.sample(min(len(train), max(_SAMPLE, 50 * most + 1000)))
     kept = (~canaries.find(rows.ids)[0]).nonzero()[:, 0].cpu()
@@ -194,13 +194,13 @@ def draw_known(train: Population, most: int, rng: torch.Generator, canaries: Can
     leading = torch.cat([(labels == k).nonzero()[:1, 0] for k in range(train.classes)])[:most]
     is_leading = torch.zeros(len(order), dtype=torch.bool, device=order.device).index_fill_(0, leading, True)
     chosen = torch.cat([leading, (~is_leading).nonzero()[:, 0]])[:most]
-    return Rows(rows.ids[order[chosen]], labels[chosen])
+    return RowIndex(rows.ids[order[chosen]], labels[chosen])
 
 
-def draw_rows(train: Population, count: int, rng: torch.Generator) -> Rows:
+def draw_rows(train: Population, count: int, rng: torch.Generator) -> RowIndex:
     """So many training rows, in a random order."""
     ids = train.sample(count).ids if count else torch.empty(0, dtype=torch.int64, device=train.device)
-    return Rows(ids[torch.randperm(len(ids), generator=rng)[:count].to(train.device)])
+    return RowIndex(ids[torch.randperm(len(ids), generator=rng)[:count].to(train.device)])
 
 
 def auxiliary_rows(held_out: EncodedRows, count: int, seed: int) -> Auxiliary:
@@ -270,7 +270,7 @@ class AttributeTarget:
         """(n,) 0 .. count - 1. features: of its party."""
         if self.cut is not None:
             return (features.numeric[:, self.place] > self.cut).long()
-        is_common, place = Rows(self.common).find(features.categorical[:, self.place].long())
+        is_common, place = RowIndex(self.common).find(features.categorical[:, self.place].long())
         return torch.where(is_common, place, len(self.common))
 
 
@@ -344,7 +344,7 @@ class Attacker:
         """Its party's own columns in the form of each message that it reads. columns: (party, row ids (n,)) -> its own."""
 
         def layers(features: Any) -> dict[str, Tensor]:
-            return {COLUMNS: column_vectors(features.numeric, features.categorical)}
+            return {_COLUMNS: column_vectors(features.numeric, features.categorical)}
 
         read = self.attack.threat.knows
         held = {kind: fact for kind, fact in facts.items() if fact.message is None}
@@ -366,7 +366,7 @@ class Attacker:
     def key(self, layer: str, message: Kind | None = None) -> Key:
         return self.name, str(self.message_of(message) or "none"), self.party, layer, self.visible
 
-    def hinted_rows(self, hints: Hints) -> Tensor | None:
+    def hinted_rows(self, hints: HintedRows) -> Tensor | None:
         """Indices of the rows whose class it is given; None if the batch has too few of them."""
         positives = hints.positives[: self.threat.hints]
         classes = hints.classes if ClassHints in self.threat.knows else positives[:0]
@@ -374,7 +374,7 @@ class Attacker:
             return None
         return torch.cat([positives, classes.to(positives.device)])
 
-    def view(self, epoch: int, step: int | None, names: Tensor, facts: Facts, hints: Hints | None = None) -> View:
+    def view(self, epoch: int, step: int | None, names: Tensor, facts: Facts, hints: HintedRows | None = None) -> View:
         """What it sees of these rows. facts: of its party, and what the run knows, as the auditor has them. hints:
         None where none are drawn for these rows.
         """
@@ -481,7 +481,7 @@ def remembered(facts: Mapping[str, Facts], parts: Sequence[Tensor]) -> dict[str,
     any of them. parts: ids (n,) each. What a row is embedded as then depends on its part alone, to the last bit; of a row of
     several parts, the first one counts.
     """
-    rows = Rows(torch.cat(list(parts)))
+    rows = RowIndex(torch.cat(list(parts)))
 
     def remembering(embed: Callable[[Tensor], Mapping[str, Tensor]]) -> Callable[[Tensor], Mapping[str, Tensor]]:
         @cache

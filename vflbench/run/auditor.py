@@ -23,10 +23,10 @@ from vflbench.results.schema import AT_THE_END
 from vflbench.run.attackers import (
     Attacker,
     Canaries,
-    Hints,
-    Lookup,
+    HintedRows,
     Population,
-    Rows,
+    RowIndex,
+    RowLookup,
     attackers_at,
     attribute_target,
     auxiliary_rows,
@@ -74,7 +74,7 @@ class Auditor:
     generators: InitVar[Generators]
     roles: Mapping[Role, tuple[str, ...]]
     train: Population
-    rows: Lookup
+    rows: RowLookup
     canaries: Canaries
     group: int
     how: Audit
@@ -82,7 +82,7 @@ class Auditor:
     auxiliary: EncodedRows | None = None
     cut_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cheating: Collection[str] = ()
-    known_rows: Rows | None = None
+    known_rows: RowIndex | None = None
     keeps_rows: bool = False
     samples: bool = True
     references: bool = False
@@ -198,7 +198,7 @@ class Auditor:
         labels = self.rows.labels(ids) if len(ids) else ids
         return QueryRows(ids, mix(ids, self.name_key), labels, torch.zeros_like(canary), canary, epoch, step)
 
-    def _draw_hints(self, query: QueryRows, attackers: Sequence[Attacker]) -> Hints:
+    def _draw_hints(self, query: QueryRows, attackers: Sequence[Attacker]) -> HintedRows:
         """As many known positives as any of these attackers needs and as there are, and a known row of each class if any
         needs that and each class has one: the same for all of them.
         """
@@ -208,10 +208,10 @@ class Auditor:
             positives = draw_positives(labels, query.canary, needed, positives_rng).to(labels.device)
         if any(ClassHints in one.threat.knows for one in attackers):
             classes = draw_one_of_each(labels.cpu(), len(self.train.class_ratios), classes_rng).to(labels.device)
-        return Hints(positives, classes)
+        return HintedRows(positives, classes)
 
     def _ask(
-        self, attacker: Attacker, query: QueryRows, facts: Facts, hints: Hints, groups: Sequence[Tensor] = ()
+        self, attacker: Attacker, query: QueryRows, facts: Facts, hints: HintedRows, groups: Sequence[Tensor] = ()
     ) -> set[str] | None:
         """Ask about a batch, or at the end of an epoch, and have it graded: in these groups of rows, if there are any.
         Returns the layers that were scored; None if the attacker has too few hints to be asked.

@@ -13,7 +13,7 @@ from vflbench.errors import UserError, causes
 from vflbench.plain_files import in_a_line, is_there, open_plain, written_whole
 from vflbench.results.folder import CHECKPOINT
 
-FORMAT = 2
+_FORMAT = 2
 _PLAIN = (type(None), bool, int, float, str)
 
 
@@ -47,7 +47,7 @@ class Checkpoint:
             return False
         try:
             with written_whole(self.path) as file:
-                torch.save({"format": FORMAT, **state}, file)
+                torch.save({"format": _FORMAT, **state}, file)
         except (OSError, RuntimeError) as error:
             # What the system said, where torch says that a position is not the expected one.
             reason = next((one.strerror for one in causes(error) if isinstance(one, OSError) and one.strerror), None)
@@ -75,7 +75,7 @@ class Checkpoint:
             raise
         except Exception as error:  # whatever a file that is no zip, or no plain one, does to its readers
             raise UnusableCheckpointError(f"{self.path.name} can't be read: {in_a_line(error, 200)}") from error
-        if not isinstance(state, dict) or state.get("format") != FORMAT:
+        if not isinstance(state, dict) or state.get("format") != _FORMAT:
             raise UnusableCheckpointError(f"{self.path.name} is not of a kind that this version reads")
         return state
 

@@ -12,7 +12,7 @@ from vflbench.data.table import VerticalTable
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.generators import Generators
 from vflbench.messages.wire import PartyError
-from vflbench.metrics.utility import utility
+from vflbench.metrics.utility import model_utility
 from vflbench.plain_files import in_a_line
 from vflbench.protocols.base import Rounds, Session
 from vflbench.results.folder import HONEST
@@ -23,13 +23,13 @@ from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 from vflbench.run.grade_scores import Findings
 from vflbench.run.interruption import Interruption
 from vflbench.run.settings import choose_device, tune
-from vflbench.run.setup import Epoch, Experiment, Run, build_run
+from vflbench.run.setup import BuiltRun, Epoch, Experiment, build_run
 from vflbench.run.summary import EpochResult, epoch_rows, exceeded_ceilings, introduce, run_facts, summarise
 
-__all__ = ["Experiment", "run"]
+__all__ = ["Experiment", "run_experiment"]
 
 
-def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:
+def run_experiment(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> Summary:
     """Load, build the parties, train and attack epoch by epoch, record it. Returns the summary.
 
     Resumes from the checkpoint. Raises Interrupted after Ctrl-C or SIGTERM, when the batch in hand is done and saved. Where
@@ -41,7 +41,7 @@ def run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoint) -> S
     except UnusableCheckpointError as error:
         recorder.say(f"{error}; starting from the beginning", always=True)
         checkpoint.path.unlink(missing_ok=True)
-        return run(experiment, recorder, checkpoint)
+        return run_experiment(experiment, recorder, checkpoint)
     except (UserError, OSError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # the file that the run has gone on from may be at fault, or the code
@@ -63,7 +63,7 @@ def honest_run(experiment: Experiment, recorder: Recorder, checkpoint: Checkpoin
     summary = sibling.earlier_summary()
     if summary is None:
         saved = Checkpoint(sibling.folder, checkpoint.wanted, fresh=checkpoint.fresh or not sibling.is_of_same_origin)
-        summary = run(experiment.honest, sibling, saved)
+        summary = run_experiment(experiment.honest, sibling, saved)
         sibling.finish(summary)
         saved.finish()
     return Summary(test_auc=summary.test_auc, leak_auc_two_sided=summary.leak_auc_two_sided)
@@ -114,7 +114,9 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
     return summary
 
 
-def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Interruption, *, after: int) -> Findings | None:
+def train_epoch(
+    run: BuiltRun, batches: Rounds, recorder: Recorder, interruption: Interruption, *, after: int
+) -> Findings | None:
     """Every batch once. The audited ones are attacked right after their round, which changes nothing that follows.
 
     Resumes after the batches that an epoch under way has had. Returns None if it was interrupted. after: epochs that follow.
@@ -156,7 +158,7 @@ def train_epoch(run: Run, batches: Rounds, recorder: Recorder, interruption: Int
     return findings
 
 
-def evaluate(result: EpochResult, run: Run, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
+def evaluate(result: EpochResult, run: BuiltRun, tables: Mapping[str, VerticalTable | EncodedRows]) -> EpochResult:
     """Utility of the model on train and test rows, and the traffic over the wire."""
     session, meter = run.session, run.auditor.meter
     result.note_traffic("train", session.wire.take_traffic())
@@ -166,7 +168,7 @@ def evaluate(result: EpochResult, run: Run, tables: Mapping[str, VerticalTable |
             logits, labels = predict(session, table)
             if not logits.isfinite().all():
                 raise NonFiniteError(f"a prediction is not a finite number after epoch {result.epoch}")
-            result.utility[split] = utility(logits, labels)
+            result.utility[split] = model_utility(logits, labels)
         result.note_traffic(f"{split}_prediction", session.wire.take_traffic())
     return result
 
@@ -178,7 +180,7 @@ def predict(session: Session, table: VerticalTable | EncodedRows) -> tuple[Tenso
     return torch.cat(logits), torch.cat(labels)
 
 
-def begin_or_go_on(run: Run, recorder: Recorder, checkpoint: Checkpoint) -> None:
+def begin_or_go_on(run: BuiltRun, recorder: Recorder, checkpoint: Checkpoint) -> None:
     """Raises UserError where resuming would mix two runs, UnusableCheckpointError, perhaps with the run half restored."""
     state, device = checkpoint.load(), run.facts["device"]
     if state is None:
@@ -206,7 +208,7 @@ def begin_or_go_on(run: Run, recorder: Recorder, checkpoint: Checkpoint) -> None
     recorder.go_on(state["metrics_bytes"], str(run), **run.facts)
 
 
-def save(run: Run, recorder: Recorder, checkpoint: Checkpoint) -> str:
+def save(run: BuiltRun, recorder: Recorder, checkpoint: Checkpoint) -> str:
     """Write the checkpoint. Returns a message for a user who stops the run here."""
     place = {"data": run.data.fingerprint, "device": run.facts["device"], "metrics_bytes": recorder.length}
     known = checkpoint.refused
@@ -221,7 +223,7 @@ def save(run: Run, recorder: Recorder, checkpoint: Checkpoint) -> str:
     return f"stopped before {run}; {why} ({recorder.folder})"
 
 
-def diverged(run: Run, problem: str) -> UserError:
+def diverged(run: BuiltRun, problem: str) -> UserError:
     """The error for a run that met a number that is not finite: names the column, or the step's options."""
     if column := next(_bad_columns(run.data), None):
         return UserError(f"{problem}; {column}, and no option mends that", key="dataset")

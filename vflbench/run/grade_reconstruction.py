@@ -34,7 +34,7 @@ _Graded = dict[str, tuple[Compared, tuple[Tensor, Tensor] | None]]
 
 Judges = tuple[Tensor, list[Recogniser]]
 """Ids of the first half of the pool, and recognisers trained on the first and on the second half."""
-Pictures = tuple[VerticalTable, Tensor]
+_Pictures = tuple[VerticalTable, Tensor]
 """Rows, and their pictures."""
 
 _DRAWS, _COPIES = 24, 8
@@ -55,7 +55,7 @@ class ReconstructionGrader:
 
     def __init__(self, train: EncodedRows, held_out: EncodedRows, seed: int):
         self._seed, self._pool, self._known = seed, train.sample(ROWS), held_out.sample(ROWS)
-        self._guesses = Guesses(self._known, seed)
+        self._guesses = BaselineGuesses(self._known, seed)
         self._trained: dict[tuple[str, ...], Judges] = {}
 
     def grade(
@@ -166,7 +166,7 @@ class PictureBench:
     pictures that are nearer by that distance to their own true picture than to others of the class (`metrics.inversion`).
     """
 
-    def __init__(self, truth: Pictures, of_pool: Pictures, judges: Judges, rng: torch.Generator):
+    def __init__(self, truth: _Pictures, of_pool: _Pictures, judges: Judges, rng: torch.Generator):
         (self._rows, self._truth), (first, self._recognisers) = truth, judges
         (pool, pictures), rows, recognisers = of_pool, self._rows, self._recognisers
         is_first = torch.isin(pool.ids, first)
@@ -203,7 +203,7 @@ class PictureBench:
             return torch.cat([distance[row : row + 1], (self._others[row] - features[row]).square().sum(dim=1)])
 
         rows = {"recognised": recognised, "identified": self._line_up.identified(distances), "feature_distance": distance}
-        return with_rows(compare_pictures(self._truth, answer), rows, self._line_up)
+        return _with_rows(compare_pictures(self._truth, answer), rows, self._line_up)
 
     def _features(self, pictures: Tensor) -> Tensor:
         """(n, d), of each picture by the recogniser that has not seen the row."""
@@ -243,10 +243,10 @@ class TableBench:
             return off.square().sum(dim=1) + (ids != answer.categorical[row]).sum(dim=1)
 
         compared = compare_tables((truth.numeric, truth.categorical), (answer.numeric, answer.categorical), columns)
-        return with_rows(compared, {"identified": self._line_up.identified(distances)}, self._line_up)
+        return _with_rows(compared, {"identified": self._line_up.identified(distances)}, self._line_up)
 
 
-def with_rows(compared: Compared, rows: Mapping[str, Tensor], line_up: LineUp) -> Compared:
+def _with_rows(compared: Compared, rows: Mapping[str, Tensor], line_up: LineUp) -> Compared:
     """These as well, before figures of single columns."""
     means = {name: values.nanmean().item() for name, values in rows.items()}
     whole_table = {name: value for name, value in compared.figures.items() if ":" not in name}
@@ -266,7 +266,7 @@ def whole(features: Mapping[str, Features], parties: Sequence[str]) -> Tensor | 
     return put_together(parts)
 
 
-class Guesses:
+class BaselineGuesses:
     """Answers that take no message about a row.
 
         mean          of the held-out rows; of categories the most frequent id

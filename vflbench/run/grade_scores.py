@@ -22,7 +22,7 @@ from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable,
 from vflbench.metrics.utility import Dependence, DependenceTable
 from vflbench.numerics.auc import auc
 from vflbench.results.schema import PROBE
-from vflbench.run.attackers import Attacker, AttributeTarget, Lookup, Rows
+from vflbench.run.attackers import Attacker, AttributeTarget, RowIndex, RowLookup
 from vflbench.run.grade_reconstruction import ReconstructionGrader
 
 FOLLOWED = "followed rows"
@@ -68,7 +68,7 @@ class QueryRows:
             raise _wrong(attack, "the ids of its answer must be a tensor of names from view.ids")
         is_right = names.ndim == 1 and names.dtype == self.names.dtype
         if is_right:
-            is_there, at = Rows(self.names).find(names.to(self.names.device))
+            is_there, at = RowIndex(self.names).find(names.to(self.names.device))
             is_right = bool(is_there.all()) and len(names.unique()) == len(names)
         if not is_right:
             raise _wrong(
@@ -169,14 +169,14 @@ def _of_shared_rows(heard: Sequence[Sequence[Tensor]]) -> tuple[Tensor, list[Ten
     """
     ids, asked_by = torch.cat([ids[usable] for ids, _, usable, _ in heard]).unique(return_counts=True)
     ids = ids[asked_by == len(heard)]
-    labels = heard[0][1][Rows(heard[0][0]).find(ids)[1]]
+    labels = heard[0][1][RowIndex(heard[0][0]).find(ids)[1]]
     return labels, [_in_order(ids, [[asked[usable], scores[usable]]]) for asked, _, usable, scores in heard]
 
 
 def _in_order(ids: Tensor, said: Sequence[Sequence[Tensor]]) -> Tensor:
     """(n, ...) what was said of these rows; nan of a row of which nothing was. said: ids (m,) and values (m, ...) each."""
     asked, values = (torch.cat(parts) for parts in zip(*said, strict=True))
-    is_there, place = Rows(asked).find(ids)
+    is_there, place = RowIndex(asked).find(ids)
     ordered_values = values.new_full((len(ids), *values.shape[1:]), torch.nan)
     ordered_values[is_there] = values[place[is_there]]
     return ordered_values
@@ -230,7 +230,7 @@ class Grader:
     step -> the private batch of that round.
     """
 
-    rows: Lookup
+    rows: RowLookup
     cuts: Mapping[str, Sequence[str]]
     shares: tuple[float, ...]
     rebuilt: Callable[[], ReconstructionGrader] | None

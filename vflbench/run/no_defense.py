@@ -30,7 +30,7 @@ Readings = dict[tuple[str, str, int | str], float]
 
 
 @dataclass(frozen=True)
-class Read:
+class TrainedNetwork:
     """A trained network as its non-label party has it. values: row of the table -> (n, d) of n rows, test rows first; tests:
     how many. scores: of the model, and of a reader without labels, (n,) each. share: of positives.
     """
@@ -52,7 +52,7 @@ class Read:
 def readings(experiment: Experiment, name: str, known: Sequence[int], draws: int) -> Readings:
     """Train the experiment's network, and read it. name: of the row; own columns are read where it is `none`."""
     generators = Generators(experiment.settings.seed)
-    read = trained(experiment, experiment.dataset.load(generators["data"]), generators)
+    read = _trained(experiment, experiment.dataset.load(generators["data"]), generators)
     measured: Readings = {}
     for column, scores in read.scores.items():
         for split, value in read.aucs(scores).items():
@@ -67,7 +67,7 @@ def readings(experiment: Experiment, name: str, known: Sequence[int], draws: int
     return measured
 
 
-def trained(experiment: Experiment, data: TrainTest, generators: Generators) -> Read:
+def _trained(experiment: Experiment, data: TrainTest, generators: Generators) -> TrainedNetwork:
     """What the first non-label party makes of rows after all epochs, and what the gradients of the last one say."""
     with tempfile.TemporaryDirectory() as folder:
         run = build_run(experiment, data, generators, Path(folder))
@@ -93,10 +93,10 @@ def trained(experiment: Experiment, data: TrainTest, generators: Generators) -> 
         NO_LABEL: centred @ without_loudness(u.double(), spreads.double(), vectors.double()),
     }
     values = {"embeddings": h, COLUMNS_ONLY: column_vectors(columns.numeric, columns.categorical)}
-    return Read(values, labels, len(new), scores, share)
+    return TrainedNetwork(values, labels, len(new), scores, share)
 
 
-def labelled(read: Read, k: int, draws: int, rng: torch.Generator) -> Iterator[Tensor]:
+def labelled(read: TrainedNetwork, k: int, draws: int, rng: torch.Generator) -> Iterator[Tensor]:
     """Places of k training rows, of which at least one is positive and one negative. Raises UserError if there are none."""
     if len(read.labels[read.tests :].unique()) != 2:
         raise UserError("it needs training rows of two classes", key="dataset")
@@ -107,6 +107,6 @@ def labelled(read: Read, k: int, draws: int, rng: torch.Generator) -> Iterator[T
             yield places
 
 
-def head(values: Tensor, read: Read, places: Tensor) -> Tensor:
+def head(values: Tensor, read: TrainedNetwork, places: Tensor) -> Tensor:
     """Log odds of all rows by the labels of some."""
     return completed([[values[places]]], read.labels[places], [[values]], (1 - read.share, read.share))

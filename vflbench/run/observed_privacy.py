@@ -21,13 +21,13 @@ from vflbench.metrics import observational
 from vflbench.numerics.auc import auc
 from vflbench.numerics.column_vectors import column_vectors
 from vflbench.results.schema import Observed
-from vflbench.run.attackers import Attacker, Rows
-from vflbench.run.recording import RecordedSource, Table
+from vflbench.run.attackers import Attacker, RowIndex
+from vflbench.run.recording import RecordedSource, RowTable
 
-Model = Callable[[Tensor, Tensor, Tensor, Tensor, int], Mapping[str, Tensor]]
+_Model = Callable[[Tensor, Tensor, Tensor, Tensor, int], Mapping[str, Tensor]]
 """Features (n, d), outcome (n,) bool, places to learn from, places to ask, seed -> name -> (k,) log odds of the outcome."""
 
-CONFIDENCE = 0.95
+_CONFIDENCE = 0.95
 MOST_CHECKED_ROWS = 20_000
 """Rows of a recording that are looked at, at most; with more the bound is hardly tighter."""
 _NARROW = 256  # columns that are features beside the embeddings
@@ -43,8 +43,8 @@ def observed_privacy(
     claimed: float,
     *,
     seed: int = 0,
-    proxy: Model = observational.proxy_scores,
-    guess_model: Model = observational.proxy_scores,
+    proxy: _Model = observational.proxy_scores,
+    guess_model: _Model = observational.proxy_scores,
 ) -> Observed:
     """Hold a promise of eps-label-DP against scores that attacks gave to rows.
 
@@ -78,7 +78,7 @@ def observed_privacy(
     eps = observational.epsilon_low(best.log_odds_low, factor)
     needed = observational.odds_factor_needed(best.log_odds_low, claimed)
     by_features, reads = best.by_features
-    least, percent = f"at least eps {eps:.2f}", f"{100 * CONFIDENCE:g} %"
+    least, percent = f"at least eps {eps:.2f}", f"{100 * _CONFIDENCE:g} %"
     needs = (
         f"The recording claims eps {claimed:g}; what {best.attack} reads from the messages would need {least} at {percent}"
     )
@@ -99,7 +99,7 @@ def observed_privacy(
     figures: dict[str, Any] = {
         "claimed": claimed,
         "eps_low": eps,
-        "confidence": CONFIDENCE,
+        "confidence": _CONFIDENCE,
         "odds_factor": factor,
         "odds_factor_seen": seen,
         "odds_factor_needed": needed,
@@ -130,8 +130,8 @@ class _Rows:
     positive: Tensor
     features: Tensor
     seed: int
-    proxy: Model
-    guess_model: Model
+    proxy: _Model
+    guess_model: _Model
 
     def half(self, audited: Tensor, others: Sequence[Tensor]) -> _Half | None:
         """Audit these rows. others: two quarters, whose proxies learn from each other, so that a cut is chosen as used."""
@@ -144,9 +144,9 @@ class _Rows:
             return None
         stratum, labels = observational.strata(asked[name]), self.positive[audited]
         high, low = cut.groups({cut.name: self.scores[cut.name][audited]})
-        counts = observational.table(high, low, labels, stratum)
+        counts = observational.stratified_table(high, low, labels, stratum)
         explained = max(observational.explained_log_odds(high, low, labels, stratum, chances) for chances in asked.values())
-        lowest = counts.log_odds_low((1 - CONFIDENCE) / 2)
+        lowest = counts.log_odds_low((1 - _CONFIDENCE) / 2)
         return _Half(lowest, explained, self._by_features(cut, learn, audited), counts.rows, cut.name)
 
     def _chances(self, learn: Tensor, ask: Tensor) -> Mapping[str, Tensor]:
@@ -218,10 +218,10 @@ class ClaimCheck:
         everyone = torch.from_numpy(source.ids)
         ids = everyone[~torch.isin(everyone, source.rows.canary_ids)]
         rng = Generators(source.head.seed)["claim check"]
-        self._checked = Rows(ids[torch.randperm(len(ids), generator=rng)[:MOST_CHECKED_ROWS]].sort().values)
+        self._checked = RowIndex(ids[torch.randperm(len(ids), generator=rng)[:MOST_CHECKED_ROWS]].sort().values)
         self._seen = torch.zeros(len(self._checked), dtype=torch.bool)
         self._barred = self._seen.clone()
-        self._features: dict[str, Table] = {}
+        self._features: dict[str, RowTable] = {}
         self._guesses: dict[str, Tensor] = {}
         self._direct: dict[str, Direct] = {}
 
@@ -237,7 +237,7 @@ class ClaimCheck:
                 vectors = column_vectors(columns.numeric[rows], columns.categorical[rows])
                 parts |= {"": vectors} if vectors.shape[1] <= _NARROW or not parts else {}
             if parts:
-                self._features.setdefault(party, Table()).put(round_.ids[rows], parts)
+                self._features.setdefault(party, RowTable()).put(round_.ids[rows], parts)
             gradients = getattr(facts.get(Gradients), "layers", {})
             if crossing := {layer: gradients[layer] for layer in self._cut[party] if layer in gradients}:
                 attack = self._direct.setdefault(party, Direct())

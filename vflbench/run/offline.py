@@ -1,6 +1,6 @@
 """An audit of recorded messages: the same auditor as in a run, and the same numbers.
 
-In one place, or in two halves: attacks where the messages are (`write_scores`), grades where the labels are (`grade`).
+In one place, or in two halves: attacks where the messages are (`write_scores`), grades where labels are (`grade_scored`).
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import Embeddings, Gradients, LocalModel, PartyFeatures
 from vflbench.messages.recorder import flush_labels
-from vflbench.messages.recording_format import LABELS, MOST_CLASSES, RUN, Figures, checked, read_json, write_json
+from vflbench.messages.recording_format import LABELS, MAX_CLASSES, RUN, Shares, read_json, validated, write_json
 from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.tables import SCORES, ScoredRows, named_labels, ordered, read_scores, score_writer
 from vflbench.messages.threat import Role
@@ -46,7 +46,7 @@ KIND = "audit"
 """The entry `kind` of an audit's manifest; runs that trained have none."""
 SCORES_HEAD = "scores.json"
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @options
@@ -75,13 +75,13 @@ class About(schema.Record):
     """
 
     skipped: Reasons
-    threats: dict[Text, schema.Threat]
+    threats: dict[Text, schema.ThreatRecord]
     layers: dict[Text, list[Text]]
     cut_layers: dict[Text, list[Text]]
     class_shares: list[Annotated[float, Field(ge=0, le=1)]] | None = None
     batch_size: int = 0
     seed: int = 0
-    model: Figures = Field(default_factory=dict)
+    model: Shares = Field(default_factory=dict)
     notes: list[Text] = Field(default_factory=list)
 
 
@@ -111,7 +111,7 @@ class AuditResult(About):
         return [row for epoch, findings in enumerate(self.findings) for row in finding_rows(epoch, findings)]
 
 
-def audit(recording: RecordedMessages | Path | str, attacks: Mapping[str, Attack], **options: Any) -> AuditResult:
+def audit_recording(recording: RecordedMessages | Path | str, attacks: Mapping[str, Attack], **options: Any) -> AuditResult:
     """Attack recorded messages. Of a recording by `vflbench train record=messages` the numbers are those of the run.
 
     attacks: by name. options: those of `AuditOptions`, and `meter`, which shows how far it has come. An attack that needs
@@ -126,7 +126,7 @@ def audit(recording: RecordedMessages | Path | str, attacks: Mapping[str, Attack
 
     def once(some: Mapping[str, Attack]) -> tuple[Auditor, list[Findings], Observed | None]:
         check = ClaimCheck(source, promised) if promised else None
-        return *attack(source, some, asked, check, meter=meter), check.outcome() if check else None
+        return *_attack(source, some, asked, check, meter=meter), check.outcome() if check else None
 
     skipped = source.skipped(attacks)
     (auditor, findings, observed), failed = _attacked(source, attacks, skipped, once)
@@ -154,8 +154,8 @@ def _attacked(
     source: RecordedSource,
     attacks: Mapping[str, Attack],
     skipped: Mapping[str, str],
-    run: Callable[[Mapping[str, Attack]], T],
-) -> tuple[T, dict[str, str]]:
+    run: Callable[[Mapping[str, Attack]], _T],
+) -> tuple[_T, dict[str, str]]:
     """What `run` makes of those attacks that give scores as they must, and attack -> what is wrong with another's.
 
     One row of huge values can make an attack's scores infinite. It is run again without such an attack. The process is tuned
@@ -179,7 +179,7 @@ def _attacked(
         torch.set_num_threads(before)
 
 
-def attack(
+def _attack(
     source: RecordedSource,
     attacks: Mapping[str, Attack],
     asked: AuditOptions,
@@ -384,16 +384,16 @@ class ScoresHead(About):
     """scores.json: what stands beside scores without labels. attacks: that have scores. rows: that were attacked."""
 
     format: Literal["vflbench-scores/1"] = "vflbench-scores/1"
-    classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)]
+    classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)]
     epochs: Annotated[int, Field(ge=1, le=10**4)]
     attacks: list[Text]
     rows: int = 0
 
 
-def read_head(folder: Path) -> ScoresHead:
+def read_recording_head(folder: Path) -> ScoresHead:
     """scores.json of a folder. Raises UserError."""
     try:
-        head: ScoresHead = checked(TypeAdapter(ScoresHead), read_json(folder, SCORES_HEAD, dict))
+        head: ScoresHead = validated(TypeAdapter(ScoresHead), read_json(folder, SCORES_HEAD, dict))
         for name in head.attacks:
             if name not in head.threats or head.threats[name].level not in schema.LEVELS:
                 raise ValueError(f"threats: attack {name!r} must be there, at one of the levels {', '.join(schema.LEVELS)}")
@@ -431,8 +431,8 @@ def write_scores(
     Nothing in it but ids, names of layers and attacks, and ranks comes from the messages: of each batch, or group of rows,
     the order in which an attack puts them, which is all that grades depend on. Orders along many directions tell
     most of an embedding. Attacks that are given labels run if known.parquet has some; references are left out, as are
-    reconstructions and class counts. shares: of the classes, in place of those in manifest.json. options: as of `audit`,
-    without labels and probe. Raises UserError.
+    reconstructions and class counts. shares: of the classes, in place of those in manifest.json. options: as of
+    `audit_recording`, without labels and probe. Raises UserError.
     """
     if (out / SCORES).exists() or (out / SCORES_HEAD).exists():
         raise UserError("it holds scores already; name another folder, or delete this one", key="--scores-only", value=out)
@@ -449,7 +449,7 @@ def write_scores(
         with score_writer(out) as add:
             number = count()
             tables = lambda: Tables(leaks=ScoreTable(add, next(number)))  # noqa: E731
-            return attack(source, some, asked, references=False, tables=tables, meter=meter)
+            return _attack(source, some, asked, references=False, tables=tables, meter=meter)
 
     (auditor, findings), failed = _attacked(source, attacks, skipped, once)
     skipped |= failed
@@ -466,13 +466,13 @@ def write_scores(
     return head
 
 
-def grade(folder: Path, labels: Path) -> AuditResult:
+def grade_scored(folder: Path, labels: Path) -> AuditResult:
     """Hold the scores in a folder against labels: the numbers that an audit with these labels has.
 
     labels: a table id, label with every row that was scored; a column canary marks rows whose label is a coin. Raises
     UserError.
     """
-    head = read_head(folder)
+    head = read_recording_head(folder)
     truth = RecordedRows(named_labels(labels, head.classes, "LABELS"), head.classes)
     tables = [LeakTable() for _ in range(head.epochs)]
     for rows in read_scores(folder):

@@ -34,12 +34,12 @@ from vflbench.messages.facts import (
 )
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.recordings import RecordedMessages, write_private
-from vflbench.messages.tables import Labels, named_labels, read_features, read_ids, read_labels, write_rows
+from vflbench.messages.tables import LabelTable, named_labels, read_features, read_ids, read_labels, write_rows
 from vflbench.messages.threat import Role, Unavailable
 from vflbench.metrics.privacy import Release
 from vflbench.plain_files import is_there
 from vflbench.protocols.base import Session
-from vflbench.run.attackers import Canaries, Rows, draw_known, unmet_attacks
+from vflbench.run.attackers import Canaries, RowIndex, draw_known, unmet_attacks
 from vflbench.run.auditor import ASKED_ROWS, Auditor
 from vflbench.run.settings import Settings
 from vflbench.run.summary import test_rows
@@ -68,7 +68,7 @@ class RoundRecorder:
     def __post_init__(self) -> None:
         self._folder, self._complete = self.folder / ROUNDS, self.settings.record == "messages"
         self.wants_at_the_end = frozenset[type[Fact]]({LocalModel, PartyFeatures} if self.settings.record != "none" else ())
-        self._manifest: files.Manifest | None = None
+        self._manifest: files.RecordingManifest | None = None
         self._wanted: set[int] = set()
 
     def begin_epoch(self, number: int, steps: int, *, goes_on: bool = False) -> None:
@@ -80,7 +80,7 @@ class RoundRecorder:
                 path.unlink()
             self._manifest = None
         elif self._manifest is None and (self._folder / files.MANIFEST).is_file():
-            self._manifest = files.read_manifest(self._folder)  # of the same run, which was stopped and goes on
+            self._manifest = files.manifest_in(self._folder)  # of the same run, which was stopped and goes on
         how = self.settings.audit
         asked = {name: getattr(how, name) for name in ("batches", "epochs", "probe", "dcor")}
         self._wanted = set(range(steps)) if self._complete else set(self.auditor.audited)
@@ -108,7 +108,7 @@ class RoundRecorder:
             if self._manifest is None:
                 self._manifest = self._begin(round_)
             for party, facts in round_.facts.items():
-                kept = (fact for kind, fact in facts.items() if not (kind is PartyFeatures and party == files.LABEL_PARTY))
+                kept = (fact for kind, fact in facts.items() if not (kind is PartyFeatures and party == files.LABEL_HOLDER))
                 self._write(party, round_.ids, kept, epoch=epoch, step=step)
             if round_.private is not None:
                 write_private(self._folder, epoch, step, round_.private)
@@ -147,7 +147,7 @@ class RoundRecorder:
         tensors = {name: values for fact in facts for name, values in files.packed(fact).items()}
         files.write_batch_file(self._folder, party, ids.cpu(), tensors, **when)
 
-    def _begin(self, round_: Round) -> files.Manifest:
+    def _begin(self, round_: Round) -> files.RecordingManifest:
         """Write what is known before the first round; labels of every training row in their order, as trained on."""
         train, parties = self.data.train, {}
         for party in {**self.session.layers(), **round_.facts}:
@@ -155,11 +155,11 @@ class RoundRecorder:
             cut = [layer for layer in self.session.cut_layers().get(party, ()) if layer in layers]
             parties[party] = files.PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, cut)
         updates = next((f for facts in round_.facts.values() for f in facts.values() if isinstance(f, Updates)), None)
-        manifest = files.Manifest(
+        manifest = files.RecordingManifest(
             classes=train.classes,
             parties=parties,
             producer=f"vflbench train, version {__version__}",
-            labels=files.LABEL_PARTY,
+            labels=files.LABEL_HOLDER,
             class_shares=list(train.class_ratios),
             batch_size=self.auditor.group,
             complete=self._complete,
@@ -188,15 +188,15 @@ class RoundRecorder:
             files.write_json(self._folder / files.RUN, asdict(self._head))
 
 
-class Table:
+class RowTable:
     """Values of rows by id: the last that were put in. names: name -> (n, d)."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[Rows, Mapping[str, Tensor]]] = []
+        self._parts: list[tuple[RowIndex, Mapping[str, Tensor]]] = []
 
     def put(self, ids: Tensor, values: Mapping[str, Tensor]) -> None:
         if len(ids):
-            self._parts.insert(0, (Rows(ids), values))
+            self._parts.insert(0, (RowIndex(ids), values))
 
     def of(self, ids: Tensor) -> dict[str, Tensor]:
         """name -> (n, d) of these rows. Raises Unavailable if one isn't there."""
@@ -210,15 +210,15 @@ class Table:
         there, place = index.find(ids)
         return {name: torch.where(there[:, None], of[place], 0) for name, of in values.items()}
 
-    def _joined(self) -> tuple[Rows, Mapping[str, Tensor]]:
+    def _joined(self) -> tuple[RowIndex, Mapping[str, Tensor]]:
         """One copy of each row; an index finds the first of several."""
         if len(self._parts) > 1:
-            every = Rows(torch.cat([index.ids for index, _ in self._parts]))
+            every = RowIndex(torch.cat([index.ids for index, _ in self._parts]))
             ids = every.ids.unique()
             place, parts = every.find(ids)[1], [values for _, values in self._parts]
             names = [name for name in parts[0] if all(name in values for values in parts)]
-            self._parts = [(Rows(ids), {name: torch.cat([values[name] for values in parts])[place] for name in names})]
-        return self._parts[0] if self._parts else (Rows(torch.empty(0, dtype=torch.int64)), {})
+            self._parts = [(RowIndex(ids), {name: torch.cat([values[name] for values in parts])[place] for name in names})]
+        return self._parts[0] if self._parts else (RowIndex(torch.empty(0, dtype=torch.int64)), {})
 
 
 def digest_of(ids: np.ndarray, labels: np.ndarray) -> str:
@@ -237,7 +237,7 @@ class RecordedRows:
 
     def __init__(
         self,
-        table: Labels,
+        table: LabelTable,
         classes: int,
         shares: Sequence[float] | None = None,
         listed: Mapping[int, np.ndarray] | None = None,
@@ -245,13 +245,13 @@ class RecordedRows:
         labelled: bool = True,
     ):
         self.device, self.classes, self._listed = torch.device("cpu"), classes, listed or {}
-        self._rows = Rows(torch.from_numpy(table.ids), torch.from_numpy(table.labels))
+        self._rows = RowIndex(torch.from_numpy(table.ids), torch.from_numpy(table.labels))
         self.canary_ids = torch.from_numpy(table.ids[table.canary])
         self.fingerprint = table.rows or digest_of(table.ids, table.labels)
         counts = torch.bincount(self._rows.labels if labelled else torch.arange(classes), minlength=classes).double()
         self.class_ratios = tuple((counts / counts.sum()).tolist() if shares is None else shares)
-        self.known_layers: dict[str, Table] = {}
-        self.known_columns: dict[str, Table] = {}
+        self.known_layers: dict[str, RowTable] = {}
+        self.known_columns: dict[str, RowTable] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -284,9 +284,9 @@ class RecordedRows:
         for party, of_party in round_.facts.items():
             columns = of_party.get(PartyFeatures)
             if values := {layer: h[kept] for layer, h in getattr(of_party.get(Embeddings), "layers", {}).items()}:
-                self.known_layers.setdefault(party, Table()).put(round_.ids[kept], values)
+                self.known_layers.setdefault(party, RowTable()).put(round_.ids[kept], values)
             if isinstance(columns, PartyFeatures):
-                self.known_columns.setdefault(party, Table()).put(round_.ids[kept], vars(columns.rows(kept)))
+                self.known_columns.setdefault(party, RowTable()).put(round_.ids[kept], vars(columns.rows(kept)))
 
     def facts(self, ids: Tensor) -> dict[str, dict[type[Fact], Fact]]:
         """Party -> its model, which knows the layers of rows that are kept, and its columns of the rows `ids`."""
@@ -327,7 +327,7 @@ class RecordedSource:
         self.notes = _notes(recording)
         self._read_ids()
         manifest = recording.manifest
-        table = self._labels(labels) if labelled else Labels(self.ids, self.ids, np.zeros(len(self.ids), bool))
+        table = self._labels(labels) if labelled else LabelTable(self.ids, self.ids, np.zeros(len(self.ids), bool))
         samples = sorted((recording.folder / files.SAMPLES).glob("*.parquet")) if self.is_ours else ()
         listed = {int(path.stem): read_ids(path) for path in samples if path.stem.isdecimal()}
         self.rows = RecordedRows(table, manifest.classes, manifest.class_shares, listed, labelled=labelled)
@@ -352,7 +352,7 @@ class RecordedSource:
             text = f"rows come up to {visits:.1f} times in an epoch, in the mean: batches share rows, so intervals"
             self.notes.append(f"{text} are too narrow; record every pass over the data as an epoch of its own")
 
-    def _labels(self, named: Path | None) -> Labels:
+    def _labels(self, named: Path | None) -> LabelTable:
         """Of a run of vflbench's own also those of rows that come in no message."""
         path, classes = named or self.recording.folder / files.LABELS, self.recording.manifest.classes
         if not is_there(path):
@@ -362,12 +362,12 @@ class RecordedSource:
         table = named_labels(path, classes, "--labels") if named else read_labels(path, classes, links=False)
         order = table.ids.argsort()
         kept = slice(None) if self.is_ours else order[np.isin(table.ids[order], self.ids)]
-        return Labels(
+        return LabelTable(
             table.ids[kept], table.labels[kept], table.canary[kept], table.rows or digest_of(table.ids, table.labels)
         )
 
-    def _party_columns(self) -> dict[str, Table]:
-        tables: dict[str, Table] = {}
+    def _party_columns(self) -> dict[str, RowTable]:
+        tables: dict[str, RowTable] = {}
         folder, parties = self.recording.folder, self.recording.manifest.non_label_parties
         for party in parties:
             path = folder / files.FEATURES / f"{party}.parquet"
@@ -378,7 +378,7 @@ class RecordedSource:
                 if not bool(np.isin(self.ids, held.ids).all()):
                     raise UserError("it lacks rows of the messages", key=path.name, value=path)
                 values = {"numeric": torch.from_numpy(held.numeric), "categorical": torch.from_numpy(held.categorical)}
-                tables.setdefault(party, Table()).put(torch.from_numpy(held.ids), values)
+                tables.setdefault(party, RowTable()).put(torch.from_numpy(held.ids), values)
         return tables
 
     def with_columns(self, round_: Round) -> Round:
@@ -423,7 +423,7 @@ class RecordedSource:
             return "it joins what is seen of a row over epochs, and no id comes in two of them"
         return ""
 
-    def known(self, attacks: Mapping[str, Attack], generators: Generators, canaries: Canaries) -> Rows | None:
+    def known(self, attacks: Mapping[str, Attack], generators: Generators, canaries: Canaries) -> RowIndex | None:
         """Rows whose label attackers know: the recorded ones, or drawn among rows of the first epoch."""
         most = max((attack.threat.known_rows for attack in attacks.values()), default=0)
         path = self.recording.folder / files.KNOWN
@@ -432,10 +432,10 @@ class RecordedSource:
             kept = np.isin(known.ids, self.first_ids) | self.is_ours
             if len(known.ids) and most > (there := int(kept.sum())):
                 self.notes.append(f"{files.KNOWN} has {there} rows of the first epoch, and an attack would know {most}")
-            return Rows(torch.from_numpy(known.ids[kept]), torch.from_numpy(known.labels[kept]))
+            return RowIndex(torch.from_numpy(known.ids[kept]), torch.from_numpy(known.labels[kept]))
         labels = self.rows.labels(torch.from_numpy(self.first_ids)).numpy()
         canary = np.zeros(len(labels), np.bool_)
-        rows = RecordedRows(Labels(self.first_ids, labels, canary), self.rows.classes, labelled=self.labelled)
+        rows = RecordedRows(LabelTable(self.first_ids, labels, canary), self.rows.classes, labelled=self.labelled)
         return draw_known(rows, most if self.labelled else 0, generators["known rows"], canaries)
 
 

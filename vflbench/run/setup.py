@@ -105,7 +105,7 @@ class Epoch:
 
 
 @dataclass
-class Run:
+class BuiltRun:
     """A run under way: its parties and attackers, and how far it has come.
 
     epochs: in all. skipped: attack -> why it can't run here. rounds: keeps on disk what is to be recorded. notes: lines
@@ -157,7 +157,7 @@ class Run:
             raise ValueError("its epochs are not those of a run")
 
 
-def build_run(experiment: Experiment, data: TrainTest, generators: Generators, folder: Path) -> Run:
+def build_run(experiment: Experiment, data: TrainTest, generators: Generators, folder: Path) -> BuiltRun:
     """Build every party and every attacker, on as many threads as their batches keep busy. Raises UserError for a
     defense or an adversary that doesn't fit.
     """
@@ -201,7 +201,7 @@ def build_run(experiment: Experiment, data: TrainTest, generators: Generators, f
             precision=settings.precision,
             round_size=batch_size,
             adversaries=copy.deepcopy(experiment.adversaries),
-            remote=joined(channels, defense, request) if channels else {},
+            remote=join_parties(channels, defense, request) if channels else {},
             auxiliary=auxiliary,
         )
     )
@@ -255,7 +255,7 @@ def build_run(experiment: Experiment, data: TrainTest, generators: Generators, f
     notes += refusals(session.claims()) if experiment.defenses else []
     notes += [f"{name} claims nothing here: {reason}" for name, reason in claims.refused.items()]
     notes += [f"attack={name} is skipped: {reason}" for name, reason in skipped.items()]
-    return Run(chosen, data, generators, session, auditor, epochs, skipped, rounds, notes)
+    return BuiltRun(chosen, data, generators, session, auditor, epochs, skipped, rounds, notes)
 
 
 def _skipped_where_remote(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
@@ -266,7 +266,7 @@ def _skipped_where_remote(attacks: Mapping[str, Attack], remote: str) -> dict[st
     return {name: of_label_party if one.threat.role is Role.LABEL else f"{others}{name}" for name, one in attacks.items()}
 
 
-def joined(
+def join_parties(
     channels: Mapping[str, Channel], defense: Callable[[], Chain], request: Mapping[str, Any]
 ) -> dict[str, RemoteParty]:
     """The parties at the ends of these channels, in this order. defense: returns a fresh instance at each call. request: of

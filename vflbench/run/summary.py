@@ -22,19 +22,19 @@ from vflbench.defenses.chain import Figures, claims_of
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.messages.wire import Route, Traffic
-from vflbench.metrics.canary import POWER, TOO_WEAK, Read, canaries_needed, power, reader_of
+from vflbench.metrics.canary import POWER, TOO_WEAK, CanaryRead, canaries_needed, power, reader_of
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.leak import CLASS_FIGURES, NO_MESSAGE, Leak, above, at_levels, reading, strength, worst
 from vflbench.metrics.privacy import THE_LEAK, Exposure, Ledger, Release, holds
 from vflbench.numerics.interval import Interval, auc_interval
 from vflbench.results import schema
 from vflbench.results.gate import distinct_rounding
-from vflbench.results.schema import Link, MetricRow, Plain, Promise, Reading, Summary, Tree
+from vflbench.results.schema import FigureTree, Link, MetricRow, PlainValues, Promise, Reading, Summary
 from vflbench.run.attackers import Attacker, Canaries
 from vflbench.run.grade_scores import Findings
 
 if TYPE_CHECKING:
-    from vflbench.run.setup import Run
+    from vflbench.run.setup import BuiltRun
 
 LOSS_EVERY = 100
 """Steps between lines of loss.log."""
@@ -159,7 +159,7 @@ def _figures_of(leak: Leak) -> dict[str, Interval]:
     return sides | {"leak_auc_coin": coin, "leak_auc_net": leak.net, "leak_auc_surest": leak.surest} | classes
 
 
-def run_facts(run: "Run") -> dict[str, Any]:
+def run_facts(run: "BuiltRun") -> dict[str, Any]:
     """The data, cut layers, layers, threats, also of references, skipped attacks with reasons, and adversaries. Where
     every party holds the labels, each threat says so.
     """
@@ -193,7 +193,7 @@ def run_facts(run: "Run") -> dict[str, Any]:
 
 def threats_of(
     attackers: Sequence[Attacker], attacks: Mapping[str, Attack], cheats: Sequence[str] = (), *, probed: bool = False
-) -> dict[str, schema.Threat]:
+) -> dict[str, schema.ThreatRecord]:
     """Attack -> who attacks and what it does, also of attacks that are skipped, and of references. cheats: a sentence for
     each adversary, which belongs to the threat of active attacks.
     """
@@ -211,9 +211,9 @@ def threats_of(
     for name, text in does.items():
         threat = running[name] if name in running else attacks[name].threat
         said = " ".join([threat.sentence(), *(cheats if threat.active and name in running else ())])
-        threats[name] = schema.Threat(**threat.record() | {"text": said, "does": text})
+        threats[name] = schema.ThreatRecord(**threat.record() | {"text": said, "does": text})
     if probed:
-        threats[schema.PROBE] = schema.Threat(**Threat().record() | dict.fromkeys(("does", "text"), _PROBE_TEXT))
+        threats[schema.PROBE] = schema.ThreatRecord(**Threat().record() | dict.fromkeys(("does", "text"), _PROBE_TEXT))
     return threats
 
 
@@ -229,7 +229,7 @@ def introduce(data: TrainTest, columns: Mapping[str, Columns]) -> str:
     )
 
 
-def summarise(run: "Run", unscored: Mapping[str, str]) -> Summary:
+def summarise(run: "BuiltRun", unscored: Mapping[str, str]) -> Summary:
     """The figures of the last epoch (never of the best one), the guarantees of the defenses, and the costs of the run.
 
     failed: why the run counts as failed though it is complete, or why training ended early, or None.
@@ -264,7 +264,7 @@ def summarise(run: "Run", unscored: Mapping[str, str]) -> Summary:
         claims_refused=dict(claims_of(defenses).refused),
         privacy=privacy,
         embedding_privacy=embedding_account(session.claims(), epochs) if defenses else [],
-        failed=(failure(privacy) if privacy and privacy.violated else session.stopped) or None,
+        failed=(_failure(privacy) if privacy and privacy.violated else session.stopped) or None,
         figures=_over_epochs(figures),
         bytes_sent={str(kind): sum(link.bytes for link in links if link.message == kind) for kind in Kind},
         links=links,
@@ -291,7 +291,7 @@ def what_attacks_read(findings: Findings) -> dict[str, Any]:
     }
 
 
-def trees(leaks: Sequence[Leak]) -> dict[str, Tree]:
+def trees(leaks: Sequence[Leak]) -> dict[str, FigureTree]:
     """Figure -> attack -> message -> layer -> its mean; of several parties with such a layer, of the one that learns most.
 
     Layers that an attacker sees come before hidden ones, and those that are undefined (nan) come last.
@@ -301,7 +301,7 @@ def trees(leaks: Sequence[Leak]) -> dict[str, Tree]:
         one = reading(leak)
         return leak.visible, strength(one.figure, one.value)
 
-    made: dict[str, Tree] = {figure: {} for figure in _TREES}
+    made: dict[str, FigureTree] = {figure: {} for figure in _TREES}
     falling = sorted(leaks, key=weight, reverse=True)
     for leak in [*leaks, *falling[::-1]]:  # once for the order of the keys, once for the values, of which the last one stays
         for figure, interval in _figures_of(leak).items():
@@ -327,7 +327,7 @@ def tested(test_auc: float, rows: tuple[int, int] | None) -> dict[str, Any]:
     return ends | {"test_positives": rows[1], "test_negatives": rows[0]}
 
 
-def _over_epochs(measured: Sequence[Figures]) -> list[Plain]:
+def _over_epochs(measured: Sequence[Figures]) -> list[PlainValues]:
     """Each figure of each party and layer: counts added up over the epochs, measurements of the last epoch."""
     total: dict[tuple[str, str, str, str], float] = {}
     for figures in measured:
@@ -345,7 +345,7 @@ NEAR = 0.05
 MESSAGES_PER_EPOCH = 2
 """Embeddings of one row that cross in an epoch at most, per layer: in training, and where train AUC is measured."""
 DELTA = 1e-6
-CONFIDENCE = 0.999
+_CONFIDENCE = 0.999
 """Probability that no attack of a run seems to break a guarantee that holds."""
 
 
@@ -531,10 +531,10 @@ def account(
         ledger.add(name, release, exposure)
     seen = [leak for leak in leaks if leak.visible and leak.guesses.total]
     names = ["the labels trained on"] * bool(len(canaries)) + ["the noise on labels"] * bool(canaries.votes[1].any())
-    alpha, is_gaussian = (1 - CONFIDENCE) / max(1, len(names) + len(seen)), ledger.mu is not None
+    alpha, is_gaussian = (1 - _CONFIDENCE) / max(1, len(names) + len(seen)), ledger.mu is not None
     claimed = ledger.epsilon if pure else None
     limit = ledger.mu if is_gaussian else claimed
-    tried, read, bound = {}, dict[float, Read](), 0.0
+    tried, read, bound = {}, dict[float, CanaryRead](), 0.0
     single = next(iter(made.values())) if len(made) == 1 else None
     for place, name in enumerate(names):
         if limit and single is not None:
@@ -551,8 +551,10 @@ def account(
     }
     best = max(bounds, key=bounds.__getitem__, default=None)
     low, proven = None if best is None else bounds[best], "mu_low" if is_gaussian else "epsilon_low"
-    given = [schema.Release(defense=by, mechanism=it.mechanism, epsilon=it.epsilon, times=n) for by, it, n in ledger.entries]
-    given += [schema.Release(defense=by, mechanism=it.mechanism, mu=mu) for by, it, mu in ledger.gaussian]
+    given = [
+        schema.ReleaseRecord(defense=by, mechanism=it.mechanism, epsilon=it.epsilon, times=n) for by, it, n in ledger.entries
+    ]
+    given += [schema.ReleaseRecord(defense=by, mechanism=it.mechanism, mu=mu) for by, it, mu in ledger.gaussian]
     return schema.Privacy(
         epsilon=claimed,
         mu=ledger.mu,
@@ -560,7 +562,7 @@ def account(
         epsilon_at_delta=None if not made else ledger.epsilon_at(DELTA),
         releases=given,
         canaries=len(canaries),
-        confidence=CONFIDENCE,
+        confidence=_CONFIDENCE,
         tried={name: {"guesses": tried[name].total, proven: bound} for name, bound in bounds.items()},
         **dict.fromkeys(("epsilon_low", "epsilon_low_by", "mu_low", "mu_low_by")) | {proven: low, f"{proven}_by": best},
         violated=low is not None and limit is not None and low > limit,
@@ -577,7 +579,7 @@ def account(
     )
 
 
-def failure(privacy: schema.Privacy) -> str:
+def _failure(privacy: schema.Privacy) -> str:
     """Why a run that broke its promise counts as failed."""
     names = ", ".join(dict.fromkeys(release.defense for release in privacy.releases))
     symbol, figure = ("eps", "epsilon") if privacy.mu is None else ("mu", "mu")
@@ -588,7 +590,7 @@ def failure(privacy: schema.Privacy) -> str:
     )
 
 
-def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> list[schema.Plain]:
+def embedding_account(claims: Mapping[tuple[str, str], Sent], epochs: int) -> list[schema.PlainValues]:
     """The embedding_privacy part of summary.json: a row for each party, layer and defense that puts noise on embeddings.
 
     epsilon, delta: of one message about a row's embedding; None if nothing is claimed. reason: why not, or what is unusual.

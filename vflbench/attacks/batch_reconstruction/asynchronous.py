@@ -8,7 +8,7 @@ import numpy as np
 from flint import fmpz_mat
 
 from vflbench.attacks.batch_reconstruction.enumeration import integers_that_solve
-from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, array_of, kernel_modulo, residues
+from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, integer_array, kernel_modulo, residues
 from vflbench.attacks.batch_reconstruction.recover import SAFE_ERROR, AffineFit, checked_pairs, fit_affine, rounding_unit
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, agreed
 
@@ -222,27 +222,27 @@ def symmetric_factors(t: np.ndarray, a: int, b: int, null: np.ndarray, rows: int
         return None
     powers = [np.eye(d, dtype=np.int64)]
     for _ in range(d - 1 - len(null)):
-        powers.append(array_of(residues(powers[-1]) * residues(t)))
+        powers.append(integer_array(residues(powers[-1]) * residues(t)))
     for i in range(d):
         together = residues(np.vstack([np.array([power[:, i] for power in powers]), null])[:d])  # rows e_i^T (T^T)^k
         if int(together.rank()) == d:
             break
     else:
         return None
-    inverse, unit = array_of(together.inv()), b * np.eye(d, dtype=np.int64)
+    inverse, unit = integer_array(together.inv()), b * np.eye(d, dtype=np.int64)
     maps = np.zeros((d, d, d), dtype=np.int64)
     for k in range(d - len(null)):
         maps = (maps + inverse[:, k, None, None] * powers[k] % PRIME) % PRIME
-    of_null = array_of(residues(inverse[:, d - len(null) :]) * residues(null)) if len(null) else 0
+    of_null = integer_array(residues(inverse[:, d - len(null) :]) * residues(null)) if len(null) else 0
     constants = (unit - b * maps[:, i] - b * of_null) % PRIME * pow(a, -1, PRIME) % PRIME
     factors = []
     for row in _short_rows(maps[int(i == 0)], constants[int(i == 0)], rows):
-        alpha_1 = (np.array([array_of(residues(row[None]) * residues(part))[0] for part in maps]) + constants) % PRIME
+        alpha_1 = (np.array([integer_array(residues(row[None]) * residues(part))[0] for part in maps]) + constants) % PRIME
         if alpha_1.max() <= rows and np.array_equal(alpha_1, alpha_1.T):
             left = unit - a * alpha_1
             if int(residues(left).det()) == 0:
                 continue
-            alpha_2 = array_of(residues(a * left).solve(residues(t.T - a * b * alpha_1))).T
+            alpha_2 = integer_array(residues(a * left).solve(residues(t.T - a * b * alpha_1))).T
             product_ = a * b * (alpha_1 + alpha_2) - a * a * alpha_2 @ alpha_1
             if alpha_2.max() <= rows and np.array_equal(alpha_2, alpha_2.T) and np.array_equal(product_, t):
                 factors.append((alpha_1, alpha_2))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from flint import fmpz, fmpz_mat
 
-from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, array_of, residues
-from vflbench.attacks.batch_reconstruction.solutions import Solutions, Status, sort_rows
+from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, integer_array, residues
+from vflbench.attacks.batch_reconstruction.solutions import SearchStatus, Solutions, sort_rows
 
 
 class TimeLimit:
@@ -85,7 +85,7 @@ def integers_that_solve(member: np.ndarray, target: np.ndarray, most: np.ndarray
     """All n with 0 <= n <= most and member n = target, (N, g), or, if too many unknowns are free, the index to branch on."""
     order, unknowns = np.argsort(-most, kind="stable"), len(most)
     form, rank_ = residues(np.c_[member[:, order], target]).rref()
-    system = array_of(form)[:rank_]
+    system = integer_array(form)[:rank_]
     pivots = [int(np.flatnonzero(row)[0]) for row in system]
     if pivots and pivots[-1] == unknowns:
         return np.empty((0, unknowns), dtype=np.int64)
@@ -131,7 +131,7 @@ def cuts(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Level:
+class _Pivot:
     """One column that the earlier ones do not span, and the columns that become dependent with it.
 
     column: its index in [1, X]. dependent: (q,) the columns that it and the earlier levels span, over the rationals.
@@ -149,7 +149,7 @@ class Level:
         return bits.astype(np.int64) @ self.coefficients % self.prime
 
 
-def order_columns(gram: np.ndarray) -> list[Level]:
+def order_columns(gram: np.ndarray) -> list[_Pivot]:
     """The levels in the order of the smallest Schur complement, each with the columns that become dependent.
 
     gram: (n, n) integers, the Gram matrix of [1, X], at least one row. The intercept is the first level, and there are as
@@ -166,7 +166,7 @@ def order_columns(gram: np.ndarray) -> list[Level]:
     last = np.array([max(np.flatnonzero(echelon[:, k]), default=0) for k in others], dtype=np.int64)
     columns = np.array(order)[others]
     return [
-        Level(order[pivot], columns[last == k], coefficients[: k + 1, last == k], prime) for k, pivot in enumerate(pivots)
+        _Pivot(order[pivot], columns[last == k], coefficients[: k + 1, last == k], prime) for k, pivot in enumerate(pivots)
     ]
 
 
@@ -191,7 +191,7 @@ _WIDEST = 1 << 20  # prefixes of a level
 Prefixes = tuple[list[np.ndarray], list[np.ndarray]]
 
 
-def row_prefixes(gram: np.ndarray, levels: list[Level], time_limit: TimeLimit) -> Prefixes:
+def row_prefixes(gram: np.ndarray, levels: list[_Pivot], time_limit: TimeLimit) -> Prefixes:
     """The beginnings that rows can have, as a tree: in the range of alpha, with a leverage r^T alpha^+ r of at most 1.
 
     gram: of [1, X], and its levels. At each level the leverage of a prefix grows by the squared distance of its last bit
@@ -225,7 +225,7 @@ def row_prefixes(gram: np.ndarray, levels: list[Level], time_limit: TimeLimit) -
     return child[1:], most
 
 
-def column_search(gram: np.ndarray, levels: list[Level], prefixes: Prefixes, time_limit: TimeLimit) -> Iterator[np.ndarray]:
+def column_search(gram: np.ndarray, levels: list[_Pivot], prefixes: Prefixes, time_limit: TimeLimit) -> Iterator[np.ndarray]:
     """(m, d) batches, unverified, rows in no order: depth first over the levels.
 
     Rows with equal bits so far form a group; the next column is a count for each group. The counts n_g of ones in the next
@@ -361,7 +361,7 @@ def enumerate_batches(gram: Gram, *, time_limit: float | None = 60.0, max_batche
     except TimeoutError as limit:
         complete, note = len(batches) == 1 and is_alone(batches[0]), str(limit)
         note += ", but the columns of [1, X] generate Z^m: no other batch has this alpha" if complete else ""
-    status: Status = ("proved" if batches else "infeasible") if complete else ("partial" if batches else "limit")
+    status: SearchStatus = ("proved" if batches else "infeasible") if complete else ("partial" if batches else "limit")
     return Solutions(status, tuple(batches), None if gram.beta is None else tuple(labels), clock.seconds, note + more)
 
 

@@ -14,7 +14,7 @@ def residues(a: np.ndarray) -> nmod_mat:
     return nmod_mat(*a.shape, (a % PRIME).ravel().tolist(), PRIME)
 
 
-def array_of(matrix: nmod_mat) -> np.ndarray:
+def integer_array(matrix: nmod_mat) -> np.ndarray:
     """(n, k) int64, from 0 to the prime."""
     return np.array([int(value) for value in matrix.entries()], dtype=np.int64).reshape(matrix.nrows(), matrix.ncols())
 
@@ -31,7 +31,7 @@ def rank(a: np.ndarray) -> int:
 def kernel_modulo(x: np.ndarray) -> np.ndarray:
     """(k, d): a basis of the vectors w with x @ w = 0 modulo p. x: (n, d)."""
     basis, size = residues(x).nullspace()
-    return array_of(basis)[:, : int(size)].T
+    return integer_array(basis)[:, : int(size)].T
 
 
 @dataclass(frozen=True)

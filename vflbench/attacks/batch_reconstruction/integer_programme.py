@@ -11,7 +11,7 @@ import pulp
 
 from vflbench.attacks.batch_reconstruction.enumeration import TimeLimit, enumerate_batches, labellings
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.solutions import Solutions, Status, sort_rows
+from vflbench.attacks.batch_reconstruction.solutions import SearchStatus, Solutions, sort_rows
 from vflbench.errors import UserError
 
 Formulation = Literal["tight", "published"]
@@ -40,7 +40,7 @@ def solve(
     if solutions.status != "infeasible" or gram.inconsistency():
         return solutions
     searched = enumerate_batches(gram, time_limit=time_limit, max_batches=0)
-    status: Status = "infeasible" if searched.status == "infeasible" else "limit"
+    status: SearchStatus = "infeasible" if searched.status == "infeasible" else "limit"
     return replace(solutions, status=status, note=f"{solutions.note}; a search in integers: {searched.note}")
 
 
@@ -59,7 +59,7 @@ def _solve(gram: Gram, formulation: Formulation, solver: Solver, deadline: float
     values, note = [unknown.varValue for column in columns for unknown in column], f"{solver}: {pulp.LpSolution[status]}"
     x = None if None in values else verified(values, gram)
     if x is not None:
-        ended: Status = "found" if status == pulp.LpSolutionOptimal else "partial"
+        ended: SearchStatus = "found" if status == pulp.LpSolutionOptimal else "partial"
         labels: tuple[np.ndarray, ...] = ()
         with suppress(TimeoutError):  # which labels fit is then unknown
             labels = () if gram.beta is None else labellings(gram, x, TimeLimit(deadline - time.monotonic())) or ()
@@ -106,11 +106,11 @@ class Programme:
         self.problem += constraint
 
 
-Columns = list[list[Any]]
+_Columns = list[list[Any]]
 """The unknowns of each column of X (m, d), and of the labels y in {0, 1} last if beta is known."""
 
 
-def published(programme: Programme, gram: Gram) -> Columns:
+def published(programme: Programme, gram: Gram) -> _Columns:
     """The paper's programme: a product for every ordered pair of columns, and no order of the rows.
 
         sum_r x_ri = alpha_ii,   sum_r delta_rij = alpha_ij,   2 delta_rij <= x_ri + x_rj,   x_ri + x_rj - 1 <= delta_rij
@@ -133,7 +133,7 @@ def published(programme: Programme, gram: Gram) -> Columns:
     return columns
 
 
-def tight(programme: Programme, gram: Gram) -> Columns:
+def tight(programme: Programme, gram: Gram) -> _Columns:
     """The same batches, each once: the convex hull of each product, one product for each pair of columns, and rows in order.
 
         delta_rij <= x_ri,   delta_rij <= x_rj,   delta_rij >= x_ri + x_rj - 1          for i < j
@@ -184,7 +184,7 @@ def prefixes(alpha: np.ndarray, rows: int) -> list[tuple[tuple[int, ...], int]]:
 
 def _with_labels(
     programme: Programme, entries: list[list[Any]], alpha: np.ndarray, beta: np.ndarray | None
-) -> tuple[Columns, np.ndarray]:
+) -> tuple[_Columns, np.ndarray]:
     """The columns of X and y, and the number of ones that each two of them share; of y and itself it is not known, and 0."""
     columns = [list(column) for column in zip(*entries, strict=True)]
     for column, ones in zip(columns, np.diagonal(alpha), strict=True):

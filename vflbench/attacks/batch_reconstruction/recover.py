@@ -65,11 +65,11 @@ def checked_pairs(points: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, n
     return points, values
 
 
-Noise = tuple[float, int]
+_Noise = tuple[float, int]
 """A root mean square of residuals, and from how many spare values."""
 
 
-def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float, noise: Noise | None = None) -> AffineFit:
+def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float, noise: _Noise | None = None) -> AffineFit:
     """Least squares through the singular values of the centred points, columns scaled to equal length.
 
     points: (n, d) float64, exact. values: (n, k) float64, each with an absolute rounding error of about `floor`. noise: of
@@ -149,7 +149,7 @@ def fit_directions(
     floor: float,
     schema: Schema | None,
     rows: float | None = None,
-    noise: Noise | None = None,
+    noise: _Noise | None = None,
     nothing_beyond: bool = False,
 ) -> AffineFit:
     """values = points @ linear + constant, linear = alpha^T, as far as the points determine it. inverse: of the directions.
@@ -476,7 +476,7 @@ def selective_sums(
     probability 1e-6: few entries must be nearer than many. The columns are chosen before any entry is compared.
     """
     n, d = thetas.shape
-    noise: Noise | None = None
+    noise: _Noise | None = None
     for _ in range(2):  # the second time with the noise that all coordinates show together
         fits: dict[int, AffineFit] = {}
         for i in np.flatnonzero(shared.any(axis=0)).tolist():

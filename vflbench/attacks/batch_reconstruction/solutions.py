@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-Status = Literal["proved", "found", "partial", "limit", "infeasible"]
+SearchStatus = Literal["proved", "found", "partial", "limit", "infeasible"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Solutions:
     seconds: duration of the search. note: why it ended, as a sentence.
     """
 
-    status: Status
+    status: SearchStatus
     batches: tuple[np.ndarray, ...] = ()
     labels: tuple[tuple[np.ndarray, ...], ...] | None = None
     seconds: float = 0.0

@@ -114,7 +114,7 @@ def answer(proxy: Any, method: str, payload: bytes, timeout: float) -> bytes:
     except RunAborted:
         problem = "FLARE ended the job"
     except CollabCallError as error:
-        problem = failure(method, error, timeout)
+        problem = _failure(method, error, timeout)
     else:
         if type(reply) is bytes:
             return reply
@@ -122,7 +122,7 @@ def answer(proxy: Any, method: str, payload: bytes, timeout: float) -> bytes:
     return encode({"refused": problem})
 
 
-def failure(method: str, error: CollabCallError, timeout: float) -> str:
+def _failure(method: str, error: CollabCallError, timeout: float) -> str:
     """What FLARE says of a call that didn't come back, and what to do."""
     cause = " ".join(str(error.cause).split())
     if error.cause_type == "TimeoutError" or "timeout" in cause.lower() or "timed out" in cause.lower():

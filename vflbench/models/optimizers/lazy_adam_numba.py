@@ -58,7 +58,7 @@ class NumbaRows(TorchRows):
         here = self._floats, self._ints, rows, values.numpy(), slots, distinct, tables
         then = self._lanes, self.dim, self.step, self.lr, self.eps, self._reads if training else 0
         shares = self._shares(*rows.shape)
-        counts = self._each(shares, lambda start, stop: read_rows(here, then, start, stop))
+        counts = self._each(shares, lambda start, stop: _read_rows(here, then, start, stop))
         if training:
             reached = [(start, stop, count) for (start, stop), count in zip(shares, counts, strict=True)]
             self._reached = (reached, values.requires_grad_())
@@ -119,7 +119,7 @@ def _fetch(_context: Any, array: Any, _place: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def read_rows(here: Any, then: Any, start: int, stop: int) -> int:
+def _read_rows(here: Any, then: Any, start: int, stop: int) -> int:
     """Values of rows now, occurrence by occurrence, in the columns from start to stop - 1. With a stamp, each distinct row
     is also updated in place, once, and gets a slot. Returns the slot after the last.
     """
@@ -181,7 +181,7 @@ def _catch_up(
 def update_rows(here: Any, then: Any, factors: Any, start: int, stop: int, end: int) -> None:
     """Sum gradients over the occurrences of a row, in order, then take an Adam step on each distinct row.
 
-    factors: of Adam, as float32. end: the slot after the last, as `read_rows` returned it for these columns.
+    factors: of Adam, as float32. end: the slot after the last, as `_read_rows` returned it for these columns.
     """
     floats, ints, gradient, slots, distinct, sums = here
     lanes, dim, now = then
