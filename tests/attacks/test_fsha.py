@@ -3,7 +3,7 @@ import torch
 from attacks.views import view_of
 from torch import nn
 
-from vflbench.attacks.fsha import FshaReconstruction
+from vflbench.attacks.fsha import Fsha
 from vflbench.messages.facts import Embeddings
 from vflbench.messages.peer_facts import PeerDecoder, PeerDecoders
 from vflbench.protocols.adversaries.fsha import Fsha as Cheat
@@ -23,7 +23,7 @@ def decoder():
 def test_it_reads_all_layers_of_each_party_with_the_decoder_of_that_party():
     f1, wide = torch.tensor([[0.0, 2.0], [4.0, -2.0], [9.0, 9.0]]), torch.tensor([[-1.0], [1.0], [5.0]])
     embeddings = Embeddings({}, {"a": {"f1": f1, "wide": wide}, "b": {"f1": -f1, "wide": -wide}})
-    attack = FshaReconstruction(rows=2)
+    attack = Fsha(rows=2)
     facts = embeddings, PeerDecoders({"a": decoder(), "b": decoder()})
     answer = attack.batch(view_of(attack.threat, *facts, ids=torch.tensor([5, 6, 7])))
     assert (answer.ids.tolist(), answer.layer) == ([5, 6], "f1")
@@ -34,14 +34,14 @@ def test_it_reads_all_layers_of_each_party_with_the_decoder_of_that_party():
 
 
 def test_it_has_no_answer_before_the_first_gradient_of_the_adversary():
-    attack = FshaReconstruction()
+    attack = Fsha()
     received = Embeddings({}, {"a": {"f1": torch.ones(2, 2)}})
     assert attack.batch(view_of(attack.threat, received, PeerDecoders({}), ids=torch.arange(2))) is None
 
 
 @pytest.mark.parametrize("classes", [2, 10])
 def test_without_its_adversary_it_is_skipped_with_a_reason(classes):
-    attacks, offers = {"fsha": FshaReconstruction()}, Split().offers
+    attacks, offers = {"fsha": Fsha()}, Split().offers
     reasons = unmet_attacks(attacks, offers, classes)
     assert reasons == {"fsha": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"}
     other = offered_with([MaliciousOptimizer()], offers)

@@ -1,13 +1,15 @@
 """Results in words: each number is of the right attack and place, and nothing is claimed that was not measured."""
 
+import re
 from pathlib import Path
 
 import pytest
-from support.outputs_tree import reading
+from support.outputs_tree import marvell, reading, verdict, write_run
 
 from vflbench.report import words
+from vflbench.report.group import sections
 from vflbench.report.words import as_share, checked_text, in_words, line, number, rebuilt, verdict_text
-from vflbench.results.runs import Run
+from vflbench.results.runs import Run, read_tree
 from vflbench.results.schema import Manifest, Privacy, Summary
 
 NAN = float("nan")
@@ -297,3 +299,36 @@ def test_two_keys_of_one_last_part_have_one_part_more():
     assert in_words({"audit.epochs": "last"}) == ["audit.epochs last"]
     assert in_words({"attack.a.rows": 3, "attack.b.rows": 4}) == ["a.rows 3", "b.rows 4"]
     assert in_words({"audit.epochs": None, "epochs": 3}) == ["epochs 3"]
+
+
+def leaks_of(value, **more):
+    return LEARNED | {"norm": value, "verdict": verdict(reading(value=value, low=value - 0.03, high=value + 0.03), **more)}
+
+
+STEPS = {
+    "one helps": ([0.9, 0.7], "marvell leaks least of what can be judged; attack=strongest tries it harder"),
+    "no defense": ([0.9], "the how-to"),
+    "none helps": ([0.7, 0.9], "the how-to"),
+    "nothing leaks": ([0.5, 0.5], None),
+    "it falls": ([0.9, 0.88], "the how-to"),
+    "it learned nothing": ([0.9, 0.51], "the how-to.*; more rows or epochs for marvell: a low leak is no protection there"),
+    "it can't be judged": ([0.9, 0.7], "the how-to.*; audit.batches=all, or more rows, to judge marvell"),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_the_next_step_never_leads_to_what_is_not_known_to_help(case, tmp_path):
+    given, text = STEPS[case]
+    more = {"falls": reading(because="it is as good as the model")} if case == "it falls" else {}
+    defended = leaks_of(given[-1], **more)
+    if case == "it learned nothing":
+        defended |= {"test_auc": 0.5, "test_auc_low": 0.45, "test_auc_high": 0.55}
+    if case == "it can't be judged":
+        defended["verdict"] = verdict(reading(value=0.7, low=0.5, high=1.0))
+    write_run(tmp_path / "none", **leaks_of(given[0]))
+    if len(given) > 1:
+        write_run(tmp_path / "marvell", **marvell(0.16, None), **defended)
+    (section,) = sections(read_tree([tmp_path]).runs)
+    steps = [line for line in words.remarks(section) if line.startswith("What to do next: ")]
+    assert [bool(re.search(str(text), line)) for line in steps] == [True] * (text is not None)
+    assert any("leaks least" in line for line in steps) == (case == "one helps")

@@ -6,7 +6,7 @@ import pytest
 from run.test_cheating import Stop, results
 from support.builders import run_in
 
-from vflbench.attacks.fsha import FshaReconstruction as Read
+from vflbench.attacks.fsha import Fsha as Read
 from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.split_guard import SplitGuard

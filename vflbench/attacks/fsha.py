@@ -10,7 +10,7 @@ from vflbench.options import Rows, options
 
 
 @options
-class FshaReconstruction(Attack):
+class Fsha(Attack):
     """Read the received embeddings with a decoder (FSHA): x_i = q(z_i). The label party trained it while it sent gradients
     of its own making.
 

@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,10 @@ from vflbench.results.terminal import for_stream, path_text
 from vflbench.run.interruption import Interrupted
 
 _MOST_RUNS = 10_000
+_WIDEST_NAME = 30
+"""Characters of a run's name on the bar."""
+_TAIL = 4096
+"""Bytes that hold the last line of metrics.csv."""
 _MOST_ALIKE = 10
 """Runs that failed for the same reason, of which the folders are listed."""
 
@@ -193,7 +198,7 @@ class Sweep:
     """All runs of one command: prints what each came to, and how far the sweep has come."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        self.jobs = jobs
+        self.jobs, self.at_work, self.began = jobs, list[Job](), time.time()
         # smoothing=0: the time left follows from the mean run, not from the last
         form = "sweep: {percentage:3.0f}%|{bar:20}| {n:.1f} of {total} runs, about {remaining} left{postfix}"
         self.bar = tqdm(total=len(jobs), bar_format=form, disable=None, smoothing=0, dynamic_ncols=True)
@@ -211,20 +216,26 @@ class Sweep:
             outcome = finished_before(job.folder, job.options | {"overwrite": False}, origin)
             if outcome is None:
                 continue
+            self.report(job, outcome)
             if not self.bar.disable:
                 self.bar.initial += 1
-            self.report(job, outcome)
             notices |= dict.fromkeys(rounding_notices(job.folder))
         for notice in notices:
             tqdm.write(notice.replace("this run was", "finished runs were"))
 
     def watch(self, at_work: Sequence[Job]) -> None:
         """Show on the bar which runs are under way, and in which epoch; their epochs count in the time left."""
+        self.at_work = [job for job in at_work if job.outcome is None]
         if self.bar.disable:
             return
-        epochs = {job: (_epochs_done(job.folder), int(job.options["epochs"])) for job in at_work}
-        self.bar.n = sum(job.outcome is not None for job in self.jobs) + sum(done / of for done, of in epochs.values())
-        texts = [f"{self.distinct_overrides(job)}: epoch {min(done + 1, of)}/{of}" for job, (done, of) in epochs.items()]
+        self.bar.n, texts = float(sum(job.outcome is not None for job in self.jobs)), []
+        for job in self.at_work:
+            name, epochs = self.distinct_overrides(job)[:_WIDEST_NAME], job.options.get("epochs")
+            if type(epochs) is int and epochs > 0:
+                done = min(_epochs_done(job.folder, self.began), epochs)
+                self.bar.n += done / epochs
+                name = f"epoch {min(done + 1, epochs)}/{epochs} of {name}"
+            texts.append(name)
         self.bar.set_postfix_str("; ".join(texts))
 
     def report(self, job: Job, outcome: JobOutcome, *, printed: bool = False) -> None:
@@ -236,7 +247,7 @@ class Sweep:
             failed = outcome.status is Status.FAILED
             tqdm.write(for_stream(text, sys.stderr) if failed else text, file=sys.stderr if failed else sys.stdout)
             sys.stdout.flush()
-        self.watch([])
+        self.watch(self.at_work)
 
     def _line(self, job: Job, outcome: JobOutcome, place: str) -> str:
         if outcome.status is Status.FAILED:
@@ -292,12 +303,14 @@ class Sweep:
         )
 
 
-def _epochs_done(folder: Path) -> int:
-    """Those of which metrics.csv has a line."""
+def _epochs_done(folder: Path, began: float) -> int:
+    """Those of which metrics.csv has a line; 0 if it was written before `began`, as by a run that is made anew."""
     from vflbench.results.folder import METRICS
 
-    with suppress(OSError, ValueError):
-        return 1 + int((folder / METRICS).read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2].partition(b",")[0])
+    with suppress(OSError, ValueError), open(folder / METRICS, "rb") as file:
+        if os.fstat(file.fileno()).st_mtime >= began:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            return 1 + int(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2].partition(b",")[0])
     return 0
 
 

@@ -135,7 +135,8 @@ def worst_leaks(section: Section) -> Table:
     leak, utility = section.titled(section.leak), section.titled(section.utility)
     frame = pd.DataFrame({"setting": section.settings.index}, section.settings.index)
     frame[leak], frame["worst attack"] = section.over_seeds(section.leak), _worst_attacks(section)
-    frame["says"] = [words.standing(one) for one in section.groups]
+    if section.layer is None:  # as verdicts are at any layer
+        frame["says"] = [words.standing(section, one) for one in section.groups]
     frame[utility] = section.over_seeds(section.utility)
     cost = section.changes(section.utility, section.of_baseline(section.values(section.utility)))
     frame[f"change of {utility}"] = cost.where(~section.settings["undefended"])
@@ -145,7 +146,9 @@ def worst_leaks(section: Section) -> Table:
 
 
 def _worst_first(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    return frame.sort_values(column, key=lambda cells: -cells.map(_mean), kind="stable")
+    """A one-sided leak counts on either side."""
+    signed = (lambda value: -abs(value - COIN)) if column.startswith(LEAKS["leak_raw"]) else (lambda value: -value)
+    return frame.sort_values(column, key=lambda cells: cells.map(_mean).map(signed), kind="stable")
 
 
 def verdicts(section: Section) -> Table:
@@ -167,7 +170,9 @@ def verdicts(section: Section) -> Table:
         "defense falls where a leak is surely above the ceiling that it promises or, without a ceiling, where an attack "
         "on messages that it changes is surely as good as the model: within 0.05 of its test AUC, and above 0.55."
     )
-    frame = _worst_first(frame, "its leak AUC")
+    frame = _worst_first(frame, "its leak AUC").sort_values(
+        "knows", key=lambda cells: cells.str.startswith("reference"), kind="stable"
+    )
     is_alone = len(section.settings) == 1
     return table(section, "verdicts", "Verdict: the worst attack at each level of knowledge", frame, note, is_open=is_alone)
 

@@ -61,11 +61,6 @@ _READS = {
 }
 """What the worst attack comes to -> how it is said."""
 _SAYS = {Judgement.UNKNOWN: "too few batches to judge", Judgement.NONE: "no leak seen", Judgement.LEAK: "leaks"}
-_STEPS = {
-    _SAYS[Judgement.UNKNOWN]: "audit.batches=all, or more rows, to judge {}",
-    "the model learned nothing": "more rows or epochs, or a weaker defense, for {}: no leak is no protection there",
-}
-"""What a setting says -> what would tell more."""
 NOBODY = "Without a defense"
 HOW_TO = 'the how-to "Which defense should I use?"'
 MOST_DEFENSES = 8
@@ -200,11 +195,8 @@ def verdict_text(runs: Sequence[Run], *, named: bool = False) -> str:
     reasons = [reason for run in runs if (reason := learned_nothing(run.summary))]
     often = f" in {len(reasons)} of {len(runs)} seeds" * (len(runs) > 1)
     learned = f"{reasons[0]}{often}: a low leak is no protection here. " if reasons else ""
-    worsts = [worst for run in runs if (worst := run.summary.verdict.worst)]
-    if worsts:
-        figure = max(worsts, key=lambda one: leak_strength(one.figure, one.value)).figure
-        read = [(run, worst) for run in runs if (worst := run.summary.verdict.worst) and worst.figure == figure]
-        over = range_over_seeds([worst for _, worst in read])
+    if of := _strongest(runs):
+        figure, read, over = of
         parts = [_reads(figure, read, over)]
         if judged(figure, over.low, over.high) is Judgement.LEAK:
             parts += _other_messages(read, figure)
@@ -221,6 +213,21 @@ def verdict_text(runs: Sequence[Run], *, named: bool = False) -> str:
     who = "+".join(runs[0].summary.guarantees) if named else ""
     text = f"{text}{f' (mean of {count} seeds)' * (count > 1)}{end}"
     return f"{learned}{f'With {who}: {text[:1].lower()}' if who else text[:1].upper()}{text[1:]}"
+
+
+def _strongest(runs: Sequence[Run]) -> tuple[str, list[tuple[Run, Reading]], Interval] | None:
+    """The figure in which the worst attack reads most, the runs with their readings of it, and these over the seeds."""
+    worsts = [(run, worst) for run in runs if (worst := run.summary.verdict.worst)]
+    if not worsts:
+        return None
+    figure = max((one for _, one in worsts), key=lambda one: leak_strength(one.figure, one.value)).figure
+    read = [(run, one) for run, one in worsts if one.figure == figure]
+    return figure, read, range_over_seeds([one for _, one in read])
+
+
+def judgement_of(runs: Sequence[Run]) -> Judgement | None:
+    """Of the worst attack over the seeds; None where no attack on messages was scored."""
+    return judged(of[0], of[2].low, of[2].high) if (of := _strongest(runs)) else None
 
 
 def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> str:
@@ -545,6 +552,10 @@ def defense_sentences(section: "Section") -> list[tuple[str, str]]:
     return [one[3:] for one in made[:MOST_DEFENSES]] + more * (len(made) > MOST_DEFENSES)
 
 
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(names[:MOST_ENTRIES]) + f" and {len(names) - MOST_ENTRIES} more" * (len(names) > MOST_ENTRIES)
+
+
 def worst_of(group: "Setting") -> float:
     """What the worst attack of each run reads, mean over seeds; nan without one."""
     return mean([run.summary.verdict.worst.value for run in group.runs if run.summary.verdict.worst])
@@ -555,15 +566,37 @@ def _rank(group: "Setting") -> tuple[bool, float]:
     return any(run.summary.learned is False for run in group.runs), worst_of(group)
 
 
-def standing(group: "Setting") -> str:
-    """What its worst attack says, in a few words."""
-    worsts = [worst for run in group.runs if (worst := run.summary.verdict.worst)]
-    if _rank(group)[0]:
-        return "the model learned nothing"
-    if not worsts:
-        return "nothing"
-    over = range_over_seeds(worsts)
-    return _SAYS[judged(worsts[0].figure, over.low, over.high)]
+def standing(section: "Section", group: "Setting") -> str:
+    """What its worst attack says, in a few words, and whether its model learned nothing."""
+    known, lost = judgement_of(group.runs), int((~section.runs["learned"][section.runs["setting"] == group.name]).sum())
+    text = _SAYS[known] if known else "rebuilds" if any(run.summary.reconstructions for run in group.runs) else "-"
+    text = "falls" if any(run.summary.verdict.falls for run in group.runs) else text
+    unlearned = "the model learned nothing" + f" in {lost} of {group.seeds} seeds" * (lost < group.seeds)
+    return "; ".join([text] * (not lost or known is Judgement.LEAK) + [unlearned] * (lost > 0))
+
+
+def _least_leaking(section: "Section") -> "Setting | None":
+    """The defense that leaks least, of those that the same attacks read, and surely less than no defense.
+
+    None of it falls, learned nothing, or couldn't be judged in any run.
+    """
+    groups, baselines = {one.name: one for one in section.groups}, section.settings["baseline"]
+
+    def helps(one: "Setting") -> bool:
+        base = groups.get(str(baselines[one.name]))
+        exceeded = [
+            promise for run in one.runs for promise in run.summary.guarantees.values() if promise and promise.exceeded
+        ]
+        falls = exceeded or any(run.summary.verdict.falls or run.summary.learned is not True for run in one.runs)
+        if base is None or falls or one.undefended or {base.name, one.name} - set(section.front.settings):
+            return False
+        judgements = judgement_of(base.runs), *(judgement_of([run]) for run in one.runs)
+        is_known = judgements[0] is Judgement.LEAK and not {None, Judgement.UNKNOWN} & set(judgements)
+        return is_known and worst_of(one) < worst_of(base)
+
+    if section.layer is not None or (section.settings["adversary"] != "none").any():
+        return None
+    return min(filter(helps, section.groups), key=worst_of, default=None)
 
 
 def remarks(section: "Section") -> list[str]:
@@ -573,22 +606,19 @@ def remarks(section: "Section") -> list[str]:
         lines = rebuilt([run]) if run.summary.verdict.worst else []
         lines += [run.summary.observed_privacy.verdict] if run.is_audit and run.summary.observed_privacy else []
         lines += [f"{note[:1].upper()}{note[1:]}." for note in run.manifest.notes] if run.is_audit else []
-    steps, said = list[str](), {one.name: standing(one) for one in section.groups}
-    if _SAYS[Judgement.LEAK] in said.values() and (section.settings["undefended"] | section.settings["is_audit"]).all():
+    steps, said = list[str](), {one.name: judgement_of(one.runs) for one in section.groups}
+    best = _least_leaking(section)
+    if Judgement.LEAK in said.values() and best is None:
         if section.settings["is_audit"].all():
             steps = ["messages that were recorded can't be defended afterwards; train again with a defense, and audit that"]
         steps.append(f"{HOW_TO} compares the defenses, and says which to try first")
-    for answer, step in _STEPS.items():
-        if names := [name for name, one in said.items() if one == answer]:
-            steps.append(step.format(", ".join(names[:MOST_ENTRIES]) + " ..." * (len(names) > MOST_ENTRIES)))
-    known = {_SAYS[Judgement.LEAK], _SAYS[Judgement.NONE]}
-    tried = [one for one in section.groups if not (one.undefended or one.is_audit) and said[one.name] in known]
-    if len(said) > 1 and (
-        best := min((one for one in tried if one.name in section.front.settings), key=_rank, default=None)
-    ):
-        steps.append(
-            f"{best.name} leaks least of what can be judged; attack=strongest tries it harder before you rely on it"
-        )
+    if unjudged := [name for name, one in said.items() if one is Judgement.UNKNOWN]:
+        steps.append(f"audit.batches=all, or more rows, to judge {_listed(unjudged)}")
+    lost = section.runs["setting"][~section.runs["learned"]].unique()
+    if unlearned := [str(name) for name in lost if said[str(name)] is not Judgement.LEAK]:
+        steps.append(f"more rows or epochs for {_listed(unlearned)}: a low leak is no protection there")
+    if best:
+        steps.append(f"{best.name} leaks least of what can be judged; attack=strongest tries it harder")
     return [*lines, f"What to do next: {'; '.join(steps)}."] if steps else lines
 
 

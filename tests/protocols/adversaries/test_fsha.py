@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.builders import session, table, weights
 
-from vflbench.attacks.fsha import FshaReconstruction as Read
+from vflbench.attacks.fsha import Fsha as Read
 from vflbench.data.pictures import Digits
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
