@@ -171,7 +171,7 @@ def test_whole_pictures_are_put_together_and_compared_with_guesses():
     assert found["all", "embedding", "f2"]["ssim"] == pytest.approx(1)
     assert set(found) == {
         *((party, "embedding", "f2") for party in (*"abcd", "all")),
-        *(("all", "none", guess) for guess in (*GUESSES, CHANCE, *OF_THE_TRUTH) if not guess.startswith("own_")),
+        *(("all", "none", guess) for guess in (*GUESSES, CHANCE, *OF_THE_TRUTH) if not guess.startswith("features_")),
     }
     test = data.test.all()
     rows = data.train.all().rows(torch.arange(5, 45))
