@@ -18,14 +18,14 @@ class Installed:
 
 
 def test_an_extra_is_installed_from_where_the_rest_came_from(tmp_path, monkeypatch):
-    wheel = tmp_path / "my files" / "vflbench-0.2.0-py3-none-any.whl"
+    wheel = tmp_path / "my files" / "vflbench-0.3.0-py3-none-any.whl"
     wheel.parent.mkdir()
     wheel.touch()
     direct = json.dumps({"url": wheel.as_uri(), "archive_info": {}})
     monkeypatch.setattr(metadata, "distribution", lambda _name: Installed(direct))
     assert pip_install("slurm") == f"pip install '{wheel}[slurm]'"
     wheel.unlink()
-    assert pip_install("slurm") == "pip install './vflbench-0.2.0-py3-none-any.whl[slurm]'"
+    assert pip_install("slurm") == "pip install './vflbench-0.3.0-py3-none-any.whl[slurm]'"
 
 
 def test_an_extra_of_a_checkout(tmp_path, monkeypatch):
