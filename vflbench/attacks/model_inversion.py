@@ -34,8 +34,8 @@ _NATS = {"total_variation": 1.0, "l2": 6.0}
 
 Of total variation it is an empirical constant, chosen on one batch of MNIST behind a trained network. It was checked on
 others behind untrained ones (cnn, 64 numbers a party, noise of 0.1 and 1 times their mean square), against 1/4, 1/2, 2 and
-4. The error is at most 9 % above that of the best of these on digits (three draws, one party or four) and, at noise 1, on
-MNIST in quarters (two draws). On MNIST at noise 0.1 it is 18 % and 32 % above: there 4 is better. Nothing else was checked.
+4. It is near the best of these on digits (one party or four) and, at noise 1, on MNIST in quarters. On MNIST at noise 0.1, 4
+is better. Nothing else was checked.
 """
 
 _WIDEST = 3.0  # largest distance of a relaxed category from the mean of its column's table, in standard deviations

@@ -17,7 +17,7 @@ from vflbench.options import Eps, options
 @options
 class Alibi(NoisyLabels):
     """Laplace noise on one-hot labels, once for each row, and training on the posterior of the label: eps-label-DP. If
-    features predict the label, `residual` reads more than the ceiling of 0.731 at eps 1, as for `label_dp`: 0.75 and 0.76.
+    features predict the label, `residual` reads more than the ceiling of 0.731 at eps 1, as for `label_dp`.
 
         x = onehot(y) + Laplace(2 / eps)^K,   q_j = p_j e^(-|x - onehot(j)|_1 eps / 2) / sum_i of the same,
         L = -mean_rows sum_j q_j log softmax(logits)_j

@@ -11,8 +11,8 @@ from vflbench.options import Rows, options
 
 @options
 class BatchAverage(LabelDefense):
-    """The mean gradient of a group of rows instead of each gradient. Falls to `ungroup`, which needs no label: AUC 0.998 for
-    groups of two after two epochs, 0.993 for groups of eight after eight.
+    """The mean gradient of a group of rows instead of each gradient. Falls to `ungroup`, which needs no label, after as many
+    epochs as a group has rows.
 
         g'_i = 1/|G| sum_(j in G) g_j,   G the group of row i
 
@@ -22,8 +22,8 @@ class BatchAverage(LabelDefense):
     once for each group. The number of its group crosses for each row, with ceil(log2 groups) bits, at least one.
 
     It carries no guarantee. It hides which rows of a group are positive, but not how many. After as many epochs as a group
-    has rows, the counts reveal every row. Under means of whole batches, attacks read no more than from embeddings after two
-    epochs on Criteo, and the model is worse: test AUC 0.676, 0.719 with groups of eight, 0.739 without a defense.
+    has rows, the counts reveal every row. Under means of whole batches, attacks read no more than from embeddings, and the
+    model is worse: docs/experiments/matrix.md has figures.
 
     Source: Pal et al., "Server-side local gradient averaging and learning rate acceleration for scalable split learning",
     2021 (arXiv 2112.05929), whose server sends one gradient averaged at the cut to all clients. Groups are ours.

@@ -22,7 +22,7 @@ _WIDEST = 1024
 @options
 class Cae(LabelDefense):
     """Training on soft fake labels that an autoencoder makes from the classes; predictions are decoded. Falls to `direct`,
-    which needs no label: AUC 1.000, as without a defense, also with discrete gradients.
+    which needs no label and reads as much as without a defense, also with discrete gradients.
 
         L = CE(softmax(logits), E(onehot(y))),   prediction: D(softmax(logits)),
         E, D = argmin  10 CE(y, D(E(y))) - CE(y, softmax(E(y))) - entropy H(E(y)) / K

@@ -45,8 +45,8 @@ class DependencePenalty:
 @options
 class Dcor(DependencePenalty, LabelDefense):
     """A penalty on the dependence between the embeddings and the labels of a batch. Falls to `directions`, which needs no
-    label: AUC 0.83, as without a defense. The penalty makes one direction without the label larger and leaves the others as
-    they are.
+    label and reads as much as without a defense. The penalty makes one direction without the label larger and leaves the
+    others as they are.
 
         L = L_c + alpha_d sum_parties log dCor(h, Y),   one term a non-label party,
 
@@ -55,9 +55,9 @@ class Dcor(DependencePenalty, LabelDefense):
 
     dependence: what stands in place of dCor(h, Y). `whitened` is dCor of whitened embeddings, `explained` the share of the
     labels that the embeddings explain linearly, R^2 (`whitened`, `explained_share`). A direction with a large variance and
-    without the label lowers neither. Both are ours, and they are no better defense: at equal test AUC, attacks read up to
-    0.03 less than under the published penalty on Criteo and 0.02 more on synthetic rows. After one epoch instead of two,
-    without a penalty, they read no more than under the best of these penalties (docs/experiments/strongest_attacks.md).
+    without the label lowers neither. Both are ours, and they are no better defense: at equal test AUC, attacks read about as
+    much as under the published penalty. After one epoch instead of two, without a penalty, they read no more than under the
+    best of these penalties (docs/experiments/strongest_attacks.md).
     ridge: ridge of these two, in units of the embeddings' mean variance. Directions of much less variance don't count.
 
     alpha_d: weight; 0 is no penalty. statistic: `squared` as published, or its `root`, which other code calls dCor and which

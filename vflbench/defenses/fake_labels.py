@@ -15,7 +15,7 @@ from vflbench.options import Range, ShareOrZero, Width, attributes, options
 @options
 class FakeLabels(LabelDefense):
     """Training on more classes than there are, with noise on their labels and gradients of one length. Falls to
-    `fake_classes`, which needs no label: AUC 0.996 to 0.999 from gradients at the cut.
+    `fake_classes`, which needs no label, from gradients at the cut.
 
         t = (1 - mu) onehot(f) + mu softmax(z),   f ~ uniform on F_y,   z ~ N(0, I),   L = CE(softmax(logits), t)
         g'_i = g_i s / |g_i|,                     s: min, mean or max of the batch's |g_j|

@@ -12,7 +12,7 @@ from vflbench.options import RatioOrZero, Sigma, options
 @options
 class Gaussian(LabelDefense, ParticipantDefense):
     """Isotropic Gaussian noise on each gradient, or on each update of federated training. On gradients it falls to `direct`,
-    which needs no label: AUC 0.999 at ratio 1.
+    which needs no label, also at ratio 1.
 
         g'_i = g_i + N(0, s^2 I),   s = ratio max_j |g_j| / sqrt(d),   so that the noise's length is about ratio max_j |g_j|
 

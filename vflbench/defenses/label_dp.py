@@ -38,7 +38,7 @@ _UNSEEN = -1
 @options
 class LabelDp(NoisyLabels):
     """Randomized labels: the likelihood ratio of two classes of a row is at most e^eps, whatever is sent. If features
-    predict the label, attacks read more than the ceiling of 0.731 at eps 1: 0.82 from embeddings and gradients together.
+    predict the label, attacks read more than the ceiling of 0.731 at eps 1 from embeddings and gradients together.
 
         randomized_response   P(y' = y) = e^eps / (K - 1 + e^eps),   P(y' = j) = 1 / (K - 1 + e^eps) for each other class j
         zero_sum              the same y', and noise that adds up to 0 over the T epochs, which hides it from the network:

@@ -32,8 +32,7 @@ _SAFE_RANGE = (1e-15, 1e15)  # of float32 numbers whose squares are added up
 @options
 class Marvell(LabelDefense):
     """The least Gaussian noise that leaves the classes of a batch at most sumKL apart, if they are isotropic Gaussians.
-    Gradients of real networks are not: it falls to `remainder`, which needs no label and reads AUC 0.999 to 1.000 from
-    one message.
+    Gradients of real networks are not: it falls to `remainder`, which needs no label and only one message.
 
         g'_i = g_i + N(0, S_y),   S_y = (l1y - l2y) e e^T + l2y I,   e = (m1 - m0) / |m1 - m0|
 
@@ -49,7 +48,7 @@ class Marvell(LabelDefense):
 
     Both classes then have one covariance, S + T. T has the least power for which d^T (S + T)^-1 d <= sumkl. This promises
     nothing: real gradients are not Gaussian, and apart from T mostly one class has noise. `recurrence` finds the other
-    class, whose directions recur in several rows: it reads 0.67 to 0.71 from one message, without a label.
+    class, whose directions recur in several rows, without a label.
 
     With `shared`, both classes get the same noise:
 
@@ -58,12 +57,11 @@ class Marvell(LabelDefense):
     This is the noise of least power for a bound on sumKL that holds for classes of any shape: its ceiling assumes no
     distribution. It takes about three times the power of the other two, and the model loses as much as that. The bound is
     kept on average over pairs of a negative and a positive row of a batch, g_i - g_j. Rows with a long Jacobian, which a
-    party can choose, are read better by whoever knows J: at AUC Phi(sqrt(J^T N^-1 J / 2)). With sumkl 0.16 and its ceiling
-    of 0.68 that is 0.65 of all rows of a run on Criteo, 0.69 to 0.72 of the longest tenth and 0.72 to 0.78 of the longest
-    hundredth. Of several messages about a row it promises nothing: in batches with fewer rows than the cut is wide, the
-    noise stays in the affine hull of their gradients, and a row's own gradient is where the hulls of its batches meet. In
-    two epochs that reads 0.81 at batches of 8 and a rate of 1e-4, 0.52 at 5e-4. One such batch is enough for whoever knows
-    J as well: 0.98 at 32 rows, 0.91 at 64, 0.52 from 100 on.
+    party can choose, are read better by whoever knows J: at AUC Phi(sqrt(J^T N^-1 J / 2)). Of the longest rows, that can be
+    above the ceiling (docs/experiments/strongest_attacks.md). Of several messages about a row it promises nothing: in
+    batches with fewer rows than the cut is wide, the noise stays in the affine hull of their gradients, and a row's own
+    gradient is where the hulls of its batches meet. At a low learning rate, where it hardly changes, that gives it away. One
+    such batch is enough for whoever knows J as well.
 
     sumkl: the largest KL(0 || 1) + KL(1 || 0) that may be left, in nats; inf adds no noise. You can give error_bound or
     power instead.

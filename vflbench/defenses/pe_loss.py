@@ -14,8 +14,8 @@ _OPPOSITE = -1 + 1e-15  # cosine, below which rows are opposite, and can't be pu
 
 @options
 class PeLoss(LabelDefense):
-    """A penalty if embeddings of one class in a batch are near each other. Falls to `direct`, which needs no label: AUC
-    0.998 to 1.000 from gradients, as without a defense.
+    """A penalty if embeddings of one class in a batch are near each other. Falls to `direct`, which needs no label and reads
+    as much from gradients as without a defense.
 
         L = L_c + alpha sum_parties E(h, y),   E = sum_k 1 / n_k sum_{i != j of class k} 1 / d(h_i, h_j)
 

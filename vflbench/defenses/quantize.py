@@ -20,8 +20,8 @@ Levels = Annotated[Count, Range(2, 2**24)]
 @options
 class Quantize(Compressor):
     """Uniform quantization over a range that is known beforehand, with ceil(log2 levels) bits for each number. Falls to
-    `model_inversion`, which rebuilds digits at four levels of which 0.97 are recognised. From gradients, `direct` reads AUC
-    0.999 at two levels, without a label.
+    `model_inversion`, which rebuilds digits at four levels. From gradients, `direct` reads the classes at two levels,
+    without a label.
 
         c = round((min(max(h, low), high) - low) / step),   h' = low + step c,   step = (high - low) / (levels - 1)
 
@@ -33,8 +33,7 @@ class Quantize(Compressor):
     message: `embeddings`, which a non-label party sends, or `gradients`, which the label party sends: then h is the gradient
     of a row. For gradients alone there are also range `row`, the extremes of each row, two float32 a row; and rounding
     `stochastic`, c = floor(place + u) with u ~ U(0, 1), whose mean is h where h is in the range. For gradients, rounding to
-    the nearest level may harm the model: on Criteo, the test AUC is 0.590 at the default range and levels, and 0.740 with
-    `stochastic`.
+    the nearest level may harm the model, and `stochastic` doesn't: docs/experiments/matrix.md has figures.
 
     It carries no guarantee by itself. With a declared range it bounds how far two embeddings of a row can be apart. The
     guarantee of defense=[quantize,binomial] follows from this bound.

@@ -12,16 +12,15 @@ from vflbench.options import options
 
 @options
 class Sign(LabelDefense):
-    """The signs of the coordinates of a gradient, times one length. Falls to `direct`, which needs no label: AUC 1.000
-    from one message.
+    """The signs of the coordinates of a gradient, times one length. Falls to `direct`, which needs no label and only one
+    message.
 
         g'_ij = s_i sign(g_ij),   sign(0) = 1
 
     scale: with `row`, s_i is the mean of |g_ij| over the row, and a model trains as well as without a defense. With `batch`,
-    s is the mean over the batch, so that all rows are equally long. Then the model learns next to nothing (test AUC 0.528 on
-    Criteo, 0.739 without a defense), and `direct` reads as much. s crosses as one float32 for each row or message, beside
-    one bit for each coordinate. For coordinates that `top_k` left out, nothing is sent. What the signs lose is not sent
-    later.
+    s is the mean over the batch, so that all rows are equally long. Then the model learns next to nothing, and `direct`
+    reads as much. s crosses as one float32 for each row or message, beside one bit for each coordinate. For coordinates that
+    `top_k` left out, nothing is sent. What the signs lose is not sent later.
 
     It carries no guarantee: the gradient (p - y) J of a row has the signs of J for one class and the opposite signs for the
     other.

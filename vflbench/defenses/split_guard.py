@@ -32,10 +32,9 @@ class SplitGuard(NonLabelDefense):
     rebuilds from them for the rows that it asked for, and is graded in this way.
 
     It falls to a hijacker who is honest until its top has learned and then answers batches that look fake honestly
-    (`adversary.fsha.start` with `evades`): the score then rises to 0.999. A hijacker who mixes in honest gradients is
+    (`adversary.fsha.start` with `evades`): the score then rises to almost 1. A hijacker who mixes in honest gradients is
     noticed less often, and rebuilds less. If a party's embeddings matter little, or the top has not learned yet, the answers
-    to honest and fake batches look alike as well. This causes false alarms, in three of four honest runs on a table of two
-    classes (docs/experiments/fsha.md).
+    to honest and fake batches look alike as well. This causes false alarms (docs/experiments/fsha.md).
 
     p_fake: the probability of a fake batch. burn_in: batches before the first. alpha, beta: 5 and 2 in the authors' code.
     policy: what is compared with `threshold` after each score: fast, the score; average, the mean of the last `window`;

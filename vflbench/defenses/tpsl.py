@@ -16,8 +16,7 @@ from vflbench.options import Eps, options
 @options
 class Tpsl(NoisyLabels):
     """Noise on each gradient along the difference that the label makes to it, again in each epoch: eps-label-DP of each
-    message. Epochs add up. `posterior` reads 0.81 and 0.82 after two epochs at eps 1, which is what features and messages
-    reveal together.
+    message. Epochs add up. `posterior` reads what features and messages reveal together.
 
         two classes   g'_i = g_i(y) + u_i (g_i(1 - y) - g_i(y)),   u_i ~ Laplace(1 / eps), or Bernoulli(1 / (1 + e^eps))
         K > 2         g'_i = g_i(y) + sum_c u_ic g_i(c),           u_ic ~ Laplace(2 / eps), independent

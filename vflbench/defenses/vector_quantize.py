@@ -16,7 +16,7 @@ _MOST_PARTS = 65_536  # that a codebook is made of
 @options
 class VectorQuantize(NonLabelDefense):
     """Product quantization: each group of `size` coordinates crosses as the number of the nearest of `words` words. Falls to
-    `model_inversion`, which rebuilds digits of which 0.96 are recognised.
+    `model_inversion`, which rebuilds digits.
 
         h'_(run) = w_c,   c = argmin_c |h_(run) - w_c|,   ceil(d / size) ceil(log2 words) bits a row
 

@@ -84,9 +84,9 @@ def without_loudness(direction: Tensor, spreads: Tensor, vectors: Tensor) -> Ten
 
         u - (1 - max(spread_2 / spread_1, |<u, v_1>|)) <u, v_1> v_1
 
-    A defense that hides the label behind a loud direction, such as dcor, makes the first component vary up to 30 times more
-    than the others. A small error of u along it then drowns the rest. The part is scaled down as if v_1 varied no more
-    than v_2, but for the share of it that u has: where u is v_1, nothing changes.
+    A defense that hides the label behind a loud direction, such as dcor, makes the first component vary many times more than
+    the others. A small error of u along it then drowns the rest. The part is scaled down as if v_1 varied no more than v_2,
+    but for the share of it that u has: where u is v_1, nothing changes.
 
     direction: u (d,), of length 1. spreads (2,), vectors (d, 2): the first two components of the rows, as
     `leading_components` returns them.

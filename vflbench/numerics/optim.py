@@ -1,4 +1,4 @@
-"""Optimisers and a backward pass of torch that do not load its compiler (1.5 s); layers whose weights the caller draws."""
+"""Optimisers and a backward pass of torch that do not load its slow compiler; layers whose weights the caller draws."""
 
 import inspect
 from collections.abc import Sequence

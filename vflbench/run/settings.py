@@ -16,7 +16,7 @@ from vflbench.options import NonNegativeInt, Number, Rows, Seed, Steps, options
 
 _MALLOC = ((-3, 32 << 20), (-1, 2**31 - 1), (-2, 64 << 20))  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD of malloc.h
 _LARGEST_ERROR = 1e-5  # of a float32 product of 512 terms, relative to the largest entry; bfloat16 is at 1e-3
-_PRODUCTS_PER_THREAD = 1 << 24
+_PRODUCTS_PER_THREAD = 1 << 24  # two threads take longer than one for 2^24 products, and less long for 2^25 (wide_deep)
 _AVAILABLE = torch.get_num_threads()
 
 
@@ -145,12 +145,7 @@ def set_threads(rows: int, width: int) -> int:
     their number, for the manifest. Called once the batch size is known and before the models are built, as the compiled
     optimiser reads the number then.
 
-    A layer costs rows * width^2 multiplications; a thread needs 2^24 of them to repay its coordination. Two threads against
-    one, time of a step of wide_deep on two idle cores, with idle threads asleep:
-
-        rows x width    512 x 128   1024 x 128   2048 x 128   256 x 512   512 x 512   2048 x 512
-        products        2^23        2^24         2^25         2^26        2^27        2^29
-        speed-up        0.64        0.89         1.13         1.42        1.56        1.85
+    A layer costs rows * width^2 multiplications; a thread needs 2^24 of them to repay its coordination.
     """
     return use_threads(max(1, rows * width**2 // _PRODUCTS_PER_THREAD))
 

@@ -46,7 +46,7 @@ MANY_CLASSES: Mapping[str, Attack] = {"kmeans": Kmeans(), "spectral_clustering":
 """One that reads embeddings and one that reads gradients, without known labels, of any number of classes."""
 FOR_MANY_CLASSES = "more than two classes: attack=[kmeans,spectral_clustering] in place of norm and spectral, which need two"
 LEAST_WORTH = 200
-"""Rows of the rarest class without noise: of fewer, the default network had a test AUC of 0.6 at most on synthetic rows."""
+"""Rows of the rarest class without noise: of fewer, the default network learns next to nothing on synthetic rows."""
 
 
 @dataclass(frozen=True)
