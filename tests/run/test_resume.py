@@ -240,7 +240,6 @@ QUICK = ("a bit flipped", "a pickle that acts, in the right file", "metrics.csv 
 UNUSABLE = {
     **{name: DAMAGE[name] for name in ("a bit flipped", "a pickle that acts, in the right file")},
     "metrics.csv cut": lambda path: (path.parent / "metrics.csv").write_text("epoch\n"),
-    "an epoch without results": lambda path: with_state(path, ("results",), []),
     "other rows": lambda path: with_state(path, ("metrics_bytes",), 100),
     "fits only in part": lambda path: with_state(path, ("session", "label", "network"), {}),
 }
@@ -261,6 +260,15 @@ def test_a_checkpoint_that_can_not_be_used_costs_the_epochs_but_not_the_run(cras
     assert "starting from the beginning" in printed(capsys)
     assert results(crashed) == whole
     assert not (crashed / "executed").exists()
+
+
+@pytest.mark.slow
+def test_a_state_in_the_second_epoch_without_the_results_of_the_first_is_not_gone_on_with(tmp_path, whole, capsys):
+    stopped(tmp_path, ctrl_c, EPOCH + 5, Interrupted)
+    with_state(tmp_path / "checkpoint.pt", ("results",), [])
+    run_in(tmp_path, **parts())
+    assert "starting from the beginning" in printed(capsys)
+    assert results(tmp_path) == whole
 
 
 def test_data_that_has_changed_is_not_gone_on_with(crashed):
