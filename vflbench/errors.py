@@ -18,6 +18,12 @@ class UserError(ValueError):
 
     It ends a run with exit code 1 and this text alone; `HYDRA_FULL_ERROR=1` adds the traceback. Whatever the parts hold, the
     text is one printable paragraph of less than a thousand characters.
+
+    Args:
+        problem: what is wrong and what is allowed.
+        key: the option, file or argument.
+        value: what was given for it.
+        see: the command or page that shows the choices.
     """
 
     def __init__(self, problem: str, *, key: str | None = None, value: object = None, see: str | None = None):

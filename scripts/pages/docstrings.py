@@ -63,7 +63,10 @@ def _line(text: str) -> str:
 
 
 def _parts(block: str) -> list[str]:
-    """A block of a docstring: text, and what is indented as a fence of its own."""
+    """A block of a docstring: text, and what is indented as a fence of its own; of `Args:`, a paragraph each."""
+    if block.startswith(("Args:\n", "Attributes:\n")):
+        title, *entries = re.split(r"\n {4}(?! )", block)
+        return [title, *(re.sub(r"^\w+", r"`\g<0>`", _line(entry)) for entry in entries)]
     parts: list[tuple[bool, list[str]]] = []
     for line in block.split("\n"):
         indented = line.startswith("    ")

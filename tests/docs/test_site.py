@@ -40,6 +40,16 @@ def test_each_option_is_explained_in_a_paragraph_of_its_own():
     ]
 
 
+def test_each_argument_is_a_paragraph_with_its_name_as_code():
+    text = "What it is.\n\nArgs:\n    ids: (n,) names,\n        in [0, 1].\n    rng: its own.\n\nMore."
+    assert read_docstring(text).body.split("\n\n") == [
+        "Args:",
+        r"`ids`: (n,) names, in \[0, 1\].",
+        "`rng`: its own.",
+        "More.",
+    ]
+
+
 def test_formulas_become_blocks_and_signs_of_markdown_are_escaped():
     text = """Score * rows.
 

@@ -19,11 +19,14 @@ MESSAGE_FACTS: Mapping[str, type[Embeddings] | type[Gradients]] = {"embeddings":
 class Scores:
     """Scores of rows: higher for rows that are more likely positive. Graded as leak AUC.
 
-    ids: (n,) names of the rows, all of `view.ids` or some. layers: layer -> (n,) scores, or (n, K), one column a class; a
-    single tensor counts for the cut layer, or for `features` where no message was read. message: the kind of message that
-    the scores are about; as the attack's threat says, if left out. candidates: layer -> (n, m) scores along m directions,
-    between which, and between whose signs, the attacker can't decide without labels. `layers` has the scores that it chose;
-    the auditor reports the best of the candidates as well, less what a coin reaches as the best of m.
+    Args:
+        ids: (n,) names of the rows, all of `view.ids` or some.
+        layers: layer -> (n,) scores, or (n, K), one column a class; a single tensor counts for the cut layer, or for
+            `features` where no message was read.
+        message: the kind of message that the scores are about; as the attack's threat says, if left out.
+        candidates: layer -> (n, m) scores along m directions, between which, and between whose signs, the attacker can't
+            decide without labels. `layers` has the scores that it chose; the auditor reports the best of the candidates as
+            well, less what a coin reaches as the best of m.
     """
 
     ids: Tensor
@@ -36,9 +39,12 @@ class Scores:
 class RebuiltRows:
     """Features that an attack rebuilt from one batch. Graded column by column, or as pictures.
 
-    ids: (m,) names of the rows. layer: the layer whose messages they were made of. features: party -> its columns of these
-    rows, numeric (m, k) in [0, 1] and categorical (m, c) ids. figures: of the search, reported beside those of the answer.
-    note: what the attack says of its answer.
+    Args:
+        ids: (m,) names of the rows.
+        layer: the layer whose messages they were made of.
+        features: party -> its columns of these rows, numeric (m, k) in [0, 1] and categorical (m, c) ids.
+        figures: of the search, reported beside those of the answer, name -> number.
+        note: what the attack says of its answer.
     """
 
     ids: Tensor
@@ -52,16 +58,24 @@ class RebuiltRows:
 class RebuiltBatch:
     """What an attack takes a private batch of federated training for; nothing here was compared with it.
 
-    step: the round in which the batch is met, the same in every epoch. layer: what the updates are about. guess: (d,) the
-    entry of each column that it would guess without any update; guess_label: likewise. rows: (m, d), nan where unknown; None
-    if it has no answer. labels: (m,) in {-1, +1}, or shares of positives between them where only their number is known, nan
-    where unknown; None as above. candidates: all batches (m, d) that fit, `rows` among them. steps: (m,) 0, 1, ..., the
-    local step of each row, where it is known. binary: (d,) bool, columns taken for binary. shares: (m, d), how likely an
-    entry is a 1, in the order of rows. figures: of the search. note: why it has no answer, or an incomplete one.
-
-    guessed_rows: (m, d), nan where it has no guess: its best guess where rows are unknown, in their order; it claims
-    nothing. column_guesses: (g, m, d), batches that follow from its own columns alone, as a reference for what an answer is
-    worth.
+    Args:
+        step: the round in which the batch is met, the same in every epoch.
+        guess: (d,) the entry of each column that it would guess without any update.
+        guess_label: the label that it would guess without any update, -1 or +1.
+        rows: (m, d), nan where unknown; None if it has no answer.
+        labels: (m,) in {-1, +1}, or shares of positives between them where only their number is known, nan where unknown;
+            None if it has no answer.
+        candidates: all batches (m, d) that fit, `rows` among them.
+        steps: (m,) 0, 1, ..., the local step of each row, where it is known.
+        binary: (d,) bool, columns taken for binary.
+        shares: (m, d) in [0, 1], how likely an entry is a 1, in the order of `rows`.
+        guessed_rows: (m, d), nan where it has no guess: its best guess where rows are unknown, in their order; it claims
+            nothing.
+        column_guesses: (g, m, d), batches that follow from its own columns alone, as a reference for what an answer is
+            worth.
+        figures: of the search, name -> number.
+        note: why it has no answer, or an incomplete one.
+        layer: what the updates are about.
     """
 
     step: int
@@ -85,8 +99,11 @@ class ColumnScores:
     """Scores of rows about a column of another party, `KnownColumn`, and not about the label. Graded by their AUC against
     that column, and by how much it is above that of a guess without messages; never a label leak.
 
-    ids: (n,) names of the rows. layer: that the scores were made of. scores, guess: (n, K) for the K values of the column,
-    or (n,) where there are two; guess: the same attack's answer without messages.
+    Args:
+        ids: (n,) names of the rows.
+        layer: that the scores were made of.
+        scores: (n, K) for the K values of the column, or (n,) where there are two.
+        guess: of the shape of `scores`, the same attack's answer without messages.
     """
 
     ids: Tensor
@@ -99,7 +116,8 @@ class ColumnScores:
 class ClassCounts:
     """How many rows of each class a batch has. Graded by the error of the shares, beside that of the training rows' shares.
 
-    layers: layer -> (K,) counts, which need not be whole numbers.
+    Args:
+        layers: layer -> (K,) counts, which need not be whole numbers.
     """
 
     layers: Mapping[str, Tensor]
@@ -112,17 +130,19 @@ Answers = Answer | Sequence[Answer] | None
 class Attack:
     """One inference rule. It reads a View and nothing else, and never sees the truth that its answer is graded against.
 
-    threat: who attacks; of the instance, as options may decide. max_classes: the most classes it can tell apart (inf: any
-    number). on_labels: whether it infers labels; it then has nothing to do at a party that holds them. auxiliary: how many
-    auxiliary rows it knows, if it declares `Auxiliary`.
-
-    every_round: whether `observe` is shown every round, not only the audited ones. follows: for an attack that joins the
-    messages of several epochs, how many training rows it follows through the run. `observe` is then shown every round, of
-    each the followed rows in it and those whose labels it knows; and `epoch` is asked about the followed rows that were met.
-
     A subclass overrides `observe`, `batch` and `epoch` as it needs them. The type of the answer decides how it is graded.
     Each party has an instance of its own. An attack on embeddings is also shown the label party's own layers, in a view with
     `visible` False; it leaves out layers that can't be scored.
+
+    Attributes:
+        threat: who attacks; of the instance, as options may decide.
+        max_classes: the most classes it can tell apart (inf: any number).
+        on_labels: whether it infers labels; it then has nothing to do at a party that holds them.
+        every_round: whether `observe` is shown every round, not only the audited ones.
+        follows: for an attack that joins the messages of several epochs, how many training rows it follows through the run;
+            0 for others. `observe` is then shown every round, of each the followed rows in it and those whose labels it
+            knows; and `epoch` is asked about the followed rows that were met.
+        auxiliary: number of auxiliary rows it knows, if it declares `Auxiliary`.
     """
 
     max_classes: ClassVar[float] = 2

@@ -348,8 +348,11 @@ def grade_scores(options: argparse.Namespace) -> None:
 class AuditReport:
     """What an audit of arrays found, as the command `vflbench audit` says it. A notebook shows it as text.
 
-    verdict: the first sentence. text: the verdict and the tables, as in table.txt. table: every measurement, a row each: the
-    Arrow table that `vflbench.load` returns. files: what the command writes into its folder, name -> content.
+    Args:
+        verdict: the first sentence.
+        text: the verdict and the tables, as in table.txt.
+        table: every measurement, a row each: the Arrow table that `vflbench.load` returns.
+        files: what the command writes into its folder, name -> content.
     """
 
     verdict: str

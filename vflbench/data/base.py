@@ -24,20 +24,25 @@ DROPPED, TRAIN, TEST, VALIDATION = 0, 1, 2, 3
 class Dataset:
     """Rows with labels, split into training and test rows and between parties.
 
-    parties: a number of non-label parties, party -> columns (see `assign_columns`), or how to divide the columns
-    (see `columns`): `random`, or {kind: importance, alpha: 1.0, count: 2}.
-    rows: number of rows to use, from the first on. sample: share of these rows to keep, at random.
-    positive_ratio: share of positive rows, reached by dropping rows of the too frequent class at random; published values
-    are 0.45, 0.49 and 0.50, reached by dropping negatives.
-    overlap: share of these rows that each non-label party holds, drawn by each for itself; rows that one lacks are left out.
-    test_fraction: share of the rows that is held out for testing. validation_fraction: share of all rows that is held out of
-    the others, to choose settings by; 0 holds out none.
-    split: test rows are drawn (`random`) or are the last rows (`chronological`); so are validation rows from what is left.
-    fit_on: vocabularies and min-max are fitted on `all` rows (as published) or on the `train` rows.
-    numeric_transform: `none` (as published) or `log`, x <- sign(x) log(1 + |x|) before min-max.
-    min_count: categories that occur less often share one id (1 as published, so none do).
-
     A subclass overrides `read`.
+
+    Args:
+        parties: a number of non-label parties, party -> columns (see `assign_columns`), or how to divide the columns (see
+            `columns`): `random`, or {kind: importance, alpha: 1.0, count: 2}.
+        rows: number of rows to use, from the first on; all if left out.
+        sample: share of these rows to keep, at random, in (0, 1].
+        positive_ratio: share of positive rows, in (0, 1), reached by dropping rows of the too frequent class at random;
+            published values are 0.45, 0.49 and 0.50, reached by dropping negatives.
+        overlap: share of these rows that each non-label party holds, in (0, 1], drawn by each for itself; rows that one
+            lacks are left out.
+        test_fraction: share of the rows that is held out for testing, in (0, 1).
+        validation_fraction: share of all rows that is held out of the others, to choose settings by, in [0, 1); 0 holds out
+            none.
+        split: test rows are drawn (`random`) or are the last rows (`chronological`); so are validation rows from what is
+            left.
+        fit_on: vocabularies and min-max are fitted on `all` rows (as published) or on the `train` rows.
+        numeric_transform: `none` (as published) or `log`, x <- sign(x) log(1 + |x|) before min-max.
+        min_count: categories that occur less often share one id (1 as published, so none do).
     """
 
     parties: Parties = 1

@@ -34,9 +34,11 @@ class Form(StrEnum):
 class Context:
     """What the owner of a defense holds beside the values in hand.
 
-    ids: (n,) ids of the rows, the same in every epoch. columns: the owner's own columns of these rows; None for an owner
-    without features, and in `order` and `arrange`. epoch: 0, 1, ...; 0 where rows are predicted. rng: the owner's generator,
-    on the device of the values; in `order`, the one that batches are drawn from.
+    Args:
+        ids: (n,) ids of the rows, the same in every epoch.
+        columns: the owner's own columns of these rows; None for an owner without features, and in `order` and `arrange`.
+        epoch: counted from 0; 0 where rows are predicted.
+        rng: the owner's generator, on the device of the values; in `order`, the one that batches are drawn from.
     """
 
     ids: Tensor
@@ -54,9 +56,11 @@ class Defense:
     crosses, `labels`, `loss` and `penalty` on one of the label party. Attributes that are tensors, numbers, strings, lists
     and dicts are saved, and restored when a run is resumed; for anything else override `state` and `restore`.
 
-    max_classes: the most classes it can protect, None for any number. takes, gives: of a defense with `embedding` or
-    `gradient`, the forms that it accepts from the defense before it, and the form that it leaves. Real numbers are a tensor,
-    everything else is an `Encoded`.
+    Attributes:
+        max_classes: the most classes it can protect, None for any number.
+        takes: of a defense with `embedding` or `gradient`, the forms that it accepts from the defense before it. Real
+            numbers are a tensor, everything else is an `Encoded`.
+        gives: of such a defense, the form that it leaves.
     """
 
     max_classes: ClassVar[int | None] = None

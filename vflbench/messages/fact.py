@@ -18,9 +18,11 @@ Layers = Mapping[str, Tensor]
 class Fact:
     """One kind of knowledge about a round, or about the run.
 
-    title: how the fact is named in threat models. message: the kind of message that carries it, if one does; the answer of
-    an attack that knows the fact counts as a leak through that kind of message. per_row: whether all that it holds has one
-    row for each row of the batch.
+    Attributes:
+        title: how the fact is named in threat models.
+        message: the kind of message that carries it, if one does; the answer of an attack that knows the fact counts as a
+            leak through that kind of message.
+        per_row: whether all that it holds has one row for each row of the batch.
     """
 
     title: ClassVar[str] = ""
@@ -103,9 +105,14 @@ class PrivateBatch:
 class Round:
     """One round of training. It reads the same from memory and from disk.
 
-    epoch, step: when. phase: `train`. ids: (n,) row ids that attackers know. facts: party -> kind of fact -> fact; empty
-    where the round was not watched. training: of the step itself; None in a recording. private: only where a whole batch is
-    to be rebuilt.
+    Args:
+        epoch: counted from 0.
+        step: counted from 0 in its epoch.
+        ids: (n,) row ids that attackers know.
+        phase: `train`.
+        facts: party -> kind of fact -> fact; empty where the round was not watched.
+        training: of the step itself; None in a recording.
+        private: the rows and labels of the batch, only where a whole batch is to be rebuilt.
     """
 
     epoch: int

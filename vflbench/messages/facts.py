@@ -46,8 +46,9 @@ class Rules:
 class Embeddings(Fact):
     """Activations of a batch.
 
-    layers: each layer of the party's own network, the cut layer among them, layer -> (n, d). received: the embeddings that
-    other parties sent to it, party -> layer -> (n, d).
+    Args:
+        layers: each layer of the party's own network, the cut layer among them, layer -> (n, d).
+        received: the embeddings that other parties sent to it, party -> layer -> (n, d).
     """
 
     title = "embeddings"
@@ -61,7 +62,10 @@ class Embeddings(Fact):
 @dataclass(frozen=True)
 class Gradients(Fact):
     """Gradients per example: the cut-layer gradient as the party received it, and those of the loss by the activations of
-    each of its own layers that follow from it. layers: layer -> (n, d).
+    each of its own layers that follow from it.
+
+    Args:
+        layers: layer -> (n, d).
     """
 
     title = "gradients"
@@ -75,7 +79,8 @@ class Gradients(Fact):
 class SummedGradients(Fact):
     """The gradient of the batch by the parameters of the party's own network, summed over rows by back-propagation.
 
-    parameters: parameter name -> tensor of its shape.
+    Args:
+        parameters: parameter name -> tensor of its shape.
     """
 
     title = "summed gradients"
@@ -86,7 +91,11 @@ class SummedGradients(Fact):
 
 @dataclass(frozen=True)
 class ClassShares(Fact):
-    """The share of each of the K classes among the training rows. shares: K numbers that add up to 1."""
+    """The share of each of the K classes among the training rows.
+
+    Args:
+        shares: K numbers in [0, 1] that add up to 1.
+    """
 
     title = "class shares"
 
@@ -101,7 +110,11 @@ class ClassShares(Fact):
 @dataclass(frozen=True)
 class Known(Fact):
     """Rows whose label the attacker knows during the whole run. They are drawn once, from a generator of their own, and are
-    never scored. ids: (k,) row names, as in `View.ids`. labels: (k,) classes.
+    never scored.
+
+    Args:
+        ids: (k,) row names, as in `View.ids`.
+        labels: (k,) classes 0 .. K - 1.
     """
 
     title = "known labels"
@@ -113,8 +126,14 @@ class Known(Fact):
 @dataclass(frozen=True)
 class KnownColumn(Fact):
     """Rows of which the attacker knows one column of another party during the whole run. They are drawn as those of `Known`
-    are, and are never scored. party, column: whose, and its name. ids: (k,) row names. values: (k,) 0 .. count - 1, the
-    category, or whether the number is above a cut.
+    are, and are never scored.
+
+    Args:
+        party: whose column.
+        column: its name.
+        ids: (k,) row names, as in `View.ids`.
+        values: (k,) 0 .. count - 1, the category, or whether the number is above a cut.
+        count: number of different values, 2 for a number.
     """
 
     title = "a column of known rows"
@@ -130,7 +149,8 @@ class KnownColumn(Fact):
 class BatchHints(Fact):
     """Rows of the batch that are known to be positive, drawn afresh for each batch; they are not scored.
 
-    places: (k,) in the batch.
+    Args:
+        places: (k,) in the batch, counted from 0.
     """
 
     title = "known positives of each batch"
@@ -142,7 +162,8 @@ class BatchHints(Fact):
 class ClassHints(Fact):
     """One row of the batch for each class that is known to be of that class, drawn afresh; they are not scored.
 
-    places: (K,) in the batch, for class 0, 1, ...
+    Args:
+        places: (K,) in the batch, counted from 0, for class 0, 1, ...
     """
 
     title = "one known row of each class in each batch"
@@ -152,7 +173,12 @@ class ClassHints(Fact):
 
 @dataclass(frozen=True)
 class PartyFeatures(Fact):
-    """The party's own columns of the batch: numeric (n, k) in [0, 1], categorical (n, c) ids, counted from 0 per column."""
+    """The party's own columns of the batch.
+
+    Args:
+        numeric: (n, k) in [0, 1].
+        categorical: (n, c) ids, counted from 0 per column.
+    """
 
     title = "own columns"
     per_row = True
@@ -165,7 +191,8 @@ class PartyFeatures(Fact):
 class LocalModel(Fact):
     """The attacker's own network as it stands now, which it may ask about its own rows at any time.
 
-    embed: row names (m,) -> layer -> (m, d). Asking changes nothing.
+    Args:
+        embed: row names (m,) -> layer -> (m, d). Asking changes nothing.
     """
 
     title = "own network"
@@ -182,9 +209,13 @@ class LocalModel(Fact):
 class Updates(Fact):
     """One round as a participant of federated training sees it.
 
-    before, sent, after: (d,) float64, the model before the round, the update that the participant sent itself, and the model
-    that the server sent back, to which the mean of all updates was added. received: participant -> (d,), the updates of the
-    others where they can be seen one by one; empty where only sums are seen.
+    Args:
+        rules: what all participants have agreed to.
+        before: (d,) float64, the model before the round.
+        sent: (d,) float64, the update that the participant sent itself.
+        after: (d,) float64, the model that the server sent back, to which the mean of all updates was added.
+        received: participant -> (d,), the updates of the others where they can be seen one by one; empty where only sums are
+            seen.
     """
 
     title = "updates"
@@ -204,7 +235,11 @@ class Updates(Fact):
 
 @dataclass(frozen=True)
 class Predictions(Fact):
-    """The model's logits of the batch, as the label party computes them: (n, 1) for two classes, (n, K) for K > 2."""
+    """The model's logits of the batch, as the label party computes them.
+
+    Args:
+        logits: (n, 1) for two classes, (n, K) for K > 2.
+    """
 
     title = "predictions"
     per_row = True
@@ -215,7 +250,11 @@ class Predictions(Fact):
 
 @dataclass(frozen=True)
 class Labels(Fact):
-    """The classes of the batch, as the label party holds them. classes: (n,)."""
+    """The classes of the batch, as the label party holds them.
+
+    Args:
+        classes: (n,) 0 .. K - 1.
+    """
 
     title = "labels"
     per_row = True
@@ -233,7 +272,10 @@ class TopNetworks(Network):
 @dataclass(frozen=True)
 class LocalTop(Fact):
     """The label party's own networks as they were when they answered the batch: the top, and a bottom of its own columns
-    where it has one. networks: a frozen copy.
+    where it has one.
+
+    Args:
+        networks: a frozen copy.
     """
 
     title = "own top"

@@ -27,10 +27,14 @@ class Kind(StrEnum):
 class Message:
     """What one party sends to another about one batch.
 
-    sender, receiver: party names.
-    ids: (n,) row ids. Both sides know them from aligning their rows beforehand, so they aren't sent again. None: (0,).
-    tensors: layer name -> (n, d), values without any autograd history; of an update or a model, (d,).
-    encoded: for each layer that crosses compressed, the bytes that cross instead of these values, and how they are decoded.
+    Args:
+        sender: name of a party.
+        receiver: name of a party.
+        kind: what the message holds.
+        ids: (n,) row ids. Both sides know them from aligning their rows beforehand, so they aren't sent again. None: (0,).
+        tensors: layer name -> (n, d), values without any autograd history; of an update or a model, (d,).
+        encoded: for each layer that crosses compressed, the bytes that cross instead of these values, and how they are
+            decoded.
     """
 
     sender: str

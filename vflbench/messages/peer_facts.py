@@ -28,7 +28,11 @@ class PeerModel(Network):
 
 @dataclass(frozen=True)
 class PeerModels(Fact):
-    """Every other party's bottom model as it was when it computed the embeddings of the batch. models: party -> copy."""
+    """Every other party's bottom model as it was when it computed the embeddings of the batch.
+
+    Args:
+        models: party -> copy.
+    """
 
     title = "peer models"
 
@@ -50,7 +54,11 @@ class Architecture:
 
 @dataclass(frozen=True)
 class PeerArchitectures(Fact):
-    """The architecture of every other party's bottom model, without weights. peers: party -> `Architecture`."""
+    """The architecture of every other party's bottom model, without weights.
+
+    Args:
+        peers: party -> `Architecture`.
+    """
 
     title = "peer architectures"
 
@@ -65,7 +73,8 @@ Answerer = Callable[[Tensor, Tensor, torch.Generator], Mapping[str, Tensor]]
 class Queries(Fact):
     """What every other party would send for any features: its model and its defense can be asked but not looked into.
 
-    answer: party -> `Answerer`.
+    Args:
+        answer: party -> `Answerer`, (numeric (n, k), categorical (n, c), generator of its noise) -> layer -> (n, d).
     """
 
     title = "queries to peers"
@@ -77,7 +86,9 @@ class Queries(Fact):
 class Auxiliary(Fact):
     """All parties' columns of rows that are not trained on, and their classes; the run takes them from the test rows.
 
-    columns: party -> its columns, of the same rows for every party. labels: (m,) classes of these rows.
+    Args:
+        columns: party -> its columns of m rows, the same for every party.
+        labels: (m,) classes of these rows, 0 .. K - 1.
     """
 
     title = "auxiliary rows"
@@ -90,7 +101,8 @@ class Auxiliary(Fact):
 class Compression(Fact):
     """The rule by which the received embeddings were compressed, without any noise that was added.
 
-    encoded: party -> layer -> the encoded embedding. Layers that crossed uncompressed are not there.
+    Args:
+        encoded: party -> layer -> the encoded embedding. Layers that crossed uncompressed are not there.
     """
 
     title = "compression rule"
@@ -107,7 +119,8 @@ class Compression(Fact):
 class NoiseMean(Fact):
     """The mean of the noise in the received embeddings. Subtracted from them, it leaves the receiver's network input.
 
-    means: party -> layer -> (n, d). Layers without such noise are not there.
+    Args:
+        means: party -> layer -> (n, d). Layers without such noise are not there.
     """
 
     title = "mean of the noise"

@@ -377,15 +377,23 @@ class Recording:
                     rec.label(ids, y)                       # where this process has them
                     loss_of(top(h), y).backward()
 
-    folder: one for all parties. labels: the party that holds the labels. classes: how many there are.
-    every: records one batch in this many, the first of each epoch among them. most: batches at most, of this object.
-    claims: what is promised about labels, as {"label_dp": {"eps": 1.0, "fresh": False}}. class_shares: of all training rows,
-    where the attacker may know them. cut: the layers that cross, where it isn't the last one that is watched.
-    complete: whether every training batch of every recorded epoch will have been watched; which only you can know.
-    go_on: adds to what the party has recorded here. overwrite: deletes that first. Without either it is refused.
-    rank: with torch.distributed only this process writes; None: every process does, as where each is another party.
-
     A batch is written, as a file of its own, once nothing can add to its gradients any more. Values keep their precision.
+
+    Args:
+        folder: one for all parties.
+        party: whose messages are recorded.
+        labels: the party that holds the labels.
+        classes: number of classes, at least 2.
+        every: records one batch in this many, from 1, the first of each epoch among them.
+        most: the most batches that this object records, from 1; None sets no limit.
+        claims: what is promised about labels, as {"label_dp": {"eps": 1.0, "fresh": False}}.
+        class_shares: share of each class among all training rows, where the attacker may know them; they add up to 1.
+        cut: names of the layers that cross, where it isn't the last one that is watched.
+        complete: whether every training batch of every recorded epoch will have been watched; which only you can know.
+        go_on: adds to what the party has recorded here. Without this and without `overwrite`, it is refused.
+        overwrite: deletes first what the party has recorded here.
+        rank: with torch.distributed only the process of this rank writes; None: every process does, as where each is another
+            party.
     """
 
     folder: Path | str

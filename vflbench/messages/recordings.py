@@ -66,8 +66,16 @@ class Coverage:
 class RecordedMessages:
     """Messages in a folder of the format vflbench-messages/1, described in docs/reference/messages.md.
 
-    manifest: what holds for all of them. coverage: party -> what its batches hold. Opening it reads and checks the names,
-    shapes and types of all files; values are read a batch at a time. Whatever is wrong with a file raises UserError.
+    Opening it reads and checks the names, shapes and types of all files; values are read a batch at a time. Whatever is
+    wrong with a file raises UserError.
+
+    Args:
+        folder: that holds manifest.json and the folder messages.
+
+    Attributes:
+        folder: the same, as a path.
+        manifest: what holds for all messages.
+        coverage: party -> what its batches hold.
     """
 
     def __init__(self, folder: Path | str):

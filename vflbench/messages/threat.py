@@ -48,9 +48,13 @@ class Level(StrEnum):
 class Threat:
     """Who attacks. An attack states it once, as an instance: its options may decide.
 
-    role: whose view the attacker has. knows: the facts that it may read. known_rows: rows whose labels it knows during the
-    whole run (`Known`), or of which it knows a column (`KnownColumn`). hints: known positives of each batch (`BatchHints`).
-    active: whether it deviates from the protocol; an honest-but-curious attacker, who doesn't, is passive.
+    Args:
+        role: whose view the attacker has.
+        knows: the facts that it may read. `Known` and `BatchHints` are added where their numbers are given.
+        known_rows: number of rows whose labels it knows during the whole run (`Known`), or of which it knows a column
+            (`KnownColumn`); 0 if it knows none.
+        hints: number of known positives of each batch (`BatchHints`); 0 if it has none.
+        active: whether it deviates from the protocol; an honest-but-curious attacker, who doesn't, is passive.
     """
 
     role: Role = Role.NON_LABEL
@@ -146,12 +150,18 @@ class Unavailable(UserError):  # noqa: N818
 class View:
     """What one attack sees of one round, or at the end of an epoch. `view[Gradients]` returns a declared fact.
 
-    party: whose view. epoch, step: when; step is None at the end of an epoch. ids: (n,) names of the rows, the same in every
-    epoch. A name says nothing about the place of a row in the file. rng: the attack's own generator, on the device of the
-    values. threat: what the attack declared. visible: False for a view of the label party's own layers, which no attacker
-    sees; it serves the cost-of-privacy figures.
-
     Facts are copies: an attack may change them.
+
+    Args:
+        party: whose view.
+        epoch: counted from 0.
+        step: of the round, counted from 0 in its epoch; None at the end of an epoch.
+        ids: (n,) names of the rows, the same in every epoch. A name says nothing about the place of a row in the file.
+        rng: the attack's own generator, on the device of the values.
+        threat: what the attack declared.
+        facts: kind of fact -> fact; only the declared ones are kept.
+        visible: False for a view of the label party's own layers, which no attacker sees; it serves the cost-of-privacy
+            figures.
     """
 
     party: str

@@ -135,11 +135,14 @@ class CutModel(ABC):
 class Model(CutModel):
     """A network of ReLU layers that is cut in two.
 
-    bottom_layers, top_layers: ReLU layers below the cut (f1 .. fk, fk is the cut layer) and above it (h1 .. hk).
-    width: of every layer. cut_width: of the cut layer, if it differs.
-
     A subclass overrides `bottom`, and `top` where it wants another one. Either may return any torch module: see
     `vflbench.models.torch` for what it is called with and returns.
+
+    Args:
+        bottom_layers: number of ReLU layers below the cut (f1 .. fk, fk is the cut layer), at least 1.
+        top_layers: number of ReLU layers above the cut (h1 .. hk), at least 0.
+        width: units of every layer.
+        cut_width: units of the cut layer, if it differs.
     """
 
     bottom_layers: LayerCount = 5

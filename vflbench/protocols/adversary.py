@@ -25,8 +25,11 @@ class Adversary:
     """A non-label party that cheats in split learning, while all other parties stay honest. Hooks are honest unless
     overridden.
 
-    party: the one that cheats. Attributes beside the options that are tensors, numbers, strings, lists and dicts are saved,
-    and restored when a run is resumed.
+    Attributes beside the options that are tensors, numbers, strings, lists and dicts are saved, and restored when a run is
+    resumed.
+
+    Args:
+        party: name of the one that cheats.
     """
 
     party: str = "a"

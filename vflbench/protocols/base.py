@@ -148,8 +148,11 @@ class Session:
 
 @options
 class Protocol:
-    """A way to train together. A subclass overrides `offers` and `start`. roles: those that attackers and defenses can have.
-    labels_shared: whether every party holds the labels, so that no message can leak any.
+    """A way to train together. A subclass overrides `offers` and `start`.
+
+    Attributes:
+        roles: those that attackers and defenses can have.
+        labels_shared: whether every party holds the labels, so that no message can leak any.
     """
 
     roles: ClassVar[frozenset[Role]] = frozenset({Role.NON_LABEL, Role.LABEL})

@@ -88,10 +88,23 @@ class About(schema.Record):
 class AuditResult(About):
     """What an audit of recorded messages came to.
 
-    findings: of each epoch. unscored: attack -> why nothing could be scored. listed: training rows of which it has labels.
-    fingerprint: the same for recordings of the same rows. claims: what it promises about labels. observed: what messages
-    show against that; None where nothing is promised. test_rows: of class 0 and of class 1, on
-    which the model was tested, where the recording says it.
+    Args:
+        skipped: attack -> why it could not run.
+        threats: attack -> who attacks, as a run's manifest has it; references too.
+        layers: party -> names of all its layers.
+        cut_layers: party -> names of the layers that cross.
+        class_shares: share in [0, 1] of each of the K classes among the training rows; None where it isn't known.
+        batch_size: rows of a batch.
+        seed: of the attacks' generators and of hints.
+        model: figures of the finished model in [0, 1], test_auc, train_auc and others, as far as the recording has them.
+        notes: lines that a user must not miss.
+        findings: of each epoch that was audited, in order.
+        unscored: attack -> why nothing could be scored.
+        listed: number of training rows of which it has labels.
+        fingerprint: hash that is the same for recordings of the same rows.
+        claims: what it promises about labels; empty where nothing is promised.
+        observed: what messages show against that; None where nothing is promised.
+        test_rows: rows of class 0 and of class 1 on which the model was tested; None where the recording doesn't say it.
     """
 
     findings: list[Any]
