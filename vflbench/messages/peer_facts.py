@@ -88,7 +88,7 @@ class Auxiliary(Fact):
 
     Args:
         columns: party -> its columns of m rows, the same for every party.
-        labels: (m,) classes of these rows, 0 .. K - 1.
+        labels: (m,) classes of these rows, 0 .. K - 1; left out where there are no rows.
     """
 
     title = "auxiliary rows"

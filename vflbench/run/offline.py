@@ -101,7 +101,7 @@ class AuditResult(About):
         findings: of each epoch that was audited, in order.
         unscored: attack -> why nothing could be scored.
         listed: number of training rows of which it has labels.
-        fingerprint: hash that is the same for recordings of the same rows.
+        fingerprint: hash, the same for recordings of the same rows.
         claims: what it promises about labels; empty where nothing is promised.
         observed: what messages show against that; None where nothing is promised.
         test_rows: rows of class 0 and of class 1 on which the model was tested; None where the recording doesn't say it.
