@@ -117,13 +117,10 @@ def times(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3g}"
 
 
-def table(lines: Iterable[Line], *, markdown: bool = False) -> str:
+def table(lines: Iterable[Line]) -> str:
     """The lines under their heads; columns that all lines leave empty are left out."""
     rows = [HEAD, *(line.cells() for line in lines)]
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
-    if markdown:
-        cells = list(zip(*columns, strict=True))
-        return "\n".join("| " + " | ".join(row) + " |" for row in (cells[0], ["---"] * len(columns), *cells[1:]))
     padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
     return "\n".join("  ".join(row).rstrip() for row in zip(*padded, strict=True))
 

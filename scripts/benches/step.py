@@ -7,29 +7,35 @@
 The network, in all of them: 26 embeddings of 4 beside 13 numbers -> 8 ReLU layers of 128 -> logit; logistic loss, Adam with
 the step size 5e-4, batches of --batch-size shuffled rows. The table, the same for all, lies in memory: --rows rows of --ids
 ids, Zipf within each column. Ours, split after 5 layers, is Split's session.round on its own shuffled batches, with the
-settings of a run (machine.tune and set_threads):
+settings of a run (tune and set_threads of run.settings, threads that sleep while they wait), without attacks:
 
     adam        optimizer adam, on every row of the tables
     lazy-torch  optimizer lazy_adam, kernel torch
     lazy-numba  ... and kernel numba
     bf16        ... and precision bf16
+    wide        lazy-numba with the linear part, one weight an id, whose output crosses the cut too
+    wide-adam   adam with the linear part
 
-The alternative is a researcher's usual code:
+The alternatives are a researcher's usual code, and FuxiCTR's, with its loader, loop and clipping of gradients, in an
+interpreter of its own (--peer PYTHON, where `pip install fuxictr "polars<2"` was done):
 
-    usual       26 nn.Embedding, nn.Sequential, torch.optim.Adam on everything, TensorDataset and DataLoader(shuffle=True)
+    usual          26 nn.Embedding, nn.Sequential, torch.optim.Adam on everything, TensorDataset and DataLoader(shuffle=True)
+    fuxictr        WideDeep of its model zoo, Adam on everything, as it comes: the peer of wide-adam, and what wide replaces
+    fuxictr-tuned  the same with a run's settings of malloc, denormals and oneDNN
 
 The limit, of float32 and of bf16, is tuned as a run is:
 
     matmuls     the 26 matrix products of a step (forward, by weight, by input) into buffers that were made before
 
 Each runs in a fresh process, in turns, for --rounds rounds, after --warm-up steps; a step is timed whole, with its batch.
-Printed is the median step of each one's quietest round: what else runs on a machine only adds. One thread a core, or
-OMP_NUM_THREADS of them. Memory is the peak of the process that trains, with the table.
+Printed is the median of the rounds' median steps, and their range. One thread a core, or OMP_NUM_THREADS of them. Memory is
+the peak of the process that trains, with the table.
 
 First, vflbench's network is held against the researcher's: parameters, and the losses of 5 steps from the same weights.
 """
 
 import argparse
+import ctypes
 import json
 import math
 import os
@@ -39,16 +45,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benches.lines import Cost, Line, command, quietest
+from benches.lines import Cost, Line, command
 
 NUMERIC, DIM, WIDTH, BOTTOM, TOP = 13, 4, 128, 5, 3
 LR, BETAS, EPS = 5e-4, (0.9, 0.999), 1e-8
 NOT_INSTALLED = 3  # exit code of a worker
-OURS = ("adam", "lazy-torch", "lazy-numba", "bf16")
+MALLOC = ((-3, 32 << 20), (-1, 2**31 - 1), (-2, 64 << 20))  # as _MALLOC of vflbench.run.settings
+OURS = ("adam", "lazy-torch", "lazy-numba", "bf16", "wide", "wide-adam")
 WITHIN = {(8192, 10_000_000): {"lazy-numba": 1.4, "bf16": 1.6}, (512, 20_000): {"adam": 1.6}}
 """Goals, by rows of a batch and ids."""
 
@@ -60,7 +68,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=8192)
     parser.add_argument("--steps", type=int, default=20, help="timed steps of each alternative, a round (default: 20)")
     parser.add_argument("--warm-up", type=int, default=3, help="steps before, in each round (default: 3)")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peer", default=sys.executable, metavar="PYTHON", help="the interpreter that has fuxictr")
     parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(WORKERS)}")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a process may take (default: 1800)")
     for word in ("--worker", "--folder", "--table-ids"):
@@ -93,12 +102,14 @@ class Bench:
 
     def compare(self, ids: int, names: list[str]) -> Iterator[Line]:
         """Each of ours on a table of so many ids, beside each alternative."""
-        costs, missing = self._costs(names, self._table(self.options.rows, ids))
+        rounds, missing = self._rounds(names, self._table(self.options.rows, ids))
+        costs = {name: sorted(of, key=lambda cost: cost.cpu)[len(of) // 2] for name, of in rounds.items()}
+        spans = {name: sorted(1e3 * cost.wall for cost in of) for name, of in rounds.items()}
         goals = WITHIN.get((self.options.batch_size, ids), {})
         for ours in (name for name in OURS if name in costs):
             limit = "matmuls-bf16" if ours == "bf16" else "matmuls"
             others = [name for name in names if name in WORKERS and name not in OURS and not name.startswith("matmuls")]
-            for other in others or [""]:
+            for other in [one for one in others if one.startswith("fuxictr") == ours.startswith("wide")] or [""]:
                 yield Line(
                     f"{ours}, {self.options.batch_size:,} rows, {ids:,} ids",
                     costs[ours],
@@ -107,13 +118,14 @@ class Bench:
                     limit,
                     costs.get(limit),
                     within=goals.get(ours),
-                    note=missing.get(other, missing.get(limit, "")),
+                    note=missing.get(other, missing.get(limit))
+                    or "; ".join(f"{n} {spans[n][0]:.3g} to {spans[n][-1]:.3g} ms" for n in (ours, other) if n in spans),
                 )
         for name in missing.keys() & set(OURS):
             yield Line(name, Cost(math.nan), note=missing[name])
 
-    def _costs(self, names: list[str], folder: Path) -> tuple[dict[str, Cost], dict[str, str]]:
-        """Of a step, in turns; and why one has none, such as that it isn't installed."""
+    def _rounds(self, names: list[str], folder: Path) -> tuple[dict[str, list[Cost]], dict[str, str]]:
+        """Of a step in each round, in turns; and why one has none, such as that it isn't installed."""
         costs: dict[str, list[Cost]] = {name: [] for name in names}
         missing: dict[str, str] = {}
         for turn in range(self.options.rounds):
@@ -127,7 +139,7 @@ class Bench:
                     continue
                 medians = (statistics.median(figures[key]) / 1e3 for key in ("ms", "cpu_ms"))
                 costs[name].append(Cost(*medians, figures["peak"]))
-        return {name: quietest(of) for name, of in costs.items() if name not in missing}, missing
+        return {name: of for name, of in costs.items() if name not in missing}, missing
 
     def _table(self, rows: int, ids: int) -> Path:
         """A folder with the table; the one before is removed."""
@@ -147,11 +159,13 @@ class Bench:
         options = self.options
         sizes = {"steps": options.steps, "warm-up": options.warm_up, "batch-size": options.batch_size}
         words = [f"--{word}={value}" for word, value in {"worker": name, "folder": folder, **sizes}.items()]
+        python = options.peer if name.startswith("fuxictr") else sys.executable
         done = subprocess.run(
-            command("step", *words),
+            [python, *command("step", *words)[1:]],
             capture_output=True,
             text=True,
             timeout=options.timeout,
+            env=os.environ | ({} if name in ("usual", "fuxictr") else {"OMP_WAIT_POLICY": "PASSIVE"}),
             check=False,
         )
         last = (done.stdout.strip().splitlines() or [""])[-1]
@@ -244,7 +258,9 @@ def as_a_run(options: argparse.Namespace) -> None:
     set_threads(options.batch_size, WIDTH)
 
 
-def vflbench_session(options: argparse.Namespace, optimizer: Any, precision: str = "float32") -> tuple[Any, Any, Any]:
+def vflbench_session(
+    options: argparse.Namespace, optimizer: Any, precision: str = "float32", *, wide: bool = False
+) -> tuple[Any, Any, Any]:
     """A split session, its table and its generators, made of public objects as `vflbench train` makes them."""
     import torch
 
@@ -265,7 +281,7 @@ def vflbench_session(options: argparse.Namespace, optimizer: Any, precision: str
     setup = ProtocolSetup(
         table=rows,
         rows=AlignedRows.of(rows),
-        model=WideDeep(bottom_layers=BOTTOM, top_layers=TOP, width=WIDTH, embedding_dim=DIM),
+        model=WideDeep(bottom_layers=BOTTOM, top_layers=TOP, width=WIDTH, embedding_dim=DIM, wide=wide),
         optimizer=optimizer,
         wire=Wire(),
         defense=lambda: Chain({}),
@@ -285,26 +301,26 @@ def count(modules: list) -> int:
     return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
 
-def ours(options: argparse.Namespace, optimizer: Any, precision: str = "float32") -> dict[str, Any]:
+def ours(options: argparse.Namespace, optimizer: Any, precision: str = "float32", *, wide: bool = False) -> dict[str, Any]:
     as_a_run(options)
-    session, rows, generators = vflbench_session(options, optimizer, precision)
+    session, rows, generators = vflbench_session(options, optimizer, precision, wide=wide)
     batches = endless(lambda: session.batches(rows, options.batch_size, generators["batches"], 0))
     return {**timed(batches, session.round, options)}
 
 
-def adam(options: argparse.Namespace) -> dict[str, Any]:
+def adam(options: argparse.Namespace, *, wide: bool = False) -> dict[str, Any]:
     from vflbench.models.optimizers.adam import Adam
 
-    return ours(options, Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS))
+    return ours(options, Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS), wide=wide)
 
 
-def lazy(kernel: str, precision: str = "float32") -> Callable[[argparse.Namespace], dict[str, Any]]:
+def lazy(kernel: str, precision: str = "float32", *, wide: bool = False) -> Callable[[argparse.Namespace], dict[str, Any]]:
     def run(options: argparse.Namespace) -> dict[str, Any]:
         from vflbench.models.optimizers.lazy_adam import LazyAdam
 
         if kernel == "numba":
             import numba  # noqa: F401  (so that a missing package is noticed)
-        return ours(options, LazyAdam(lr=LR, kernel=kernel), precision)
+        return ours(options, LazyAdam(lr=LR, kernel=kernel), precision, wide=wide)
 
     return run
 
@@ -356,6 +372,53 @@ def usual(options: argparse.Namespace) -> dict[str, Any]:
     dataset = TensorDataset(*map(torch.from_numpy, arrays))
     loader = DataLoader(dataset, batch_size=options.batch_size, shuffle=True, drop_last=True)
     return timed(endless(lambda: loader), usual_step(usual_network(sizes)), options)
+
+
+def fuxictr(options: argparse.Namespace, *, tuned: bool = False) -> dict[str, Any]:
+    import logging
+
+    import numpy as np
+    import torch
+    from fuxictr.features import FeatureMap
+    from fuxictr.pytorch.dataloaders import RankDataLoader
+    from fuxictr.pytorch.layers import FeatureEmbedding, LogisticRegression, MLP_Block
+    from fuxictr.pytorch.models import BaseModel
+
+    logging.disable()
+    use_all_cores()
+    if tuned:  # as vflbench.run.settings.tune, which this interpreter doesn't have
+        for option in MALLOC:
+            ctypes.CDLL(None).mallopt(*option)
+        torch.set_flush_denormal(True)
+        torch.set_float32_matmul_precision("medium")
+    numeric, categorical, labels, sizes = read_table(options)
+    features = FeatureMap("criteo", options.folder)
+    features.labels = ["label"]
+    features.features = {f"I{j}": {"source": "", "type": "numeric", "embedding_dim": 1} for j in range(NUMERIC)}
+    features.features |= {f"C{j}": {"source": "", "type": "categorical", "vocab_size": n} for j, n in enumerate(sizes)}
+    features.num_fields = features.get_num_fields()
+    features.set_column_index()
+
+    class WideDeep(BaseModel):
+        def __init__(self) -> None:
+            super().__init__(features, model_id="WideDeep", gpu=-1, verbose=0, model_root=options.folder, metrics=["AUC"])
+            self.embedding_layer, self.lr_layer = FeatureEmbedding(features, DIM), LogisticRegression(features)
+            self.dnn = MLP_Block(NUMERIC + DIM * len(sizes), [WIDTH] * (BOTTOM + TOP), "relu", output_dim=1)
+            self.compile("adam", "binary_crossentropy", LR)
+            self.reset_parameters()
+
+        def forward(self, inputs: Any) -> dict[str, torch.Tensor]:
+            x = self.get_inputs(inputs)
+            logits = self.lr_layer(x) + self.dnn(self.embedding_layer(x, flatten_emb=True))
+            return {"y_pred": self.output_activation(logits)}
+
+    file, arrays = Path(options.folder) / "fuxictr.npz", [*numeric.T, *categorical.T, labels]
+    np.savez(file, **dict(zip([*features.features, "label"], arrays, strict=True)))
+    loader, _ = RankDataLoader(features, "train", train_data=str(file), batch_size=options.batch_size, shuffle=True)
+    model = WideDeep()
+    model._max_gradient_norm = 10.0  # as fit() sets it
+    model.train()
+    return timed(endless(lambda: loader), lambda batch: model.train_step(batch).item(), options)
 
 
 def matmuls(dtype: str) -> Callable[[argparse.Namespace], dict[str, Any]]:
@@ -424,7 +487,11 @@ WORKERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "lazy-torch": lazy("torch"),
     "lazy-numba": lazy("numba"),
     "bf16": lazy("numba", "bf16"),
+    "wide": lazy("numba", wide=True),
+    "wide-adam": partial(adam, wide=True),
     "usual": usual,
+    "fuxictr": fuxictr,
+    "fuxictr-tuned": partial(fuxictr, tuned=True),
     "matmuls": matmuls("float32"),
     "matmuls-bf16": matmuls("bfloat16"),
 }

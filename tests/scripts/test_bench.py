@@ -23,16 +23,6 @@ def test_a_goal_beside_what_is_not_there_is_not_measured():
     assert line.verdict() == ">= 9 x faster: not measured; <= 2 x limit: not measured; <= 0.5 CPU s: not measured"
 
 
-@pytest.mark.slow
-def test_the_page_has_the_table_and_the_command(tmp_path):
-    page = tmp_path / "page.md"
-    done = run(bench, "dcor", "--quick", "--page", page)
-    assert done.returncode == 0, done.stderr
-    assert "\n| what | CPU |" in page.read_text()
-    assert all(part in page.read_text() for part in ("naive", "products alone", "600 x 8, value and gradient"))
-    assert "python scripts/bench.py dcor --quick" in page.read_text()
-
-
 def test_the_naive_distance_correlation_is_what_ours_computes():
     x, y = dcor.data(300, 8)
     assert abs(distance_correlation(x, y).item() / dcor.naive_value(x.double(), y).item() - 1) < 1e-6
@@ -61,11 +51,11 @@ SMALL = {
     "reconstruction": ("--cells 3x12 --seeds 4", ("ambiguous 0.0%", "proved 4/4")),
     "step": ("--quick --only lazy-torch,bf16,matmuls-bf16", ("lazy-torch, 512 rows",)),
 }
-"""Topic -> options, and what is printed. The test of the page runs dcor."""
+"""Topic -> options, and what is printed."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("topic", sorted({*bench.TOPICS} - {"dcor", "prepare"}))
+@pytest.mark.parametrize("topic", sorted({*bench.TOPICS} - {"prepare"}))
 def test_a_topic_runs_small(topic):
     options, printed = SMALL.get(topic, ("--quick", ("\nwhat ",)))
     done = subprocess.run([sys.executable, BENCH, topic, *options.split()], capture_output=True, text=True)
