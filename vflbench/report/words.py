@@ -569,7 +569,7 @@ def _rank(group: "Setting") -> tuple[bool, float]:
 def standing(section: "Section", group: "Setting") -> str:
     """What its worst attack says, in a few words, and whether its model learned nothing."""
     known, lost = judgement_of(group.runs), int((~section.runs["learned"][section.runs["setting"] == group.name]).sum())
-    text = _SAYS[known] if known else "rebuilds" if any(run.summary.reconstructions for run in group.runs) else "-"
+    text = _SAYS[known] if known else "rebuilds" if any(run.summary.reconstructions for run in group.runs) else ""
     text = "falls" if any(run.summary.verdict.falls for run in group.runs) else text
     unlearned = "the model learned nothing" + f" in {lost} of {group.seeds} seeds" * (lost < group.seeds)
     return "; ".join([text] * (not lost or known is Judgement.LEAK) + [unlearned] * (lost > 0))
