@@ -115,9 +115,12 @@ def test_marvell_falls_above_its_ceiling_whose_assumption_does_not_hold(summary_
     assert is_within_the_probe(summary)
 
 
-def test_noise_in_full_covariances_falls_to_who_reads_gradients_given_the_embedding(summary_of):
-    summary = summary_of(Remainder(), ConditionalMixture(), marvell=Marvell(noise="full"))
-    assert reading(summary, "conditional_mixture") > 0.85  # five seeds, and two machines, read 0.898 to 0.997
+def test_noise_in_full_covariances_falls_to_who_reads_gradients_given_the_embedding(tmp_path, data_folder):
+    """Of all rows: of the first 30,000 it reads 0.898 to 0.997 over five seeds."""
+    attacks, defenses = {"conditional_mixture": ConditionalMixture()}, {"marvell": Marvell(noise="full")}
+    audit = Audit(batches=20, epochs="last", probe=False)
+    summary = run_on(tmp_path / "run", criteo(data_folder), audit, attacks=attacks, defenses=defenses)
+    assert reading(summary, "conditional_mixture") > 0.97
     assert summary["verdict"]["falls"]["attack"] == "conditional_mixture"
 
 
