@@ -1,4 +1,4 @@
-"""The public API; see `__init__.py`."""
+"""The public API: `__init__.py` reads here which module has a name."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -12,7 +12,6 @@ import copy
 import dataclasses
 import inspect
 import math
-import re
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
@@ -60,10 +59,7 @@ class Range:
 
 def _written(number: float) -> str:
     """1000000 as 1,000,000, 1e-08 as 1e-8, and no digit less than it takes to tell the number."""
-    if isinstance(number, int):
-        return f"{number:,}"
-    short = f"{number:g}"
-    return re.sub(r"e([+-])0*", lambda e: "e" + e[1].strip("+"), short if float(short) == number else repr(number))
+    return f"{number:,}" if isinstance(number, int) else f"{number:.12g}".replace("e-0", "e-")
 
 
 Count = Annotated[int, Range(1, 10**9)]

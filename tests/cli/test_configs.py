@@ -328,7 +328,7 @@ def test_the_error_says_the_range_of_every_number_and_both_ends_build_or_are_ref
 def test_ranges_are_written_as_people_write_them():
     assert str(Range(1e-8, 1e4)) == "from 1e-8 to 10000"
     assert str(Range(1e-9, 1 - 1e-9, zero=True)) == "from 1e-9 to 0.999999999, or 0"
-    assert str(Range(1e-6, 1e6, infinity=True)) == "from 1e-6 to 1e6, or inf"
+    assert str(Range(1e-6, 1e6, infinity=True)) == "from 1e-6 to 1000000, or inf"
     assert str(Range(1, 10**9)) == "from 1 to 1,000,000,000"
     assert 0.0 in Range(1e-9, 1.0, zero=True)
     assert all(value not in Range(1e-9, 1.0) for value in (0.0, math.nan, math.inf, -math.inf, 1.0000001, 1e-300))
