@@ -54,3 +54,11 @@ def test_epochs_add_up(rng):
     first, both = (auc(attacked(attack, h, g, 0.25, epoch).layers["f1"], y) for epoch, g in enumerate(gradients_of))
     assert auc(best, y) - 0.02 < both
     assert first + 0.02 < both
+
+
+def test_rows_without_a_gradient_are_not_told_apart(rng):
+    y, h, (g,), _ = planted(rng, 0.25)
+    g[:3000] = 0
+    scores = attacked(ConditionalMixture(), h, g, 0.25).layers["f1"]
+    assert scores[:1000].unique().numel() == 1
+    assert auc(scores[4000:], y[4000:]) > 0.99

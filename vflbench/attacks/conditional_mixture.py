@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, Scores
-from vflbench.attacks.mixture import ClassNormal
 from vflbench.attacks.residual_sum import CutRows
 from vflbench.attacks.rows import with_rows
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
@@ -18,15 +18,16 @@ from vflbench.options import Rows, options
 
 _RARER, _LEAST_ROWS = 256, 64  # rows of the rarer class in a window; rows of both in an epoch
 _COMPONENTS, _ROWS_A_COMPONENT = 16, 16  # of either message, at most; rows of the rarer class for each
-_ITERATIONS = 15
+_ITERATIONS, _STILL = 15, 1e-3  # at most; the mean change of a row's probability at which they end
+_ADDED = 1e-9  # of the mean square, added to each
 _CLEARLY = 0.01  # nats a row by which a split must be better than one from a likelier start
 
 
 @dataclass(frozen=True)
 class Window:
-    """Rows that were met one after the other, as z (n, r), whitened gradients, and u (n, k), a 1 and whitened embeddings.
+    """Rows that were met one after the other: embeddings h (n, d) and gradients g (n, d).
 
-    messages: gradients and embeddings. centers, axes: of each of them, (d,) and (d, r) or (d, k - 1).
+    centers, axes: of h and g, (d,) and (d, k - 1) or (d, r). x: (k + r, n), the rows in these coordinates.
     """
 
     messages: tuple[Tensor, Tensor]
@@ -34,50 +35,87 @@ class Window:
     axes: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, g: Tensor, h: Tensor, count: int) -> Self:
-        """g, h: (n, d) float64, gradients and embeddings. count: their components, at most."""
-        axes, centers = [], (g.mean(dim=0), h.mean(dim=0))
-        for x, center in zip((g, h), centers, strict=True):
-            spreads, vectors = leading_components(x - center, min(count, x.shape[1]))
+    def of(cls, h: Tensor, g: Tensor, count: int) -> Self:
+        """h, g: (n, d) float64, embeddings and gradients. count: their components, at most."""
+        axes, centers = [], (h.mean(dim=0), g.mean(dim=0))
+        for message, center in zip((h, g), centers, strict=True):
+            spreads, vectors = leading_components(message - center, min(count, message.shape[1]))
             axes.append(vectors[:, spreads > 0] / spreads[spreads > 0])
-        return cls((g, h), centers, tuple(axes))
+        return cls((h, g), centers, tuple(axes))
 
-    def coordinates(self, of: "Window") -> tuple[Tensor, Tensor]:
-        """z and u of the rows of a window, in the coordinates of this one."""
-        z, t = ((x - at) @ axes for x, at, axes in zip(of.messages, self.centers, self.axes, strict=True))
-        return z, torch.nn.functional.pad(t, (1, 0), value=1.0)
+    @cached_property
+    def x(self) -> Tensor:
+        return self.coordinates(self)
+
+    def coordinates(self, of: "Window") -> Tensor:
+        """x (k + r, n), u over z, of the rows of a window: a 1 and whitened embeddings u; whitened gradients z."""
+        t, z = (axes.T @ (rows - at).T for rows, at, axes in zip(of.messages, self.centers, self.axes, strict=True))
+        return torch.cat([torch.ones_like(z[:1]), t, z])
 
 
 @dataclass(frozen=True)
 class _Split:
-    """A window in two classes. normals: of negatives and positives. ratio: (n,). quality: in nats a row."""
+    """A window in two classes, negatives first: z_i ~ N(B^T u_i, S), S = R R^T.
+
+    whiteners: (2, r, k + r), W x_i = R^-1 (z_i - B^T u_i). log_roots: (2, 1), log |R|. ratio: (n,) log-likelihood ratios.
+    quality: in nats a row.
+    """
 
     window: Window
-    normals: tuple[ClassNormal, ClassNormal]
+    whiteners: Tensor
+    log_roots: Tensor
     ratio: Tensor
     quality: float
 
     @classmethod
-    def of(cls, window: Window, guess: Tensor, share: float) -> Self:
-        """By expectation-maximisation. guess: (n,) log-likelihood ratios to start from. share: of positives, in (0, 1)."""
-        (z, u), ratio = window.coordinates(window), guess
-        shares = z.new_tensor([1 - share, share]).log()[:, None]
+    def of(cls, window: Window, ratio: Tensor, share: float) -> Self:
+        """By expectation-maximisation. ratio: (n,) to start from. share: of positives, in (0, 1).
+
+        With moments M_y = sum_i w_i x_i x_i^T / sum_i w_i = L L^T, the last r rows of L^-1 are W_y: what is left of z when u
+        has explained its part.
+        """
+        x, k = window.x, 1 + window.axes[0].shape[1]
+        of_both, identity = x @ x.T, torch.eye(len(x), dtype=x.dtype)
+        shares = x.new_tensor([[1 - share], [share]]).log()
+        positive = torch.sigmoid(shares[1] - shares[0] + ratio)
         for _ in range(_ITERATIONS):
-            positive = torch.sigmoid(shares[1] - shares[0] + ratio)
-            weights = 1 - positive, positive
-            normals = ClassNormal.fitted(z, weights[0], u), ClassNormal.fitted(z, weights[1], u)
-            densities = torch.stack([normal.log_density(z, u) for normal in normals])
+            of_positives = (x * positive) @ x.T
+            moments = torch.stack([of_both - of_positives, of_positives])
+            moments = moments / moments[:, :1, :1].clamp_min(1e-9)
+            roots = _root(moments)
+            whiteners = torch.linalg.solve_triangular(roots, identity, upper=False)[:, k:]
+            log_roots = _log_diagonal(roots[:, k:, k:])
+            densities = _log_densities(whiteners, log_roots, x)
             ratio = densities[1] - densities[0]
-        quality = float((shares + densities).logsumexp(dim=0).mean())
-        for normal, of_class in zip(normals, weights, strict=True):
-            without_u = ClassNormal.fitted(z, of_class)
-            quality += float(of_class.mean() * (without_u.root.diagonal() / normal.root.diagonal()).log().sum())
-        return cls(window, normals, ratio, quality)
+            before, positive = positive, torch.sigmoid(shares[1] - shares[0] + ratio)
+            if float((positive - before).abs().mean()) < _STILL:
+                break
+        without_u = moments[:, k:, k:] - moments[:, k:, :1] @ moments[:, :1, k:]
+        gains = (_log_diagonal(_root(without_u)) - log_roots)[:, 0]
+        likelihood = (shares + densities).logsumexp(dim=0).mean()
+        return cls(window, whiteners, log_roots, ratio, float(likelihood + gains[0].lerp(gains[1], positive.mean())))
 
     def log_ratio(self, window: Window) -> Tensor:
         """(n,) of the rows of another window, under the distributions of this one."""
-        z, u = self.window.coordinates(window)
-        return self.normals[1].log_density(z, u) - self.normals[0].log_density(z, u)
+        negative, positive = _log_densities(self.whiteners, self.log_roots, self.window.coordinates(window))
+        return positive - negative
+
+
+def _root(moments: Tensor) -> Tensor:
+    """(2, d, d) lower triangular. A little is added to the diagonals, so that moments of low rank have a root."""
+    added = _ADDED * moments.diagonal(dim1=1, dim2=2).mean(dim=1, keepdim=True) + 1e-12
+    return torch.linalg.cholesky(moments + torch.diag_embed(added.expand(moments.shape[:2])))
+
+
+def _log_diagonal(roots: Tensor) -> Tensor:
+    """(2, 1), the logarithm of each determinant."""
+    return roots.diagonal(dim1=1, dim2=2).log().sum(dim=1, keepdim=True)
+
+
+def _log_densities(whiteners: Tensor, log_roots: Tensor, x: Tensor) -> Tensor:
+    """(2, n) up to a constant. x: (k + r, n)."""
+    white = (whiteners.flatten(0, 1) @ x).unflatten(0, whiteners.shape[:2])
+    return -0.5 * white.square().sum(dim=1) - log_roots
 
 
 def best_split(splits: list[_Split]) -> _Split:
@@ -94,7 +132,7 @@ class ConditionalMixture(CutRows):
 
     z: the gradient along its 16 first principal components, whitened. u: a 1 and the embedding along its 16, whitened. A
     window has 256 rows of the rarer class, and an epoch at least one window; fewer rows have fewer components. B_y and S_y
-    of a window are the most likely ones (expectation-maximisation, with the classes' shares).
+    of a window are the most likely ones (expectation-maximisation with the classes' shares, in at most 15 steps).
 
     It is the adaptive attack on marvell with noise=full, which makes the classes' gradients alike as long as nothing else is
     known of a row. But g = (p - y) J with noise, and p and J are functions of the embedding: given that, the class without
@@ -146,10 +184,10 @@ class ConditionalMixture(CutRows):
         windows = max(1, round(rarer / _RARER))
         count = min(_COMPONENTS, math.ceil(rarer / windows / _ROWS_A_COMPONENT))
         splits: list[_Split] = []
-        for of, of_g, of_h in zip(*(values.tensor_split(windows) for values in (ids, g, h)), strict=True):
-            window = Window.of(of_g, of_h, count)
+        for of, of_h, of_g in zip(*(values.tensor_split(windows) for values in (ids, h, g)), strict=True):
+            window = Window.of(of_h, of_g, count)
             before = self._sums["ratios"][torch.searchsorted(self._ids, of), 0]
-            along = window.coordinates(window)[0][:, :1].sum(dim=1)
+            along = window.x[1 + window.axes[0].shape[1] :][:1].sum(dim=0)
             guesses = [one.log_ratio(window) for one in splits[-1:]] + [before] * bool(before.any()) + [along, -along]
             splits.append(best_split([_Split.of(window, guess, self._prior) for guess in guesses]))
         for at in reversed(range(windows - 1)):

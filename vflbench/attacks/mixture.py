@@ -82,34 +82,23 @@ def _log_densities(t: Tensor, means: Tensor, variances: Tensor, upper_share: flo
 
 @dataclass(frozen=True)
 class ClassNormal:
-    """The rows of one class: N(m, S), or N(B^T u_i, S) given numbers u_i that are known of each row.
-
-    mean: m (d,), or B (k, d). root: (d, d), lower triangular, S = root root^T.
-    """
+    """The rows of one class: N(m, S). mean: m (d,). root: (d, d), lower triangular, S = root root^T."""
 
     mean: Tensor
     root: Tensor
 
     @classmethod
-    def fitted(cls, x: Tensor, weights: Tensor, given: Tensor | None = None) -> Self:
-        """The most likely one for weighted rows. x: (n, d) float64. weights: (n,). given: u (n, k)."""
+    def fitted(cls, x: Tensor, weights: Tensor) -> Self:
+        """The most likely one for weighted rows. x: (n, d) float64. weights: (n,)."""
         weights = weights / weights.sum().clamp_min(1e-9)
-        if given is None:
-            mean = weights @ x
-        else:
-            weighted = given * weights[:, None]
-            square = weighted.T @ given
-            square.diagonal().add_(_ADDED * square.diagonal().mean() + 1e-12)
-            mean = torch.linalg.solve(square, weighted.T @ x)
-        centred = x - (mean if given is None else given @ mean)
+        centred = x - (mean := weights @ x)
         covariance = centred.T @ (centred * weights[:, None])
         covariance.diagonal().add_(_ADDED * covariance.diagonal().mean() + 1e-12)
         return cls(mean, torch.linalg.cholesky(covariance))
 
-    def log_density(self, x: Tensor, given: Tensor | None = None) -> Tensor:
-        """(n,) up to a constant. x: (n, d). given: u (n, k)."""
-        centred = x - (self.mean if given is None else given @ self.mean)
-        squares = torch.linalg.solve_triangular(self.root, centred.T, upper=False).square().sum(dim=0)
+    def log_density(self, x: Tensor) -> Tensor:
+        """(n,) up to a constant. x: (n, d)."""
+        squares = torch.linalg.solve_triangular(self.root, (x - self.mean).T, upper=False).square().sum(dim=0)
         return -0.5 * squares - self.root.diagonal().log().sum()
 
 
