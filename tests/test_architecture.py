@@ -168,7 +168,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_983,
     "vflbench": 288,
-    "vflbench/attacks": 4_952,
+    "vflbench/attacks": 4_867,
     "vflbench/cli": 2_517,
     "vflbench/data": 3_342,
     "vflbench/defenses": 1_739,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Labels, LocalTop, PartyFeatures, Predictions
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Role, Threat, View
-from vflbench.options import Count, Fraction, Range, Rows, Sigma, Steps, options
+from vflbench.options import Count, Range, Rows, Sigma, options
 
 Decimals = Annotated[int, Range(1, 12)]
 """Decimals of a published probability."""
@@ -41,16 +41,12 @@ _PROBES = 64  # points at which it is tested whether the model is affine; half o
 _AFFINE = 1e-9  # relative error of float64 that passes for affine
 _MOST_UNKNOWNS, _MOST_WITH_COVARIANCE = 20_000, 3000
 _SHRINK = 1e-2  # of the mean variance, added to a covariance
+_TOLERANCE = 1e-6  # singular values below this share of the largest count as 0
 
 _SWEEPS = 3  # over the categorical columns, where not all combinations are tried
 _AT_ONCE = 1 << 22  # numbers
 _MISFIT, _OUTSIDE, _FAR = 1e8, 1.0, 1e-4  # weights: of equations, of the box, of the distance from the guess
 _LOOSE = 8.0  # bounds of rounding within which two combinations fit equally well
-
-_HALVINGS = (1.0, 0.5, 0.25, 0.0625)
-_LEAST_DAMPING = 1e-9  # in units of the mean squared slope
-_FARTHER = 1e-9  # by which a start with a misfit as small is chosen for being nearer to the guess
-
 
 _DUAL_STEPS = 2000
 _CLOSE = 1e-10
@@ -60,12 +56,12 @@ _CLOSE = 1e-10
 class Esa(Attack):
     """Solve the joint model for the columns of all other parties together, row by row.
 
-        z_i = W u_i + V o_i + b;   u_i = argmin |u - g_i|^2  over W u = z_i - V o_i - b  [and 0 <= u <= 1]
+        z_i = W u_i + V o_i + b;   u_i = argmin |u - g_i|^2  over W u = z_i - V o_i - b  and 0 <= u <= 1
 
     z: (outputs,) logits of row i, o: the label party's own columns, u: all numeric columns of the others and one-hot vectors
     of their categorical ones, g: a guess. W and V are measured in the parties' networks, in float64; whether the logits are
-    affine is tested at 64 points. A singular value of W below `tolerance` times the largest counts as 0. u is exact to
-    rounding where the rank of W is the number of unknowns:
+    affine is tested at 64 points, and a run in which they are not is refused (`grna` takes any model). A singular value of W
+    below a millionth of the largest counts as 0. u is exact to rounding where the rank of W is the number of unknowns:
 
         |u_i - truth|_2 <= sqrt(outputs) d / s,   d: bound of the error of a float32 logit,  s: least singular value of W
 
@@ -82,14 +78,11 @@ class Esa(Attack):
     decimals: to which probabilities are rounded before the attacker gets them; it uses the intervals that this leaves.
     prior: the guess g: zero (the minimum-norm solution, as published), middle (1/2), mean (of auxiliary rows), class_mean
     (of those of the row's class, which the label party knows), or normal (their mean given the own columns and the class,
-    with distances in their covariance about it). box: the nearest solution within the box; otherwise the nearest of all,
-    clipped. noise: standard deviation of what a defense adds to a logit, as far as the attacker knows; u is then the mean
-    given z under a normal prior around g. nonlinear: where logits are not affine, newton takes steps within the box from the
-    guess and from `restarts` - 1 random points (`newton`), which is ours and not exact, with each category relaxed to shares
-    of its ids; refuse stops the run.
+    with distances in their covariance about it). noise: standard deviation of what a defense adds to a logit, as far as the
+    attacker knows; u is then the mean given z under a normal prior around g.
 
     Source: Luo, Wu, Xiao and Ooi, "Feature inference attack on model predictions in vertical federated learning", ICDE 2021,
-    section IV-A. The box, inequalities, guesses other than zero, ids and the last case are ours.
+    section IV-A. The box, inequalities, guesses other than zero, ids and noise are ours.
     """
 
     max_classes = math.inf
@@ -98,13 +91,8 @@ class Esa(Attack):
     message: Literal["logits", "probabilities"] = "logits"
     decimals: Decimals | None = None
     prior: Literal["zero", "middle", "mean", "class_mean", "normal"] = "middle"
-    box: bool = True
     noise: Sigma = 0.0
-    tolerance: Fraction = 1e-6
     combinations: Count = 4096
-    nonlinear: Literal["newton", "refuse"] = "newton"
-    restarts: Count = 4
-    steps: Steps = 40
     auxiliary: Rows = 1000
 
     def __post_init__(self) -> None:
@@ -124,15 +112,10 @@ class Esa(Attack):
         model = JointModel(view, torch.float64)
         system = System.of(model, local, view.rng)
         guess = guess_of(self.prior, model, local, view, self.auxiliary)
-        if system is None:
-            columns, figures = self._by_newton(model, local, logits, guess, view.rng), dict[str, float]()
-            note = "the logits are not affine in the unknown columns: the answer fits them, and is not exact"
-        else:
-            columns, figures, fits = self._by_equations(system, logits, guess)
-            note = _note(system, figures, fits=fits)
+        columns, figures, fits = self._by_equations(system, logits, guess)
         figures["residual"] = float((model.in_parts(columns, local) - logits.double()).square().mean().sqrt())
         features = model.split(PartyFeatures(columns.numeric.float(), columns.categorical))
-        return RebuiltRows(view.ids[: self.rows], LAYER, features, figures, note)
+        return RebuiltRows(view.ids[: self.rows], LAYER, features, figures, _note(system, figures, fits=fits))
 
     def _by_equations(self, system: System, logits: Tensor, guess: Guess) -> tuple[PartyFeatures, dict[str, float], bool]:
         """Columns, figures, means over rows, and whether the predictions can be the model's."""
@@ -146,7 +129,7 @@ class Esa(Attack):
             fits &= bool(consistent.all())
             if sizes:
                 relaxed, first = u[at, k:], guess.mean[at, :k]
-                ids[at], matches[at] = fitting_ids(equations, sizes, relaxed, first, self.combinations, self.tolerance)
+                ids[at], matches[at] = fitting_ids(equations, sizes, relaxed, first, self.combinations)
                 rest = equations.less(k, system.coding.vectors(PartyFeatures(first, ids[at]))[:, k:])
                 u[at, :k] = self._solved(rest, guess.rows(at).columns(k), system.sums()[:0, :k])[0]
         figures = {"directions_missing": float(missing.mean())}
@@ -157,7 +140,7 @@ class Esa(Attack):
         return PartyFeatures(u[:, :k], ids), figures, fits
 
     def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> tuple[Tensor, float, float, Tensor]:
-        """u = argmin |u - guess|^2 under the equations, and within the box where that is asked for. guess: of the same rows.
+        """u = argmin |u - guess|^2 under the equations, and within the box. guess: of the same rows.
 
         sums: (c, u), further left sides whose right side is 1. With noise, the mean of u given the right sides, under a
         normal prior around the guess.
@@ -170,7 +153,7 @@ class Esa(Attack):
         weight = torch.linalg.matrix_norm(c, 2) if c.numel() else c.new_ones(())
         left = torch.cat([c, weight * sums])
         right = torch.cat([equations.right, weight * sums.new_ones(len(equations.places), len(sums))], dim=1)
-        u, s, v = singular_rows(left, self.tolerance)
+        u, s, v = singular_rows(left)
         target = right @ u / s  # (m, rank): v x
         seen = v @ guess.times(v)
         noisy = torch.diag(noise**2 / s.square())
@@ -184,7 +167,7 @@ class Esa(Attack):
             fits &= ((x >= -bound - 1e-9) & (x <= 1 + bound + 1e-9)).all(dim=1)
         is_outside = ((x < 0) | (x > 1)).any(dim=1)
         wide = equations.c[~equations.equal]
-        if self.box and noise == 0 and (missing or len(wide)):
+        if noise == 0 and (missing or len(wide)):
             size = wide.norm(dim=1).clamp_min(1e-12)
             low, high = equations.low[:, ~equations.equal] / size, equations.high[:, ~equations.equal] / size
             wide = wide / size[:, None]
@@ -195,31 +178,6 @@ class Esa(Attack):
                 least, most = (torch.cat([target[chosen], edge[chosen]], dim=1) for edge in (low, high))
                 x = x.index_put((chosen.nonzero()[:, 0],), nearest_in_box(x[chosen], conditions, least, most))
         return x.clamp(0, 1), float(missing), bound, fits
-
-    def _by_newton(
-        self, model: JointModel, local: PartyFeatures, logits: Tensor, guess: Guess, rng: torch.Generator
-    ) -> PartyFeatures:
-        if self.nonlinear == "refuse":
-            problem = "the logits are not affine in the other parties' columns; use nonlinear=newton, or model=logistic"
-            raise UserError(problem, key="attack.esa.nonlinear", value="refuse")
-        observed, reference = logits.double(), torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
-        if self.message == "probabilities":
-            reference, low, high = log_odds(probabilities(logits, self.decimals), self.decimals)
-            observed = (low + high) / 2
-        is_difference = self.message == "probabilities" and logits.shape[1] > 1
-        is_known = observed.isfinite()
-        ones = observed.new_ones(len(observed), len(model.coding.cardinalities))
-        observed = torch.cat([observed.masked_fill(~is_known, 0.0), ones], dim=1)
-        is_known = torch.cat([is_known, ones.bool()], dim=1)
-
-        def f(u: Tensor, rows: Tensor) -> Tensor:
-            _, *shares = model.coding.split(u)
-            out = model.of_vectors(u, local.rows(rows))
-            out = out - out.gather(1, reference[rows][:, None]) if is_difference else out
-            return torch.cat([out, *(share.sum(dim=1, keepdim=True) for share in shares)], dim=1)
-
-        u, _ = newton(f, observed, is_known, guess, rng, starts=self.restarts, steps=self.steps, noise=self.noise)
-        return model.coding.columns(u)
 
 
 def _note(system: System, figures: dict[str, float], *, fits: bool) -> str:
@@ -313,10 +271,11 @@ class System:
     rounding: float
 
     @classmethod
-    def of(cls, model: JointModel, local: PartyFeatures, rng: torch.Generator) -> System | None:
-        """The equations of a model in float64; None if it is not affine at any of 64 random points, half of them corners.
+    def of(cls, model: JointModel, local: PartyFeatures, rng: torch.Generator) -> System:
+        """The equations of a model in float64, tested at 64 random points, half of them corners.
 
-        local: the label party's columns of the rows. Raises UserError if there are more than 20,000 unknowns.
+        local: the label party's columns of the rows. Raises UserError if the logits are not affine, or
+        there are more than 20,000 unknowns.
         """
         k, sizes, n, device = model.coding.numeric, model.coding.cardinalities, len(local.numeric), local.numeric.device
         if k + sum(sizes) > _MOST_UNKNOWNS:
@@ -340,7 +299,8 @@ class System:
         true = model.in_parts(PartyFeatures(x, ids), local.rows(rows))
         affine = offsets[rows] + model.coding.vectors(PartyFeatures(x, ids)) @ effects.T
         if not bool((true - affine).abs().amax() <= _AFFINE * (1 + size_of + true.abs().amax())):
-            return None
+            problem = "the logits are not affine in the other parties' columns; use attack=grna, or model=logistic"
+            raise UserError(problem, key="attack", value="esa")
         operations = max(model.numeric, default=0) + local.numeric.shape[1] + len(sizes) + len(model.models) + 4
         size_of = size_of + offsets.abs().amax() + _local_size(model, local)
         return cls(effects, offsets, model.coding, float(operations * ROUNDING * size_of))
@@ -416,7 +376,7 @@ def equations_of(system: System, logits: Tensor, message: str, decimals: int | N
 
 
 def fitting_ids(
-    equations: Equations, cardinalities: tuple[int, ...], relaxed: Tensor, guess: Tensor, combinations: int, tolerance: float
+    equations: Equations, cardinalities: tuple[int, ...], relaxed: Tensor, guess: Tensor, combinations: int
 ) -> tuple[Tensor, Tensor]:
     """Ids (m, c) that fit best, and how many combinations fit as well (m,); nan where not all were tried.
 
@@ -429,7 +389,7 @@ def fitting_ids(
     """
     c, k, m, device = equations.c[equations.equal], guess.shape[1], len(relaxed), relaxed.device
     tables = [block.T for block in c[:, k:].split(list(cardinalities), dim=1)]
-    u, s, v = singular_rows(c[:, :k], tolerance)
+    u, s, v = singular_rows(c[:, :k])
     rest = torch.eye(len(c), dtype=c.dtype, device=c.device) - u @ u.T
     inverse = (u / s) @ v  # (r, k)
     seen = torch.linalg.pinv(inverse) @ inverse if inverse.numel() else c.new_zeros(k, k)  # A^+ A, a projection
@@ -471,80 +431,6 @@ def fitting_ids(
     return ids.int(), counts
 
 
-def newton(
-    f: Callable[[Tensor, Tensor], Tensor],
-    observed: Tensor,
-    is_known: Tensor,
-    guess: Guess,
-    rng: torch.Generator,
-    *,
-    starts: int,
-    steps: int,
-    noise: float = 0.0,
-) -> tuple[Tensor, Tensor]:
-    """Gauss-Newton steps within the box: of two, and of parts of them, the one with the least |f(x) - observed|.
-
-        x' = clip(g + S J^T (J S J^T + noise^2 I)^-1 (r + J (x - g)), 0, 1),   r = observed - f(x),  J = df/dx
-        x' = clip(x + S J_F^T (J_F S J_F^T + m I)^-1 r, 0, 1)
-
-    The first is the point nearest to the guess g, in the metric of its covariance S, at which the linearised f fits. The
-    second stays near x, the more so the larger the damping m, and moves no column that is at a bound and would leave the
-    box. m grows by 10 where neither step helps, and shrinks where one does. This finds a point that fits, not the truth,
-    and may end in a local minimum; of all starts, each row keeps the one that fits best.
-
-    f: (x (m, k), rows (m,)) -> (m, r), differentiable in x. observed: (n, r); is_known: (n, r) bool, others don't count.
-    starts: the guess, and random points. Returns x (n, k) and |f(x) - observed|^2 (n,).
-    """
-    n, k = guess.mean.shape
-    rows = torch.arange(n, device=observed.device).repeat(starts)
-    random = torch.rand(n * (starts - 1), k, generator=rng, device=observed.device, dtype=torch.float64)
-    x = torch.cat([guess.mean.clamp(0, 1), random])
-    centre, weight, y = guess.mean[rows], is_known[rows].double(), observed[rows].nan_to_num()
-
-    def misfit(x: Tensor) -> Tensor:
-        return ((f(x, rows).detach() - y) * weight).square().sum(dim=1)
-
-    value, damping = misfit(x), torch.full((len(x), 1, 1), 1e-3, dtype=torch.float64, device=x.device)
-    eye = torch.eye(observed.shape[1], dtype=torch.float64, device=x.device)
-
-    def move(jacobian: Tensor, right: Tensor, ridge: Tensor) -> Tensor:
-        spread = guess.times(jacobian)  # (m, k, r)
-        gram = jacobian @ spread
-        size = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None] + 1e-12
-        return (spread @ torch.linalg.solve(gram + (ridge * size + noise**2) * eye, right[:, :, None]))[:, :, 0]
-
-    for _ in range(steps):
-        jacobian, out = _jacobian(f, x, rows)
-        jacobian, residual = jacobian * weight[:, :, None], (y - out) * weight
-        linear = residual + (jacobian @ (x - centre)[:, :, None])[:, :, 0]
-        downhill = (residual[:, None, :] @ jacobian)[:, 0]
-        is_free = ~(((x <= 0) & (downhill < 0)) | ((x >= 1) & (downhill > 0)))
-        goals = [centre + move(jacobian, linear, _LEAST_DAMPING * torch.ones_like(damping))]
-        goals.append(x + move(jacobian * is_free[:, None], residual, damping))
-        is_better = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        best, best_value = x, value
-        for goal, share in product(goals, _HALVINGS):
-            tried = x + share * (goal.clamp(0, 1) - x)
-            reached = misfit(tried)
-            lower = reached < best_value
-            best, best_value = torch.where(lower[:, None], tried, best), torch.where(lower, reached, best_value)
-            is_better |= lower
-        x, value = best, best_value
-        damping = torch.where(is_better[:, None, None], damping / 10, damping * 10).clamp(_LEAST_DAMPING, 1e6)
-    far = (x - centre).square().sum(dim=1)
-    order = (value + _FARTHER * far).view(starts, n).argmin(dim=0) * n + torch.arange(n, device=x.device)
-    return x[order], value[order]
-
-
-def _jacobian(f: Callable[[Tensor, Tensor], Tensor], x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """(m, r, k) and f(x) (m, r)."""
-    with torch.enable_grad():
-        z = x.detach().requires_grad_()
-        out = f(z, rows)
-        parts = [torch.autograd.grad(out[:, j].sum(), z, retain_graph=True)[0] for j in range(out.shape[1])]
-    return torch.stack(parts, dim=1), out.detach()
-
-
 def probabilities(logits: Tensor, decimals: int | None = None) -> Tensor:
     """Softmax of (n, K) logits, or of (n, 1) the probability of class 1, in float32; rounded to so many decimals."""
     logits = logits.float()
@@ -573,13 +459,13 @@ def log_odds(p: Tensor, decimals: int | None = None) -> tuple[Tensor, Tensor, Te
     return r, lower.scatter(1, at, 0.0), upper.scatter(1, at, 0.0)
 
 
-def singular_rows(c: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-    """U (r, m), s (m,), V (m, u) of the singular value decomposition c = U diag(s) V, without values below tolerance s_max.
+def singular_rows(c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """U (r, m), s (m,), V (m, u) of the singular value decomposition c = U diag(s) V, without values that count as 0.
 
     c: (r, u) float64. m is the rank.
     """
     u, s, v = torch.linalg.svd(c, full_matrices=False)
-    rank = int((s > tolerance * s[:1]).sum()) if len(s) and s[0] > 0 else 0
+    rank = int((s > _TOLERANCE * s[:1]).sum()) if len(s) and s[0] > 0 else 0
     return u[:, :rank], s[:rank], v[:rank]
 
 
