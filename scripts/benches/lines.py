@@ -78,7 +78,7 @@ class Line:
         return "; ".join(f"{goal}: {said[met]}" for goal, met in goals)
 
     def cells(self) -> list[str]:
-        cells = [self.what, seconds(self.ours.cpu), seconds(self.ours.wall), megabytes(self.ours.memory)]
+        cells = [self.what, seconds(self.ours.cpu), seconds(self.ours.wall), known(self.ours.memory, ".0f")]
         for name, other, above, below in (
             (self.alternative, self.theirs, self.theirs, self.ours),
             (self.limit, self.least, self.ours, self.least),
@@ -87,7 +87,7 @@ class Line:
                 cells += [name, "", "", ""]
                 continue
             by_clock = self.by_clock or math.isnan(above.cpu + below.cpu)
-            ratio = times(self.ratio(above, below))
+            ratio = known(self.ratio(above, below), ".3g")
             ratio += " by the clock" * (by_clock and bool(ratio))
             cells += [name, seconds(other.cpu), seconds(other.wall), ratio]
         return [*cells, self.verdict(), self.note]
@@ -109,12 +109,9 @@ def seconds(value: float) -> str:
     return f"{value / 1e-6:.3g} us"
 
 
-def megabytes(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.0f}"
-
-
-def times(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3g}"
+def known(value: float, digits: str) -> str:
+    """In this format; empty for nan."""
+    return "" if math.isnan(value) else f"{value:{digits}}"
 
 
 def table(lines: Iterable[Line]) -> str:
@@ -189,11 +186,8 @@ def median(costs: Sequence[Cost]) -> Cost:
 
 def peak_memory() -> float:
     """The largest resident memory of this process so far, in MB. What getrusage says begins with that of the parent."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 def each(lines: Iterator[Line], say: Callable[[str], object]) -> list[Line]:

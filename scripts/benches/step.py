@@ -50,7 +50,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benches.lines import Cost, Line, command
+from benches.lines import Cost, Line, command, peak_memory
 
 NUMERIC, DIM, WIDTH, BOTTOM, TOP = 13, 4, 128, 5, 3
 LR, BETAS, EPS = 5e-4, (0.9, 0.999), 1e-8
@@ -227,13 +227,7 @@ def timed(batches: Iterator, step: Callable[[Any], object], options: argparse.Na
 
 def figures_of(stamps: list[tuple[float, float]]) -> dict[str, Any]:
     wall, cpu = ([1e3 * (after - before) for before, after in pairwise(times)] for times in zip(*stamps, strict=True))
-    return {"ms": wall, "cpu_ms": cpu, "peak": peak_mb()}
-
-
-def peak_mb() -> float:
-    """The process's greatest resident set so far, in megabytes of 10^6 bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
+    return {"ms": wall, "cpu_ms": cpu, "peak": peak_memory()}
 
 
 def endless(epoch: Callable[[], Any]) -> Iterator:

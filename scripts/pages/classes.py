@@ -106,14 +106,14 @@ def option_table(options: tuple[Option, ...]) -> str:
     if not options:
         return "None."
     lines = ["| option | default | allowed | meaning |", "|---|---|---|---|"]
-    lines += [f"| `{o.name}` | {default_cell(o)} | {_cell(o.allowed)} | {_cell(markdown(o.meaning))} |" for o in options]
+    lines += [f"| `{o.name}` | {default_cell(o)} | {cell(o.allowed)} | {cell(markdown(o.meaning))} |" for o in options]
     return "\n".join(lines)
 
 
 def default_cell(option: Option) -> str:
     """The default as code; `???`, as YAML of Hydra has it, in words."""
-    return "none: you must give it" if option.default in ("???", "'???'") else f"`{_cell(option.default)}`"
+    return "none: you must give it" if option.default in ("???", "'???'") else f"`{cell(option.default)}`"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     return text.replace("|", "\\|")

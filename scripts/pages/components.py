@@ -1,9 +1,8 @@
 """A page for each attack and each defense."""
 
-import re
 from collections.abc import Callable, Iterator
 
-from pages.classes import Choice, choices, option_table
+from pages.classes import Choice, cell, choices, option_table
 from pages.docstrings import Docstring, read_docstring
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component
@@ -47,7 +46,7 @@ def _page(choice: Choice, title: str, about: str) -> str:
 def index(title: str, group: str, listed: list[Choice], kind: Callable[[Choice], str]) -> str:
     lines = [f"| {group} | {'level of knowledge' if group == 'attack' else 'applied by'} | what it does |", "|---|---|---|"]
     lines += [
-        f"| [{choice.name}]({choice.name}.md) | {kind(choice)} | {_cell(_docstring(choice).first)} |" for choice in listed
+        f"| [{choice.name}]({choice.name}.md) | {kind(choice)} | {cell(_docstring(choice).first)} |" for choice in listed
     ]
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *(choice.name for choice in listed), "```"])
     intro = (
@@ -89,7 +88,3 @@ def _side(choice: Choice) -> str:
 
 def _docstring(choice: Choice) -> Docstring:
     return read_docstring(choice.cls.__doc__ or "", names=(option.name for option in choice.options))
-
-
-def _cell(text: str) -> str:
-    return re.sub(r"(?<!\\)\|", r"\\|", text)

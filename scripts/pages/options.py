@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pages.classes import Choice, Option, choices, comments_in, option_table, written
+from pages.classes import Choice, Option, cell, choices, comments_in, option_table, written
 from pages.docstrings import markdown, read_docstring
 from vflbench.places import config_folder
 
@@ -51,7 +51,7 @@ def run_page() -> str:
     comments = dict(comments_in(text))
     rows = tuple(Option(key, written(value), "", comments.get(key.split(".")[-1], "")) for key, value in flat(content))
     lines = ["| option | default | meaning |", "|---|---|---|"]
-    lines += [f"| `{row.name}` | `{_cell(row.default)}` | {_cell(markdown(row.meaning))} |" for row in rows]
+    lines += [f"| `{row.name}` | `{cell(row.default)}` | {cell(markdown(row.meaning))} |" for row in rows]
     return "\n".join(["# Options of a run", "", "Those that belong to no group.", "", *lines, ""])
 
 
@@ -96,7 +96,3 @@ def first_comment(file: Path) -> str:
     lines = [line for line in file.read_text("utf-8").splitlines() if "@package" not in line]
     comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
     return " ".join(line.lstrip("# ") for line in comment).split("Source: ")[0].strip()
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
