@@ -131,10 +131,13 @@ def attack_nodes() -> dict[str, dict[str, Any]]:
     }
 
 
+FEWER_STEPS = {"model_completion": {"steps": 300}}
+
+
 def every_attack(*names: str) -> dict[str, Attack]:
-    """An attack of each choice in configs/attack that is no set, with its own options; or of these names."""
+    """An attack of each choice in configs/attack that is no set, with its options but fewer steps; or of these names."""
     return {
-        choice: component(nodes[choice], choice, Attack)
+        choice: component({**nodes[choice], **FEWER_STEPS.get(choice, {})}, choice, Attack)
         for choice, nodes in attack_nodes().items()
         if list(nodes) == [choice] and (not names or choice in names)
     }
