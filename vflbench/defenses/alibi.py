@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vflbench.defenses.base import Context
-from vflbench.defenses.label_noise import NoisyLabels, laplace_evidence
-from vflbench.defenses.label_noise import prior as class_probabilities
+from vflbench.defenses.label_noise import NoisyLabels, class_losses, laplace_evidence
 from vflbench.metrics.privacy import Guarantee, Release, label_privacy
 from vflbench.numerics.hashing import laplace, uniform
 from vflbench.options import Eps, options
@@ -47,8 +46,9 @@ class Alibi(NoisyLabels):
         """The class with the largest x, the posterior q (n, K), and what x tells."""
         classes = max(2, logits.shape[1])
         x = F.one_hot(y, classes) + row_noise(context.ids, classes, 2 / self.eps, self.key(context, self.eps))
-        q = alibi_posterior(x, None if self.prior == "uniform" else class_probabilities(logits), 2 / self.eps)
-        return x.argmax(dim=1), q, laplace_evidence(x)
+        evidence = laplace_evidence(x)
+        prior = 0.0 if self.prior == "uniform" else -class_losses(logits.double())
+        return x.argmax(dim=1), torch.softmax(self.eps * evidence + prior, dim=1), evidence
 
     def guarantee(self) -> Guarantee:
         what = f"each label gets Laplace noise with eps = {self.eps:g} once, however many messages follow"
@@ -59,12 +59,3 @@ def row_noise(ids: Tensor, classes: int, scale: float, key: int) -> Tensor:
     """(n, K) float64 Laplace numbers, independent of each other, determined by ids (n,) >= 0 and key."""
     places = ids[:, None] * classes + torch.arange(classes, device=ids.device)
     return laplace(uniform(places, key), scale)
-
-
-def alibi_posterior(x: Tensor, prior: Tensor | None, scale: float) -> Tensor:
-    """(n, K): P(class j | x) for x (n, K) = onehot(class) + Laplace(scale)^K. prior: (n, K), or None for a uniform one.
-
-    |x - onehot(j)|_1 = |x|_1 + |x_j - 1| - |x_j|, so only the last two terms differ among classes.
-    """
-    log_likelihood = (x.abs() - (x - 1).abs()) / scale
-    return torch.softmax(log_likelihood if prior is None else log_likelihood + prior.log(), dim=1)

@@ -95,8 +95,7 @@ class EmbeddingNoise(NonLabelDefense):
         if not len(self._sent):
             self._sent = fresh.new_empty(0, fresh.shape[1], device="cpu")
         self._sent, self._is_sent = with_room(self._sent, places), with_room(self._is_sent, places)
-        first = _first_of_each(places)
-        self._again = is_row & (self._is_sent[places.clamp_min(0)] | (first != torch.arange(len(places))))
+        self._again = is_row & self._is_sent[places.clamp_min(0)]
         new = is_row & ~self._again
         self._sent[places[new]] = fresh.detach()[new.to(fresh.device)].cpu()
         self._is_sent[places[new]] = True
@@ -107,10 +106,3 @@ class EmbeddingNoise(NonLabelDefense):
         gaussian = self.mechanism == "gaussian"
         release = gaussian_release(2 * self.norm, self.scale, self.delta) if gaussian else laplace_release(self.eps)
         return before.released(name, release.sharing(self.memoise))
-
-
-def _first_of_each(ids: Tensor) -> Tensor:
-    """(n,) the place at which the id of each row comes first."""
-    values, group = ids.unique(return_inverse=True)
-    first = torch.full((len(values),), len(ids), dtype=torch.int64)
-    return first.scatter_reduce_(0, group, torch.arange(len(ids)), "amin")[group]

@@ -67,8 +67,8 @@ from torch import Tensor
 
 from vflbench.numerics.directions import eigenvectors
 
-_NEGLIGIBLE = 1e-30  # g relative to the variances
-_FARTHEST = 150.0  # of log D in units of M + g, which are its ends where g isn't negligible
+_NEGLIGIBLE = 1e-30  # g relative to the variances, which stands for less
+_FARTHEST = 150.0  # of log D in units of M + g, which are its ends
 
 
 class Variances(NamedTuple):
@@ -89,8 +89,8 @@ def solve_power(u: float, v: float, d: float, g: float, p: float, power: float) 
     """The noise of at most this power that minimises sumKL.
 
     u, v: variance per coordinate of class 0 and 1, >= 0. d: coordinates, >= 1. g: squared distance of the class means, >= 0.
-    p: share of class 1, in [0, 1]. power: >= 0 and finite, in the units of u, v and g. Less power is used where it suffices
-    to make the classes equal (g = 0). Relative accuracy about 1e-12, in any units.
+    p: share of class 1, in [0, 1]. power: >= 0 and finite, in the units of u, v and g. Relative accuracy about 1e-12, in any
+    units.
     """
     return _solved(u, v, d, g, p, power, by_power=True)
 
@@ -118,7 +118,7 @@ def _solved(u: float, v: float, d: float, g: float, p: float, goal: float, *, by
         return Variances(0.0, 0.0, 0.0, 0.0, before, 0.0)
     m, M, q = (u, v, 1 - p) if u <= v else (v, u, p)
     unit, r = M + g, 1 - q
-    m, M, g = m / unit, M / unit, g / unit
+    m, M, g = m / unit, M / unit, max(g / unit, _NEGLIGIBLE)
     goal = goal / unit if by_power else goal
 
     def power(x: float, y: float, z: float) -> float:
@@ -128,28 +128,14 @@ def _solved(u: float, v: float, d: float, g: float, p: float, goal: float, *, by
         sumkl, *variances = _point(math.exp(log_D), m, M, d, g, q, r)
         return math.log(max(power(*variances) if by_power else sumkl, 1e-300) / goal)
 
-    if g <= _NEGLIGIBLE * M:
-        sumkl, x, z = _isotropic(m, M, d, q, goal, by_power)
-        y = M
-    else:
-        D = math.exp(brentq(excess, -_FARTHEST, _FARTHEST, xtol=1e-15, rtol=1e-15, maxiter=1000))
-        sumkl, x, y, z = _point(D, m, M, d, g, q, r)
+    D = math.exp(brentq(excess, -_FARTHEST, _FARTHEST, xtol=1e-15, rtol=1e-15, maxiter=1000))
+    sumkl, x, y, z = _point(D, m, M, d, g, q, r)
     of_m, of_M = (unit * (x - m), unit * (z - m)), (unit * (y - M), 0.0)
     return (
         Variances(*of_m, *of_M, sumkl, unit * power(x, y, z))
         if u <= v
         else Variances(*of_M, *of_m, sumkl, unit * power(x, y, z))
     )
-
-
-def _isotropic(m: float, M: float, d: float, q: float, goal: float, by_power: bool) -> tuple[float, float, float]:
-    """sumkl, x, z for equal means: class m gets variance z in every direction; sumKL = d/2 (w - 1)^2 / w, w = M / z."""
-    if by_power:
-        z = M if q == 0 else min(M, m + goal / (q * d))
-    else:
-        half = goal / d
-        z = max(m, M / (1 + half + sqrt(half * (2 + half))))
-    return 0.5 * d * ((M - z) / z) * ((M - z) / M), z, z
 
 
 def _point(D: float, m: float, M: float, d: float, g: float, q: float, r: float) -> tuple[float, float, float, float]:
