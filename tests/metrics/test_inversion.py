@@ -12,7 +12,6 @@ from vflbench.metrics.inversion import (
     compare_tables,
     mean_squared_error,
     psnr,
-    r_squared,
     ssim,
 )
 
@@ -41,11 +40,12 @@ def test_structural_similarity(rng):
 def test_r_squared_is_that_of_scikit_learn(rng):
     truth, answer = torch.rand(20, 3, generator=rng), torch.rand(20, 3, generator=rng)
     truth[:, 2] = 0.5
-    values = r_squared(truth, answer)
+    columns, none = TableColumns(("a", "b", "constant"), (), truth.std(dim=0)), torch.zeros(20, 0)
+    figures = compare_tables((truth, none), (answer, none), columns).figures
     expected = r2_score(truth[:, :2].numpy(), answer[:, :2].numpy(), multioutput="raw_values")
-    np.testing.assert_allclose(values[:2], expected, rtol=1e-5)
-    assert math.isnan(values[2])
-    assert r_squared(truth, truth.mean(0).expand(20, -1))[0] == pytest.approx(0, abs=1e-6)
+    assert [figures["r2:a"], figures["r2:b"]] == pytest.approx(list(expected), rel=1e-5)
+    assert math.isnan(figures["r2:constant"])
+    assert figures["r2"] == pytest.approx(expected.mean(), rel=1e-5)
 
 
 def test_figures_of_a_table():

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from vflbench.defenses.base import LabelDefense

@@ -20,7 +20,7 @@ _WINDOW = 7
 
 def mean_squared_error(truth: Tensor, answer: Tensor) -> float:
     """mean (x - x')^2 over rows and columns, in [0, 1]; nan if there are none."""
-    return (truth.double() - answer.double()).square().mean().item() if truth.numel() else math.nan
+    return (truth.double() - answer.double()).square().mean().item()
 
 
 def ssim(truth: Tensor, answer: Tensor) -> Tensor:
@@ -39,16 +39,6 @@ def ssim(truth: Tensor, answer: Tensor) -> Tensor:
     pairs = zip(truth.double().cpu().numpy(), answer.double().cpu().numpy(), strict=True)
     values = [structural_similarity(a, b, win_size=window, data_range=1.0, channel_axis=axis) for a, b in pairs]
     return torch.tensor(values, dtype=torch.float64)
-
-
-def r_squared(truth: Tensor, answer: Tensor) -> Tensor:
-    """1 - sum (x - x')^2 / sum (x - mean x)^2 per column: 1 is exact, 0 as good as the mean; nan for a constant column.
-
-    truth, answer: (n, k). Returns (k,) float64.
-    """
-    truth, answer = truth.double(), answer.double()
-    spread = (truth - truth.mean(dim=0)).square().sum(dim=0)
-    return torch.where(spread > 0, 1 - (truth - answer).square().sum(dim=0) / spread, torch.nan)
 
 
 @dataclass(frozen=True)
@@ -140,15 +130,17 @@ def compare_pictures(truth: Tensor, answer: Tensor) -> Compared:
 
 
 def _r2(truth: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
-    """R^2 by column (k,), and values of rows (n,) whose mean is that of the columns: of sum e / sum s about means E and S
+    """R^2 = 1 - sum e / sum s by column (k,), e = (x - x')^2, s = (x - mean x)^2: 1 is exact, 0 as good as the mean, nan for
+    a constant column. And values of rows (n,) whose mean is that of the columns, about the means E and S:
 
-    1 - mean_columns [e_i - (E / S) (s_i - S)] / S
+        1 - mean_columns [e_i - (E / S) (s_i - S)] / S
     """
     error = (truth.double() - answer.double()).square()
     spread = (truth.double() - truth.double().mean(dim=0)).square()
     mean_error, mean_spread = error.mean(dim=0), spread.mean(dim=0)
     by_row = 1 - (error - mean_error / mean_spread * (spread - mean_spread)) / mean_spread
-    return r_squared(truth, answer), torch.where(mean_spread > 0, by_row, torch.nan).nanmean(dim=1)
+    by_column = torch.where(mean_spread > 0, 1 - error.sum(dim=0) / spread.sum(dim=0), torch.nan)
+    return by_column, torch.where(mean_spread > 0, by_row, torch.nan).nanmean(dim=1)
 
 
 def _root_mean_square(off: Tensor) -> tuple[Tensor, Tensor]:

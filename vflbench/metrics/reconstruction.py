@@ -186,7 +186,7 @@ def _distinguishes(rows: Mapping[str, Sequence[float]]) -> bool | None:
 
 def share(hits: Tensor) -> float:
     """The share of True, nan of none."""
-    return hits.to(torch.float64).mean().item() if hits.numel() else math.nan
+    return hits.to(torch.float64).mean().item()
 
 
 CLOSE = 1e-3
