@@ -70,7 +70,7 @@ RUNS = {
     # Attacks that rebuild features.
     "inversion_clicks": f"{CLICKS} {INVERSION} dataset.rows=2000 dataset.categorical=6 attack.model_inversion.candidates=8",
     "inversion_wide": f"{CLICKS} {INVERSION} dataset.rows=2000 dataset.categorical=4 model.wide=true dataset.parties=2",
-    "inversion_numeric": f"{NUMERIC} {INVERSION} attack.model_inversion.restarts=2 attack.model_inversion.optimizer=adam",
+    "inversion_numeric": f"{NUMERIC} {INVERSION} attack.model_inversion.restarts=2",
     "inversion_pictures": f"{PICTURES} {INVERSION} dataset.parties=2",
     "inversion_black_box": f"{PICTURES} {INVERSION} attack.model_inversion.mode=black_box dataset.parties=4",
     "inversion_black_box_clicks": f"{CLICKS} {INVERSION} dataset.rows=2000 attack.model_inversion.mode=black_box",
@@ -137,7 +137,6 @@ RUNS = {
     "rounds_cbc": f"{ROUNDS} dataset.rows=5 dataset.features=8 attack.batch_reconstruction.solver=cbc",
     "rounds_asynchronous": f"{ROUNDS} protocol.mode=asynchronous protocol.batches=2 dataset.rows=6 dataset.features=16",
     "rounds_parties": f"{ROUNDS} protocol.parties=4 dataset.rows=4 protocol.reduction=sum",
-    "rounds_unknown_size": f"{ROUNDS} attack.batch_reconstruction.knows_batch_size=false protocol.intercept=true",
     "rounds_numeric": (
         "protocol=federated_lr dataset=breast_cancer audit.batches=2 attack.batch_reconstruction.time_limit=3600"
     ),

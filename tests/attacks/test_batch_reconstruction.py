@@ -12,7 +12,7 @@ from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.messages.fact import Fact
-from vflbench.messages.facts import ClassShares, PartyFeatures, Rules, Updates
+from vflbench.messages.facts import ClassShares, PartyFeatures, Rules, Schema, Updates
 from vflbench.messages.threat import Threat, Undeclared, View
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
@@ -49,12 +49,6 @@ def test_of_several_others_all_rows_are_rebuilt_together(tmp_path):
     figures = rebuilt(tmp_path, rows=3, features=12, parties=4)
     assert figures["contained"] == 1
     assert figures["unique"] == 1
-
-
-@pytest.mark.slow
-def test_the_batch_size_follows_from_mean_gradients(tmp_path):
-    figures = rebuilt(tmp_path, rows=5, features=12, attack={"knows_batch_size": False})
-    assert figures["exact"] == 1
 
 
 @pytest.mark.slow
@@ -115,7 +109,7 @@ def view_of(*facts: Fact, threat: Threat = BatchReconstruction.threat) -> View:
 
 def test_it_reads_what_it_declares_and_nothing_of_the_batch():
     theta = torch.zeros(2).double()
-    updates = Updates(Rules(2, 0.1, "sum", 1, 4), theta, theta, theta)
+    updates = Updates(Rules(2, 0.1, "sum", 1, 4, Schema((0, 1))), theta, theta, theta)
     attack = BatchReconstruction()
     assert attack.batch(view_of(updates)) is None
     (answer,) = attack.epoch(view_of())
@@ -131,7 +125,7 @@ def test_it_goes_on_from_the_rounds_that_it_kept(rng):
     attack, other = BatchReconstruction(), BatchReconstruction()
     for _ in range(3):
         values = torch.randn(3, 2, generator=rng, dtype=torch.float64)
-        attack.batch(view_of(Updates(Rules(2, 0.1, "sum", 1, 4), *values)))
+        attack.batch(view_of(Updates(Rules(2, 0.1, "sum", 1, 4, Schema((0, 1))), *values)))
     other.restore(attack.state())
     (one,), (again,) = (each.epoch(view_of()) for each in (attack, other))
     assert one.figures == again.figures

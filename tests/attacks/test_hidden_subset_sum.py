@@ -10,7 +10,7 @@ from vflbench.data.synthetic import Bernoulli
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
-from vflbench.messages.facts import PartyFeatures, Rules, Updates
+from vflbench.messages.facts import PartyFeatures, Rules, Schema, Updates
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 
@@ -62,7 +62,7 @@ def test_one_row_of_one_update_is_rebuilt():
     x, y = torch.tensor([[1.0, 0, 1, 1, 0, 1]], dtype=torch.float64), 1.0
     step = 0.1 * x[0] * (y / 2 - x[0] @ theta / 4)
     sent = torch.zeros(6, dtype=torch.float64)
-    updates = Updates(Rules(2, 0.1, "sum", 1, 1), theta, sent, theta + step / 2)
+    updates = Updates(Rules(2, 0.1, "sum", 1, 1, Schema(tuple(range(6)))), theta, sent, theta + step / 2)
     attack = HiddenSubsetSum()
     answer = attack.batch(view_of(attack.threat, updates, PartyFeatures(torch.ones(1, 6), torch.empty(1, 0)), shares(0.5)))
     assert torch.equal(answer.rows.double(), x)

@@ -35,22 +35,7 @@ def test_no_claim_is_wrong(path):
 
     hold()
     made = sum(claims[name] for name in ("matches", "proved", "unique", "certain", "batches_separated", "infeasible"))
-    assert path in ("size", "programme") or made >= 20, claims  # no claim can't be wrong
-
-
-def test_sums_of_no_batch_that_overflow_the_elimination_are_searched():
-    verdict, instance = fuzz.try_one("enumeration", 173)  # 47 rows, 60 columns, one product off by 1: not semidefinite
-    assert not verdict.wrong, instance
-
-
-def test_updates_that_a_grid_swallowed_are_no_proof_of_a_batch_of_zeros():
-    for seed in (
-        770072376,
-        7245,
-    ):  # d + 1 rounds, all of them rounded to 0; 203 of which only an undetermined column is not 0
-        verdict, instance = fuzz.try_one("noisy", seed)
-        assert not verdict.wrong, instance
-        assert not verdict.claims["unique"]
+    assert path == "programme" or made >= 20, claims  # no claim can't be wrong
 
 
 @pytest.fixture

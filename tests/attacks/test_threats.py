@@ -28,6 +28,7 @@ from vflbench.messages.facts import (
     PartyFeatures,
     Predictions,
     Rules,
+    Schema,
     Updates,
 )
 from vflbench.messages.message import Kind
@@ -91,7 +92,7 @@ def test_attacks_read_all_that_they_declare(rng, monkeypatch):
         shares(0.25),
         positives([0, 3, 5, 7, 9, 11, 13]),
         ClassHints(torch.tensor([1, 0])),
-        Updates(Rules(2, 0.1, "sum", 1, 40), theta, theta, theta),
+        Updates(Rules(2, 0.1, "sum", 1, 40, Schema((0, 1))), theta, theta, theta),
     )
     for attack in ATTACKS:
         read.clear()

@@ -22,6 +22,7 @@ from vflbench.messages.facts import (
     PartyFeatures,
     Predictions,
     Rules,
+    Schema,
     SummedGradients,
     TopNetworks,
     Updates,
@@ -74,7 +75,7 @@ def of_each_kind(rng: torch.Generator) -> list[Fact]:
         Auxiliary({"b": columns(rng)}, torch.arange(ROWS)),
         Compression({"b": encoded}),
         NoiseMean({"b": {"f1": layer()}}),
-        Updates(Rules(2, 0.1, "sum", 1, 4), *theta),
+        Updates(Rules(2, 0.1, "sum", 1, 4, Schema((0, 1))), *theta),
         Predictions(layer(1)),
         Labels(torch.tensor([0, 1, 1, 0, 2])),
         LocalTop(TopNetworks(nn.Linear(2, 3))),
@@ -137,5 +138,5 @@ def test_copies_share_no_tensor(rng):
 def test_what_facts_say_beside_their_parts(rng):
     assert ClassShares((0.2, 0.5, 0.3)).positive == pytest.approx(0.8)
     before, sent, after = torch.randn(3, 4, generator=rng, dtype=torch.float64)
-    others = Updates(Rules(3, 0.1, "mean", 1, 4), before, sent, after).others
+    others = Updates(Rules(3, 0.1, "mean", 1, 4, Schema((0, 1))), before, sent, after).others
     assert torch.allclose(before + (sent + others) / 3, after)  # the server adds the mean of all updates

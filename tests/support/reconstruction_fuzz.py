@@ -4,7 +4,7 @@ An instance is a private batch, the models of some rounds and the answers to the
 or rank-deficient (structured_batches.py). The messages are computed here, row by row. Small shapes are held against
 all batches that explain every message (consistent_batches.py), larger ones against the true batch. PATHS:
 
-    binary, parties, size     random models; several other participants; the batch size not known
+    binary, parties           random models; several other participants
     mixed, signs, counts      real-valued columns, -1/+1 columns, counts 0 to 3, beside binary columns
     selective, noisy          partly sent updates (random or the largest coordinates); noise, and float32
     zero                      gradient descent from theta = 0
@@ -55,7 +55,6 @@ class Drawn:
     intercept: bool
     declared: np.ndarray
     groups: list[tuple[int, int]]
-    has_schema: bool
 
     def allows(self, batch: np.ndarray) -> bool:
         """Whether a batch is as the columns are known to be."""
@@ -136,11 +135,9 @@ def training(
 
 
 def training_rules(rng: Rng, m: int, drawn: Drawn, **chosen: Any) -> Rules:
-    """Rules for batches of m rows, with the schema of the columns in most instances."""
-    schema = None
-    if drawn.has_schema:
-        binary = tuple(int(j) for j in np.flatnonzero(drawn.declared))
-        schema = Schema(binary, drawn.intercept, tuple(drawn.groups))
+    """Rules for batches of m rows, with the schema of the columns."""
+    binary = tuple(int(j) for j in np.flatnonzero(drawn.declared))
+    schema = Schema(binary, drawn.intercept, tuple(drawn.groups))
     rate = float(rng.choice([1e-4, 0.01, 0.05, 0.1, 0.3, 1.0, 10.0]))
     rules: dict[str, Any] = {
         "parties": 2,
@@ -189,8 +186,7 @@ def private_batch(rng: Rng, m: int, d: int) -> Drawn:
         x[:, start : start + width] = np.eye(width, dtype=np.int64)[rng.integers(0, width, m)]
         groups.append((start, width))
         start += width
-    has_schema = bool(rng.random() < 0.85)
-    return Drawn(x, draw_labels(x, rng), structure, intercept, np.ones(d, dtype=bool), groups, has_schema)
+    return Drawn(x, draw_labels(x, rng), structure, intercept, np.ones(d, dtype=bool), groups)
 
 
 # ------------------------------------------------------------------------------------------------------------ the paths
@@ -212,17 +208,6 @@ def parties(rng: Rng, options: BatchReconstruction) -> Instance:
     x, y = drawn.x, drawn.y
     rules = training_rules(rng, size, drawn, parties=others + 1)
     thetas, updates = random_rounds(x, y, d + int(rng.integers(0, 8)), rules, rng)
-    return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
-
-
-def size(rng: Rng, options: BatchReconstruction) -> Instance:
-    m, d = shape(rng, _UNLABELLED)
-    drawn = private_batch(rng, m, d)
-    x, y = drawn.x, drawn.y
-    others = 2 if m % 2 == 0 and rng.random() < 0.3 else 1
-    rules = training_rules(rng, m // others, drawn, parties=others + 1, reduction="mean")
-    thetas, updates = random_rounds(x, y, d + int(rng.integers(1, 8)), rules, rng)
-    options = replace(options, knows_batch_size=False)
     return Instance(**vars(drawn), thetas=thetas, updates=updates, rules=rules, options=options)
 
 
@@ -399,9 +384,8 @@ def programme(rng: Rng, options: BatchReconstruction) -> Instance:
 
 
 PATHS: dict[str, tuple[Callable[[Rng, BatchReconstruction], Instance] | None, float]] = {
-    "binary": (binary, 0.1),
+    "binary": (binary, 0.15),
     "parties": (parties, 0.05),
-    "size": (size, 0.05),
     "mixed": (mixed, 0.1),
     "signs": (signs, 0.09),
     "counts": (counts, 0.09),
@@ -409,8 +393,8 @@ PATHS: dict[str, tuple[Callable[[Rng, BatchReconstruction], Instance] | None, fl
     "noisy": (noisy, 0.09),
     "zero": (zero, 0.1),
     "asynchronous": (asynchronous, 0.15),
-    "enumeration": (None, 0.17),
     "programme": (programme, 0.01),
+    "enumeration": (None, 0.17),
 }
 """What draws an instance (None: `enumeration`, which starts from sums), and its share of all instances."""
 
@@ -443,7 +427,7 @@ def explanations(instance: Instance) -> list[np.ndarray] | None:
     m, d = x.shape
     scale = rules.batch_size if rules.reduction == "mean" else 1
     whole = instance.sent is None and len(instance.thetas) > d and well_spread(instance.thetas)
-    if instance.noise or not instance.options.knows_batch_size or whole:
+    if instance.noise or whole:
         found = oracle.with_sums(x.T @ x, x.T @ y, m)
     else:
         indices = oracle.explaining(

@@ -175,7 +175,7 @@ def _solved(rules: Rules, theta: np.ndarray, after: np.ndarray, u: np.ndarray, r
         return OneUpdate(refusal="updates are shared in part")
     if rules.batches > 1:
         return OneUpdate(refusal="the update is of several local steps")
-    if rules.schema is not None and len(rules.schema.binary) < len(theta):
+    if len(rules.schema.binary) < len(theta):
         return OneUpdate(refusal="by the schema some columns are not binary")
     step = rules.rate / (rules.batch_size if rules.reduction == "mean" else 1)
     largest = np.abs(theta).max() + np.abs(after).max() + np.abs(u).max()

@@ -29,8 +29,8 @@ class Rules:
     """What every participant of federated training has agreed to.
 
     parties: participants. rate: of a local step. reduction: of a batch's gradients, sum or mean. batches: local steps a
-    round, one a batch. batch_size: rows of one such batch. schema: of their columns, or None if it is not known. whole:
-    whether every coordinate of an update is sent, or None if it is not known.
+    round, one a batch. batch_size: rows of one such batch. schema: of their columns. whole: whether every
+    coordinate of an update is sent, or None if it is not known.
     """
 
     parties: Count
@@ -38,7 +38,7 @@ class Rules:
     reduction: Literal["sum", "mean"]
     batches: Count
     batch_size: Count
-    schema: Schema | None = None
+    schema: Schema
     whole: bool | None = None
 
 

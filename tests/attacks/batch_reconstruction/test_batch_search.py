@@ -19,7 +19,7 @@ def rules(columns, **changes):
 
 
 OPTIONS = BatchReconstruction(time_limit=1e6)  # a limit that no test reaches
-STOPPED = SimpleNamespace(solver="exact", knows_batch_size=True, time_limit=0.0, max_batches=1000)
+STOPPED = SimpleNamespace(solver="exact", time_limit=0.0, max_batches=1000)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_real_columns_follow_from_the_binary_ones(draw):
 
 def test_several_matching_batches_give_each_entry_a_share(draw):
     x = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])  # has the products of 111, 100, 010, 001
-    its_rules = rules(3, rate=0.1, reduction="sum", batches=1, batch_size=4)
+    its_rules = rules(3, batch_size=4)
     result = search(*rounds(x, np.array([1, 1, 1, 1]), 8, draw), its_rules, OPTIONS)
     assert result.figures["matches"] == len(result.candidates) == 2
     assert result.figures["entries_certain"] < 1
@@ -67,13 +67,11 @@ def test_several_matching_batches_give_each_entry_a_share(draw):
 
 
 def test_no_figure_claims_what_rests_on_an_assumption(draw):
-    """The least batch size that fits is one of many: twice the rows, each of them twice, have the same mean gradients."""
+    """That updates are whole, where no rule says so, but they are, and the batch is the right one."""
     x, y = batch(5, 12, draw)
-    its_rules = rules(12, rate=0.1, reduction="mean", batches=1, batch_size=5)
     thetas, updates = rounds(x, y, 14, draw, mean=True)
-    known = search(thetas, updates, its_rules, OPTIONS)
+    known, unknown = (search(thetas, updates, rules(12, reduction="mean", whole=it), OPTIONS) for it in (True, None))
     assert known.figures["unique"] == known.figures["proved"] == known.figures["entries_certain"] == 1
-    unknown = search(thetas, updates, its_rules, BatchReconstruction(knows_batch_size=False, time_limit=1e6))
     assert np.array_equal(sort_rows(unknown.rows), sort_rows(x))
     assert unknown.assumption
     assert unknown.figures["matches"] == 1

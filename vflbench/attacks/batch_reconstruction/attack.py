@@ -29,11 +29,8 @@ class BatchReconstruction(Attack):
 
     solver: `exact` enumerates every batch that matches, `highs` and `cbc` solve an integer programme for one. formulation:
     form of the programme: `tight`, or as `published`.
-    knows_batch_size: otherwise the batch size follows from the mean gradients, as the least one that makes all numbers
-    integers. time_limit: seconds for one batch. max_batches: largest number of matching batches that are listed. Columns
-    that are not binary, by the rules' schema, are solved for where the binary ones determine the rows. Without a schema they
-    are recognised by their sums, which proves
-    nothing: like every `assumption` of a result, it sets what figures claim to 0.
+    time_limit: seconds for one batch. max_batches: largest number of matching batches that are listed. Columns
+    that are not binary, by the rules' schema, are solved for where the binary ones determine the rows.
 
     The answer holds the first matching batch; `matches` counts all of them. If none is found, the answer is a guess, and
     counts as no match: entries are drawn with the shares of ones in the attacker's own rows, and labels are the majority of
@@ -47,7 +44,6 @@ class BatchReconstruction(Attack):
 
     solver: Literal["exact", "highs", "cbc"] = "exact"
     formulation: Literal["tight", "published"] = "tight"
-    knows_batch_size: bool = True
     time_limit: Seconds = 10.0
     max_batches: Steps = 1000
 
@@ -61,11 +57,9 @@ class BatchReconstruction(Attack):
         # (sources, d): the update of each other participant where they are seen one by one, else their sum.
         seen = torch.stack(list(updates.received.values()) or [updates.others]).cpu()
         before = updates.before.cpu()
-        nothing = {"before": before[None][:0], "others": seen[None][:0], "ones": 0, "rows": 0, "partial": 0}
+        nothing = {"before": before[None][:0], "others": seen[None][:0], "ones": 0, "rows": 0}
         kept = self._rounds.setdefault(str(view.step), {"rules": asdict(updates.rules), **nothing})
         kept["before"], kept["others"] = torch.cat([kept["before"], before[None]]), torch.cat([kept["others"], seen[None]])
-        withheld = (updates.sent.cpu() == 0) & (columns != 0).any(dim=0) & bool(updates.before.any())
-        kept["partial"] += int(withheld.any())
         kept["ones"], kept["rows"] = kept["ones"] + columns.sum(dim=0), kept["rows"] + len(columns)
 
     def epoch(self, view: View) -> Sequence[RebuiltBatch]:
@@ -77,12 +71,10 @@ class BatchReconstruction(Attack):
         """positive: the share of positives among the training rows."""
         kept, solved = self._rounds[str(step)], self._solved.setdefault(str(step), {})
         thetas, updates = kept["before"].numpy(), kept["others"].numpy()
-        schema = kept["rules"]["schema"]
-        rules = Rules(**{**kept["rules"], "schema": None if schema is None else Schema(**schema)})
+        rules = Rules(**{**kept["rules"], "schema": Schema(**kept["rules"]["schema"])})
         sources = updates.shape[1]
         rules = rules if sources == 1 else replace(rules, parties=2)
-        partial = 2 * kept["partial"] >= len(thetas)  # of its own updates
-        results = [search(thetas, updates[:, k], rules, self, partial=partial, solved=solved) for k in range(sources)]
+        results = [search(thetas, updates[:, k], rules, self, solved=solved) for k in range(sources)]
         rows = (rules.parties - 1) * rules.batches * rules.batch_size
         shares, label = kept["ones"] / kept["rows"], 1.0 if positive > 0.5 else -1.0
         guesses = guesses_by_columns(shares.numpy(), sources * rows, seed=step)

@@ -75,22 +75,18 @@ class Gram:
         and definiteness of the Gram matrix of [1, X]. A search may still find no batch.
         """
         alpha, rows, ones = self.alpha, self.rows, np.diagonal(self.alpha)
-        least = np.add.outer(ones, ones) - rows
-        pairs = [
-            ("alpha is not symmetric: alpha_ij = {a}, alpha_ji = {b}", alpha != alpha.T),
-            ("alpha_ij = {a} is negative", alpha < 0),
-            (f"alpha_ij = {{a}} is more than the {rows} rows", alpha > rows),
-            ("alpha_ij = {a} is more than alpha_ii or alpha_jj", alpha > np.minimum.outer(ones, ones)),
-            (f"alpha_ij = {{a}} is less than alpha_ii + alpha_jj - {rows}", alpha < least),
-        ]
-        for text, violated in pairs:
-            if violated.any():
-                i, j = (int(k) for k in np.argwhere(violated)[0])
-                return f"{text.format(a=alpha[i, j], b=alpha[j, i])} (i = {i}, j = {j})"
-        if self.beta is not None and (odd := (self.beta - ones) % 2 != 0).any():
-            return f"beta_i and alpha_ii are not both odd or both even (i = {int(odd.argmax())})"
-        if self.beta is not None and (large := np.abs(self.beta) > ones).any():
-            return f"|beta_i| is more than alpha_ii (i = {int(large.argmax())})"
+        pairs = {
+            "alpha is not symmetric": alpha != alpha.T,
+            "an entry of alpha is negative": alpha < 0,
+            f"an entry of alpha is more than the {rows} rows": alpha > rows,
+            "alpha_ij is more than alpha_ii or alpha_jj": alpha > np.minimum.outer(ones, ones),
+            f"alpha_ij is less than alpha_ii + alpha_jj - {rows}": alpha < np.add.outer(ones, ones) - rows,
+        }
+        if self.beta is not None:
+            pairs["beta_i and alpha_ii are not both odd or both even"] = (self.beta - ones) % 2 != 0
+            pairs["|beta_i| is more than alpha_ii"] = np.abs(self.beta) > ones
+        if why := next((text for text, violated in pairs.items() if violated.any()), None):
+            return why
         whole = self.with_intercept
         if (whole_rank := rank(whole)) > rows:
             return f"the rank of alpha (with the intercept) is {whole_rank}, more than the {rows} rows"

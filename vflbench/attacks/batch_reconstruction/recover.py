@@ -1,8 +1,7 @@
 """alpha and beta of one batch in integers, by least squares: from what the rounds determine, or the reason why not."""
 
-import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy.linalg import null_space
@@ -26,7 +25,6 @@ class AffineFit:
     probability 2e-9 for any number of pairs.
     residual: root mean square, in units of the values. condition: of the centred points with columns of equal length.
     spare: pairs beyond the d + 1 that determine a map; without any the residual is 0 whatever the noise.
-    floor_dominates: whether the errors come from rounding of the values and the condition, not from the residual.
     inverse: (d, d), and value_error: (k,); the standard error of (v @ linear)_k is |v @ inverse| value_error_k.
     refusal: why there is no map, or None. The other fields are then None, except rounds, spare and (if any) condition.
     """
@@ -39,7 +37,6 @@ class AffineFit:
     constant_error: np.ndarray | None = None
     residual: float | None = None
     condition: float | None = None
-    floor_dominates: bool = True
     refusal: str | None = None
     inverse: np.ndarray | None = None
     value_error: np.ndarray | None = None
@@ -116,19 +113,18 @@ def fit_affine(points: np.ndarray, values: np.ndarray, *, floor: float, noise: _
         offset * error,
         residual,
         condition,
-        floor_dominates=bool(floor >= spread.max(initial=0.0)),
         inverse=inverse,
         value_error=error,
         determined=np.ones(d, dtype=bool),
     )
 
 
-def chance_limit(entries: int, tries: int = 1) -> float:
-    """The distance r to an integer that `entries` random numbers all stay within with probability 10^-6 / `tries` or less.
+def chance_limit(entries: int) -> float:
+    """The distance r to an integer that `entries` random numbers all stay within with probability 10^-6 or less.
 
-    (2 r)^entries <= 1e-6 / tries,  and r <= 5/16 for any number of entries
+    (2 r)^entries <= 1e-6,  and r <= 5/16 for any number of entries
     """
-    return min(5 / 16, 0.5 * (1e-6 / tries) ** (1 / max(entries, 1)))
+    return min(5 / 16, 0.5 * 1e-6 ** (1 / max(entries, 1)))
 
 
 _DIRECTION, _NO_DIRECTION = 1e-8, 1e-13
@@ -147,8 +143,8 @@ def fit_directions(
     values: np.ndarray,
     *,
     floor: float,
-    schema: Schema | None,
-    rows: float | None = None,
+    schema: Schema,
+    rows: int,
     noise: _Noise | None = None,
     nothing_beyond: bool = False,
 ) -> AffineFit:
@@ -164,7 +160,7 @@ def fit_directions(
     alpha_jj = alpha_j.u is known if u is in the span. The rest p = P e_j then has the squared length
     |X p|^2 = alpha_jj - (e_j + p)^T alpha (e_j - p). If it is 0, p is a null direction. If it is only small, entry kj is off
     by |x_k| |X p| at most, which is added to the errors (an eighth of it: 8 errors are what a true value may be off). The
-    rest of u itself is such a direction if |X u|^2 = m is reached within the span. rows: m, in units of alpha.
+    rest of u itself is such a direction if |X u|^2 = m is reached within the span. rows: m.
 
     points: (n, d), values: (n, k). floor: absolute rounding error of the values. noise: as in `fit_affine`. nothing_beyond:
     assume that no row of the data has a part across the span, so that everything is determined. The constant is determined
@@ -173,7 +169,7 @@ def fit_directions(
     n, d = points.shape
     if n < 2:
         return AffineFit(n, n - d - 1, refusal=f"too few rounds: there are {n}")
-    groups = () if schema is None else groups_of(schema)
+    groups = groups_of(schema)
     sums = np.array([(np.arange(d) >= first) & (np.arange(d) < first + size) for first, size in groups], dtype=float)
     complement = null_space(sums[1:] - sums[:1]) if len(groups) > 1 else np.eye(d)
     taken = complement @ _directions((points - points.mean(axis=0)) @ complement)
@@ -235,7 +231,7 @@ def _error(directions: np.ndarray, fit: AffineFit) -> np.ndarray:
 
 @np.errstate(invalid="ignore")  # 0 x inf: unknown
 def _bound_of_rests(
-    fit: AffineFit, taken: np.ndarray, rest: np.ndarray, ones: np.ndarray, binary: np.ndarray, rows: float | None
+    fit: AffineFit, taken: np.ndarray, rest: np.ndarray, ones: np.ndarray, binary: np.ndarray, rows: int
 ) -> np.ndarray:
     """(d, d): |x_k| |X p|, how far alpha_jk may be from the product of column k with the part of e_j in the span; inf of
     columns j that are not binary. ones: (d,) with X u = 1.
@@ -244,8 +240,8 @@ def _bound_of_rests(
     squares, squares_error = of_taken @ ones, _error((taken.T @ ones)[None], fit)[0]  # alpha_kk of binary columns k
     mirrored, mirrored_ones = np.eye(len(rest)) + rest, ones + rest @ ones  # columns e_j + p
     if np.linalg.norm(rest @ ones) > _NOTHING * np.sqrt(len(rest)):
-        most = math.inf if rows is None else rows - mirrored_ones @ squares + 8 * np.abs(mirrored_ones) @ squares_error
-        squares_error = squares_error + np.sqrt(max(most, 0.0) * (rows or 1)) / 8
+        most = rows - mirrored_ones @ squares + 8 * np.abs(mirrored_ones) @ squares_error
+        squares_error = squares_error + np.sqrt(max(most, 0.0) * rows) / 8
     length = squares - np.einsum("kj,kj->j", mirrored, of_taken)
     length_error = squares_error + np.einsum("kj,kj->j", np.abs(mirrored), error)
     across = np.full(len(rest), np.inf)
@@ -255,6 +251,7 @@ def _bound_of_rests(
     return np.outer(across, columns)
 
 
+_CAUSES = "noise, clipping, several steps in one update or a batch that changes between rounds"
 _NEGLIGIBLE = 1e-6  # distance to an integer that is allowed whatever the error
 SAFE_ERROR = 1 / 16  # the largest standard error for safe rounding: 1/2 is eight of them away
 
@@ -263,19 +260,16 @@ SAFE_ERROR = 1 / 16  # the largest standard error for safe rounding: 1/2 is eigh
 class RecoveredSums:
     """alpha and beta of one batch, or the reason why they are not known.
 
-    alpha: (k, k) int64, beta: (k,) int64, of the k columns `columns`, None with a refusal. rows: m as given or determined,
-    None if not known. real_alpha, real_beta: (d, d) and (d,), unrounded, float64, of all columns, alpha symmetrised, nan
-    where nothing is determined. With `mean` and an unknown batch size they are alpha / m and beta / m. alpha_error,
-    beta_error: their standard errors. columns: those that are determined and not known to be other than binary.
-    undetermined: the columns whose own sums are not determined. condition: of the design. rounds: pairs
-    used. residual: root mean square of 4 g - alpha theta + 2 beta, unrounded. refusal: why there are no integers, one
-    sentence, or None.
+    alpha: (k, k) int64, beta: (k,) int64, of the k columns `columns`, None with a refusal. real_alpha, real_beta: (d, d) and
+    (d,), unrounded, float64, of all columns, alpha symmetrised, nan where nothing is determined. alpha_error, beta_error:
+    their standard errors. columns: those that are determined and binary by the schema. undetermined: the columns whose own
+    sums are not determined. condition: of the design. rounds: pairs used. residual: root mean square of
+    4 g - alpha theta + 2 beta, unrounded. refusal: why there are no integers, one sentence, or None.
     """
 
     rounds: int
     alpha: np.ndarray | None = None
     beta: np.ndarray | None = None
-    rows: int | None = None
     real_alpha: np.ndarray | None = None
     real_beta: np.ndarray | None = None
     alpha_error: np.ndarray | None = None
@@ -287,117 +281,74 @@ class RecoveredSums:
     refusal: str | None = None
 
 
-def unrounded_sums(fit: AffineFit, rows: int | None, schema: Schema | None) -> RecoveredSums:
+def unrounded_sums(fit: AffineFit, schema: Schema) -> RecoveredSums:
     one, other = fit.linear, fit.linear.T  # each may lack what the other has
     both = np.isfinite(one) & np.isfinite(other)
     alpha = np.where(both, (one + other) / 2, np.where(np.isfinite(one), one, other))
     one_error, other_error = fit.linear_error, fit.linear_error.T
     error = np.where(np.isfinite(one), one_error, other_error)
-    columns = np.flatnonzero(fit.determined)
-    if schema is not None:
-        columns = np.intersect1d(columns, schema.binary)
     return RecoveredSums(
         fit.rounds,
-        rows=rows,
         real_alpha=alpha,
         real_beta=-fit.constant / 2,
         alpha_error=np.where(both, np.hypot(one_error, other_error) / 2, error),
         beta_error=fit.constant_error / 2,
         condition=fit.condition,
         residual=fit.residual,
-        columns=columns,
+        columns=np.intersect1d(np.flatnonzero(fit.determined), schema.binary),
         undetermined=tuple(np.flatnonzero(~fit.determined).tolist()),
     )
 
 
-def round_sums(recovered: RecoveredSums, fit: AffineFit, updates: np.ndarray, schema: Schema | None) -> RecoveredSums:
-    """The integers of the columns that can be rounded, or a refusal."""
+def round_sums(fit: AffineFit, rows: int, schema: Schema) -> RecoveredSums:
+    """The integers of the columns that can be rounded, or a refusal. rows: m."""
+    recovered = unrounded_sums(fit, schema)
     if not len(recovered.columns):
         return replace(recovered, refusal="none of the columns whose sums are determined is binary by the schema")
-    if unsafe := why_unsafe(fit, recovered, updates):
-        return unsafe
-    return _rounded(recovered, updates, schema)
-
-
-def why_unsafe(fit: AffineFit, recovered: RecoveredSums, updates: np.ndarray) -> RecoveredSums | None:
-    """A refusal if the fit is too uncertain to be rounded, before a look at the integers."""
-    block = np.ix_(recovered.columns, recovered.columns)
-    alpha_error, linear = recovered.alpha_error[block], fit.linear[block]
-    error = max(alpha_error.max(), recovered.beta_error[recovered.columns].max())
-    if not error <= SAFE_ERROR:
-        why = f"the residual is too large ({fit.residual:.2g}, a standard error of {error:.2g} after"
-        why = f"{why} {fit.rounds} rounds): {_causes(updates)}"
-        if fit.floor_dominates:
-            why = (
-                f"rounding is not safe: the design of {fit.rounds} rounds is ill-conditioned ({fit.condition:.1e}), "
-                f"so the rounding of the updates causes a standard error of {error:.2g}; take more rounds or other thetas"
-            )
-        return replace(recovered, refusal=why)
-    asymmetry = np.abs(linear - linear.T)
-    if (asymmetry > 12 * np.maximum(alpha_error, SAFE_ERROR / 2)).any():
-        return replace(recovered, refusal=f"alpha is not symmetric (off by {asymmetry.max():.2g}): {_causes(updates)}")
-    return None
-
-
-def _causes(updates: np.ndarray) -> str:
-    norms = np.linalg.norm(updates, axis=1)
-    clipped = int((norms > norms.max() * (1 - 1e-9)).sum())
-    if clipped > 1:
-        return f"{clipped} of {len(norms)} updates have the same norm {norms.max():.3g}: they were clipped"
-    return "noise, clipping, several steps in one update or a batch that changes between rounds"
-
-
-def _distances(recovered: RecoveredSums) -> tuple[np.ndarray, np.ndarray]:
-    """The distance of each entry to an integer, and the distance that its error allows."""
-    columns = recovered.columns
-    upper, block = np.triu_indices(len(columns)), np.ix_(columns, columns)
-    entries = np.concatenate([recovered.real_alpha[block][upper], recovered.real_beta[columns]])
-    error = np.concatenate([recovered.alpha_error[block][upper], recovered.beta_error[columns]])
-    return np.abs(entries - np.rint(entries)), 8 * error + _NEGLIGIBLE
-
-
-def _rounded(recovered: RecoveredSums, updates: np.ndarray, schema: Schema | None = None, tries: int = 1) -> RecoveredSums:
-    """The integers, or why there are none. The batch size may follow from columns with one 1 in each row."""
-    distances, allowed = _distances(recovered)
-    # The errors alone would accept any values that are noisy enough, chance alone small real numbers of a sparse batch.
-    if distances.max() > chance_limit(len(distances), tries) or (distances > allowed).any():
-        off = distances.max(where=distances > allowed, initial=0.0) or distances.max()
-        why = f"alpha and beta are not integral (one is {off:.2g} off): columns that are not binary, {_causes(updates)}"
+    why = _why_unsafe(fit, recovered) or _why_not_integral(recovered)
+    if why:
         return replace(recovered, refusal=why)
     block = np.ix_(recovered.columns, recovered.columns)
     alpha = np.rint(recovered.real_alpha[block]).astype(np.int64)
     beta = np.rint(recovered.real_beta[recovered.columns]).astype(np.int64)
-    ones, rows = np.diagonal(alpha), recovered.rows
-    for first, size in () if schema is None else groups_of(schema):
+    ones = np.diagonal(alpha)
+    for first, size in groups_of(schema):
         group = np.flatnonzero((recovered.columns >= first) & (recovered.columns < first + size))
-        if len(group) == size:
-            rows = rows or int(ones[group].sum())
-            if ones[group].sum() != rows or (alpha[group].sum(axis=0) != ones).any():
-                why = f"columns {first} to {first + size - 1} do not have one 1 in each row: noise, or a batch that changes"
-                return replace(recovered, refusal=why)
-    most = int(np.trace(np.abs(alpha))) if rows is None else rows  # which excludes nothing
-    if why := Gram(alpha, beta, most).inconsistency():
-        return replace(recovered, refusal=f"no batch of binary rows has this alpha and beta: {why}")
-    return replace(recovered, alpha=alpha, beta=beta, rows=rows)
-
-
-def with_batch_size(recovered: RecoveredSums, most_rows: int, updates: np.ndarray) -> RecoveredSums:
-    """The least m for which m alpha and m beta are integers of a binary batch (recovered: alpha / m and beta / m).
-
-    A size below the true m leaves an entry at least 1/m off. The precision must resolve this, up to m = 64 or 8 times the
-    size that fits.
-    """
-    names = ("real_alpha", "real_beta", "alpha_error", "beta_error", "residual")
-    for rows in range(1, most_rows + 1):
-        scaled = replace(recovered, rows=rows, **{name: rows * getattr(recovered, name) for name in names})
-        distances, allowed = _distances(scaled)
-        if allowed.max() * max(64, 8 * rows) > 1:
-            why = f"no batch size below {rows} fits, and the precision resolves no larger one: {_causes(updates)}"
+        if len(group) == size and (ones[group].sum() != rows or (alpha[group].sum(axis=0) != ones).any()):
+            why = f"columns {first} to {first + size - 1} do not have one 1 in each row: noise, or a batch that changes"
             return replace(recovered, refusal=why)
-        if (distances <= allowed).all() and (candidate := _rounded(scaled, updates, tries=most_rows)).refusal is None:
-            return candidate
-    why = f"no batch size up to {most_rows} fits binary rows: columns that are not binary, {_causes(updates)}"
-    return replace(recovered, refusal=why)
+    if why := Gram(alpha, beta, rows).inconsistency():
+        return replace(recovered, refusal=f"no batch of binary rows has this alpha and beta: {why}")
+    return replace(recovered, alpha=alpha, beta=beta)
+
+
+def _why_unsafe(fit: AffineFit, recovered: RecoveredSums) -> str | None:
+    """Why the fit is too uncertain to be rounded, before a look at the integers."""
+    block = np.ix_(recovered.columns, recovered.columns)
+    alpha_error, linear = recovered.alpha_error[block], fit.linear[block]
+    error = max(alpha_error.max(), recovered.beta_error[recovered.columns].max())
+    if not error <= SAFE_ERROR:
+        return (
+            f"the sums are too uncertain to be rounded: a standard error of {error:.2g} after {fit.rounds} rounds (residual "
+            f"{fit.residual:.2g}, condition of the design {fit.condition:.1e}); take more rounds, or it is {_CAUSES}"
+        )
+    asymmetry = np.abs(linear - linear.T)
+    if (asymmetry > 12 * np.maximum(alpha_error, SAFE_ERROR / 2)).any():
+        return f"alpha is not symmetric (off by {asymmetry.max():.2g}): {_CAUSES}"
+    return None
+
+
+def _why_not_integral(recovered: RecoveredSums) -> str | None:
+    columns = recovered.columns
+    upper, block = np.triu_indices(len(columns)), np.ix_(columns, columns)
+    entries = np.concatenate([recovered.real_alpha[block][upper], recovered.real_beta[columns]])
+    error = np.concatenate([recovered.alpha_error[block][upper], recovered.beta_error[columns]])
+    distances, allowed = np.abs(entries - np.rint(entries)), 8 * error + _NEGLIGIBLE
+    # The errors alone would accept any values that are noisy enough, chance alone small real numbers of a sparse batch.
+    if distances.max() <= chance_limit(len(distances)) and (distances <= allowed).all():
+        return None
+    off = distances.max(where=distances > allowed, initial=0.0) or distances.max()
+    return f"alpha and beta are not integral (one is {off:.2g} off): columns that are not binary, {_CAUSES}"
 
 
 def least_squares(
@@ -405,43 +356,34 @@ def least_squares(
     updates: np.ndarray,
     *,
     rate: float,
-    reduction: Literal["sum", "mean"],
-    rows: int | None = None,
-    most_rows: int = 4096,
-    schema: Schema | None = None,
+    rows: int,
+    schema: Schema,
     nothing_beyond: bool = False,
 ) -> RecoveredSums:
     """alpha and beta by least squares, rounded if that is safe.
 
-        update = -rate g(theta),   4 g = alpha theta - 2 beta   (sum; for mean the right side over m)
+        update = -rate g(theta),   4 g = alpha theta - 2 beta
 
     thetas: (n, d), the parameters; updates: (n, d), the answers to them. All of alpha takes n >= d + 1 affinely independent
     thetas: with d pairs alpha + v v^T and beta + (p.v) v / 2 fit as well, where v is the normal of the thetas' hyperplane
     v.theta = p. Of thetas in a subspace `fit_directions` says which columns are determined; the others are left out.
-    rate: the step size of the sender, > 0. rows: m, if known. With `sum` it follows from an intercept or a one-hot group.
-    With `mean` and rows None, m is the least integer up to `most_rows` that makes every entry integral and consistent; its
-    multiples fit too. schema: of the columns; only the binary ones are rounded. Without it all are. nothing_beyond: assume
-    that no row has a part in a direction that the thetas did not take.
+    rate: the step size of the sender, > 0. rows: m. schema: of the columns; only the binary ones are rounded.
+    nothing_beyond: assume that no row has a part in a direction that the thetas did not take.
 
-    A refusal names the problem: few rounds, dependent thetas, a design too ill-conditioned for safe rounding (full batches:
-    the thetas lie on a Krylov sequence), noise, clipping, a batch that changes, or columns that are not binary. Noise that
+    A refusal names the problem: few rounds, dependent thetas, sums too uncertain for safe rounding (full batches: the thetas
+    lie on a Krylov sequence), noise, clipping, a batch that changes, or columns that are not binary. Noise that
     many rounds average out is not refused. Raises ValueError for invalid shapes or numbers.
 
     Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", section 4.
     """
     thetas, updates = checked_pairs(thetas, updates)
     values = -4 / rate * updates
-    scale = (rows or 1) if reduction == "mean" else 1
-    floor = scale * rounding_floor(thetas, updates, rate, rows=rows if reduction == "sum" else 1)
-    m = rows or (1 if reduction == "mean" else None)
-    fit = fit_directions(thetas, scale * values, floor=floor, schema=schema, rows=m, nothing_beyond=nothing_beyond)
+    floor = rounding_floor(thetas, updates, rate, rows=rows)
+    fit = fit_directions(thetas, values, floor=floor, schema=schema, rows=rows, nothing_beyond=nothing_beyond)
     refusal = fit.refusal or (None if fit.determined.any() else _why_nothing(*thetas.shape))
     if refusal:
-        return RecoveredSums(fit.rounds, rows=rows, condition=fit.condition, refusal=refusal)
-    recovered = unrounded_sums(fit, rows, schema)
-    if reduction == "mean" and rows is None and len(recovered.columns):
-        return why_unsafe(fit, recovered, updates) or with_batch_size(recovered, most_rows, updates)
-    return round_sums(recovered, fit, updates, schema)
+        return RecoveredSums(fit.rounds, condition=fit.condition, refusal=refusal)
+    return round_sums(fit, rows, schema)
 
 
 def _why_nothing(n: int, d: int) -> str:
@@ -450,12 +392,12 @@ def _why_nothing(n: int, d: int) -> str:
     return f"the thetas of {n} rounds are not affinely independent, and no column's own sums are determined"
 
 
-def rounding_floor(thetas: np.ndarray, updates: np.ndarray, rate: float, *, rows: float | None = None) -> float:
+def rounding_floor(thetas: np.ndarray, updates: np.ndarray, rate: float, *, rows: int) -> float:
     """The absolute rounding error of 4 g. It is relative to the parameters: updates may be their differences.
 
-    rows: m (1 for mean gradients), if known. The terms -y/2 of the rows are rounded too, also where labels cancel.
+    rows: m. The terms -y/2 of the rows are rounded too, also where labels cancel.
     """
-    largest = np.abs(thetas).max(initial=0.0) + np.abs(updates).max(initial=0.0) + rate / 2 * (rows or 0)
+    largest = np.abs(thetas).max(initial=0.0) + np.abs(updates).max(initial=0.0) + rate / 2 * rows
     return 4 / rate * 4 * rounding_unit(thetas, updates) * float(largest)
 
 
@@ -466,7 +408,7 @@ def selective_sums(
     *,
     rate: float,
     rows: int,
-    schema: Schema | None = None,
+    schema: Schema,
 ) -> RecoveredSums:
     """alpha and beta of the columns whose coordinates were shared often enough.
 
@@ -482,7 +424,7 @@ def selective_sums(
         for i in np.flatnonzero(shared.any(axis=0)).tolist():
             points, values = thetas[shared[:, i]], updates[shared[:, i]]
             floor = rounding_floor(points, values, rate, rows=rows)
-            fit = fit_directions(points, -4 / rate * values[:, [i]], floor=floor, schema=schema, noise=noise)
+            fit = fit_directions(points, -4 / rate * values[:, [i]], floor=floor, schema=schema, rows=rows, noise=noise)
             if not fit.refusal and fit.determined[i]:
                 fits[i] = fit
         freedom = sum(fit.spare for fit in fits.values())
@@ -499,12 +441,12 @@ def selective_sums(
     kept = _all_pairs(sums["linear_error"], kept)
     if not len(kept):
         why = f"no coordinate was shared often enough: its row of alpha needs {d + 1} rounds with it"
-        return RecoveredSums(n, rows=rows, refusal=why)
+        return RecoveredSums(n, refusal=why)
     determined = np.isin(np.arange(d), kept)
     sums["linear"][:, ~determined] = sums["linear_error"][:, ~determined] = np.nan
     worst = max((fits[i] for i in kept.tolist()), key=lambda fit: fit.condition)
     whole = replace(worst, rounds=n, determined=determined, **sums)
-    return round_sums(unrounded_sums(whole, rows, schema), whole, updates, schema)
+    return round_sums(whole, rows, schema)
 
 
 def _all_pairs(linear_error: np.ndarray, kept: np.ndarray) -> np.ndarray:

@@ -12,12 +12,11 @@ import numpy as np
 
 from vflbench.attacks.batch_reconstruction.asynchronous import TotalSums, join_batches, recover_map, recover_total
 from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
-from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.gram import Gram, rank
 from vflbench.attacks.batch_reconstruction.integer_programme import solve
-from vflbench.attacks.batch_reconstruction.real_columns import binary_columns, real_features
 from vflbench.attacks.batch_reconstruction.recover import RecoveredSums, least_squares, rounding_unit, selective_sums
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, agreed, share_of_ones
-from vflbench.messages.facts import Rules, Schema
+from vflbench.messages.facts import Rules
 
 if TYPE_CHECKING:
     from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
@@ -87,7 +86,6 @@ def side_by_side(results: Sequence[SearchResult], rows: int, most: int) -> Searc
 
 _DEVIATIONS = 6.0  # standard errors that a true value may be off
 _LARGEST_ERROR = 1e-3  # of alpha's entries; with a larger one real-valued columns can't be distinguished from noise
-_ONLY_BINARY = "the columns hold only 0 and 1, which no schema says"
 _NOTHING_WITHHELD = "updates are whole, which no rule says"
 _NOTHING_SENT = "all products that the rounds determine are 0, which a coarse grid would send as well"
 _ZERO = 1e-12  # of the largest coordinate, and
@@ -110,89 +108,54 @@ class RecoveredGram:
     assumption: str = ""
 
 
-def recover_gram(
-    thetas: np.ndarray, updates: np.ndarray, rules: Rules, *, knows_batch_size: bool, partial: bool = False
-) -> RecoveredGram:
+def recover_gram(thetas: np.ndarray, updates: np.ndarray, rules: Rules) -> RecoveredGram:
     """alpha and beta, in integers, of as many columns as the updates determine.
 
-    thetas, updates: (n, d), the models before n rounds and the sums of the others' updates. partial: whether updates seem to
-    be shared in part, if the rules don't say it.
+    thetas, updates: (n, d), the models before n rounds and the sums of the others' updates.
     """
     others, several = rules.parties - 1, rules.batches > 1
-    whole = not partial if rules.whole is None else rules.whole
+    whole = rules.whole is not False
     reasons = {
         "the summed differences of several participants with several local steps each are no single map": several
         and others > 1,
         "several local steps are undone for binary columns only, and by the schema there are others": several
-        and rules.schema is not None
         and len(rules.schema.binary) < thetas.shape[1],
         "partly shared updates of several local steps are no map of the models": several and not whole,
         "partly shared updates of several participants do not show who sent which coordinates": not whole and others > 1,
-        "partly shared updates need a known batch size": not whole and not knows_batch_size,
     }
     if why := next((why for why, holds in reasons.items() if holds), ""):
         return RecoveredGram({"rounds": float(len(thetas))}, note=why)
-    agreed = _joined(
-        _ONLY_BINARY if rules.schema is None else "", _NOTHING_WITHHELD if whole and rules.whole is None else ""
-    )
+    agreed = _NOTHING_WITHHELD if rules.whole is None else ""
     if several:
         return _of_several_batches(thetas, updates, rules, agreed)
-    rows = others * rules.batch_size if knows_batch_size else None
-    if rules.reduction == "mean":
-        updates = updates * rules.batch_size if knows_batch_size else updates / others
+    rows = others * rules.batch_size
+    updates = updates * rules.batch_size if rules.reduction == "mean" else updates
     known: dict[str, Any] = {"rate": rules.rate, "rows": rows, "schema": rules.schema}
     beyond = ""
     if whole:
-        known["reduction"] = "sum" if knows_batch_size else rules.reduction
         recovered = least_squares(thetas, updates, **known)
         if recovered.columns is None and len(thetas) > thetas.shape[1]:
             assuming = least_squares(thetas, updates, **known, nothing_beyond=True)
-            if assuming.refusal is None and assuming.rows is not None:
+            if assuming.refusal is None:
                 recovered, beyond = assuming, "no row has a part in a direction that no model took"
     else:
         recovered = selective_sums(thetas, updates, _shared(thetas, updates), **known)
     measured = {"rounds": recovered.rounds, "condition": recovered.condition, "residual": recovered.residual}
     figures = {name: float(value) for name, value in measured.items() if value is not None}
     if recovered.refusal is not None:
-        return _of_mixed_columns(recovered, rules.schema, figures)
-    if recovered.rows is None:
-        return RecoveredGram(figures, note="the batch size is not known, and sums of gradients do not determine it")
+        return RecoveredGram(figures, note=recovered.refusal)
     if not (np.abs(recovered.real_alpha) > 8 * recovered.alpha_error).any():
         return RecoveredGram(figures, note=_NOTHING_SENT)
-    least = "the batch has the least size that fits" if rows is None and rules.reduction == "mean" else ""
-    assumption = _joined(beyond, least, agreed)
-    real = () if rules.schema is None else sorted(set(range(thetas.shape[1])) - set(rules.schema.binary))
+    assumption = _joined(beyond, agreed)
+    real = sorted(set(range(thetas.shape[1])) - set(rules.schema.binary))
     left_out = _joined(
         _columns("not binary by the schema", real),
         _columns("not determined by these rounds", recovered.undetermined),
     )
     real_alpha = _precise_alpha(recovered) if left_out else None
     note = _joined(left_out, assumption)
-    gram = Gram(recovered.alpha, recovered.beta, recovered.rows)
+    gram = Gram(recovered.alpha, recovered.beta, rows)
     return RecoveredGram(figures, gram, recovered.columns, real_alpha, note=note, assumption=assumption)
-
-
-def _of_mixed_columns(recovered: RecoveredSums, schema: Schema | None, figures: Mapping[str, float]) -> RecoveredGram:
-    """The binary columns among others, recognised by their sums if no schema names them and alpha is precise enough."""
-    nothing = RecoveredGram(figures, note=recovered.refusal or "")
-    if schema is not None or recovered.real_alpha is None or recovered.rows is None or recovered.columns is None:
-        return nothing
-    columns = recovered.columns
-    alpha, beta = recovered.real_alpha[np.ix_(columns, columns)], recovered.real_beta[columns]
-    error = _DEVIATIONS * max(recovered.alpha_error[np.ix_(columns, columns)].max(), recovered.beta_error[columns].max())
-    if not error < _LARGEST_ERROR:
-        return nothing
-    kept = binary_columns(alpha, beta, recovered.rows, max(error, 1e-6))
-    if len(kept) in (0, len(columns)):
-        return nothing
-    integers = np.rint(alpha[np.ix_(kept, kept)]).astype(np.int64), np.rint(beta[kept]).astype(np.int64)
-    note = _joined(
-        _columns("not binary by their sums", np.delete(columns, kept).tolist()),
-        _columns("not determined by these rounds", recovered.undetermined),
-        _ONLY_BINARY,
-    )
-    gram, real_alpha = Gram(*integers, recovered.rows), _precise_alpha(recovered)
-    return RecoveredGram(figures, gram, columns[kept], real_alpha, note=note, assumption=_ONLY_BINARY)
 
 
 def _precise_alpha(recovered: RecoveredSums) -> np.ndarray:
@@ -245,16 +208,15 @@ def search(
     rules: Rules,
     options: BatchReconstruction,
     *,
-    partial: bool = False,
     solved: Solved | None = None,
 ) -> SearchResult:
     """The joint batch of all other participants.
 
-    thetas: (n, d), the models before n rounds; updates: (n, d), the sums of the others' updates. partial: as in
-    `recover_gram`. solved: what was found for the sums of fewer rounds; a search for the same ones is not repeated.
+    thetas: (n, d), the models before n rounds; updates: (n, d), the sums of the others' updates. solved: what was found
+    for the sums of fewer rounds; a search for the same ones is not repeated.
     """
     solved = {} if solved is None else solved
-    recovered = recover_gram(thetas, updates, rules, knows_batch_size=options.knows_batch_size, partial=partial)
+    recovered = recover_gram(thetas, updates, rules)
     if recovered.gram is None:
         return SearchResult(figures=recovered.figures, note=recovered.note)
     if recovered.total is not None and recovered.total.alphas is not None:
@@ -315,6 +277,37 @@ def _together(solutions: Solutions, recovered: RecoveredGram, columns: int, two_
     labels = 2 * agreed(solutions.labels[0]) - 1 if solutions.labels and solutions.labels[0] else None
     note = _joined(note, "more labels fit than can be listed" if solutions.labels and labels is None else "")
     return SearchResult(rows, labels, candidates, None, binary, shares, figures, note)
+
+
+def real_features(
+    x_binary: np.ndarray, alpha_br: np.ndarray, alpha_rr: np.ndarray, *, tolerance: float = 1e-3
+) -> tuple[np.ndarray | None, str]:
+    """The other features of the same rows, (m, r), or None and the reason why there are none.
+
+    The solution of X_B^T x = alpha_BR, unique if the rows of X_B are independent. A feature with an unknown product, nan in
+    alpha_BR, stays nan.
+
+    x_binary: (m, b) of 0 and 1, the reconstructed rows. alpha_br: (b, r), products of its columns with the real-valued ones.
+    alpha_rr: (r, r), products of the real-valued columns; a check that the solution does not use, nan where unknown. Another
+    batch with the same X_B^T X_B fails it or the residual. tolerance: relative, of both checks.
+    """
+    x, gram, rows = x_binary.astype(float), alpha_rr, len(x_binary)
+    independent = rank(x_binary.astype(np.int64))
+    if independent < rows:
+        return None, f"the {rows} binary rows have rank {independent}, so their other features are not determined"
+    solved = np.isfinite(alpha_br).all(axis=0)
+    if not solved.any():
+        return None, "their products with the binary columns are not known precisely"
+    values = np.full((rows, alpha_br.shape[1]), np.nan)
+    values[:, solved] = np.linalg.lstsq(x.T, alpha_br[:, solved], rcond=None)[0]
+    residual = float(np.abs(x.T @ values - alpha_br)[:, solved].max(initial=0.0))
+    if residual > tolerance * max(1.0, float(np.abs(alpha_br[:, solved]).max(initial=0.0))):
+        return None, f"no features of these rows have these products (off by {residual:.2g}): not this batch, or noise"
+    known = np.isfinite(gram) & np.outer(solved, solved)
+    off = float(np.abs(values.T @ values - gram).max(initial=0.0, where=known))
+    if off > tolerance * float(np.linalg.cond(x)) * max(1.0, float(np.abs(gram).max(initial=0.0, where=known))):
+        return None, f"the products of the features among themselves are wrong (off by {off:.2g}): not this batch"
+    return values, ""
 
 
 def _one_by_one(parts: Sequence[Solutions], recovered: RecoveredGram, most: int) -> SearchResult:
