@@ -8,7 +8,6 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from support.warm_command import SMALL, command
 
-from vflbench.cli.config import composed, refuse_launcher, use_plugins
 from vflbench.cli.sweep import Sweep, overrides_of_runs
 from vflbench.errors import UserError
 from vflbench.results.folder import finished_folders
@@ -64,19 +63,6 @@ def test_the_bar_counts_epochs_of_runs_under_way_and_takes_any_number_of_them(tm
     sweep.watch(jobs)
     assert sweep.bar.n == 0.5
     assert shown == ["epoch 3/4 of seed=0; seed=1; seed=2; epoch 1/1 of seed=3"]
-
-
-@pytest.mark.slow
-def test_a_launcher_that_an_experiment_chooses_is_refused_unless_the_command_line_has_one(tmp_path):
-    (tmp_path / "experiment").mkdir()
-    text = "# @package _global_\ndefaults:\n  - override /hydra/launcher: basic\n"
-    (tmp_path / "experiment" / "mine.yaml").write_text(text)
-    use_plugins([str(tmp_path)])
-    with pytest.raises(UserError, match=r"a launcher in .*mine.yaml: .* hydra/launcher=basic"):
-        refuse_launcher(composed("train", ["experiment=mine"]))
-    refuse_launcher(composed("train", ["experiment=mine", "hydra/launcher=basic"]))
-    refuse_launcher(composed("train", ["experiment=marvell_sumkl"]))
-    use_plugins([])
 
 
 RUN = (*SMALL, "epochs=1", "attack=norm")

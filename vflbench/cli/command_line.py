@@ -1,11 +1,10 @@
 """The command lines of `train`, `prepare`, `audit` and `grade`: what is read, and explained, before torch is loaded."""
 
 import argparse
-import math
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
@@ -111,48 +110,24 @@ def with_quoted_marks(words: Sequence[str]) -> list[str]:
 # Label DP as the YAML of MindSpore Federated has it
 
 PRIVACY = "--privacy"
-_SHAPE = "the shape is privacy: {label_dp: {eps: 1.0}}"
 
 
 def with_privacy(words: Sequence[str]) -> list[str]:
-    """A command line with `--privacy FILE`, `--privacy=FILE` and `privacy.label_dp.eps=1.0` replaced by the options that
-    they stand for. Raises UserError for a file of another shape, and where a defense is chosen besides.
+    """A command line with `--privacy FILE` or `--privacy=FILE` replaced by the options that the file stands for. Other parts
+    of it than `privacy` are not read. Raises UserError for a file of another shape, and where a defense is chosen besides.
     """
-    files, words = split_flag(words, PRIVACY, "a YAML file")
-    given, rest = [_eps_in(Path(os.path.expanduser(name))) for name in files], []
-    for word in words:
-        key, equals, value = word.lstrip("+").partition("=")
-        if key == "privacy.label_dp.eps":
-            given.append(value)
-        elif equals and key.partition(".")[0] == "privacy":
-            raise UserError(f"there is no such option; {_SHAPE}, in a file after {PRIVACY}", key=key)
-        else:
-            rest.append(word)
-    if not given:
+    files, rest = split_flag(words, PRIVACY, "a YAML file")
+    if not files:
         return rest
-    options = ["defense=label_dp", f"defense.label_dp.eps={given[-1]}"]
     chosen = [word for word in rest if word.lstrip("+").partition("=")[0] in ("defense", "defense.label_dp.eps")]
-    if chosen or len(given) > 1:
-        problem = f"it chooses defense=label_dp and its eps, beside {(chosen or options[1:])[0]}; give one of them"
-        raise UserError(problem, key="privacy")
-    return [*options, *rest]
-
-
-def _eps_in(file: Path) -> str:
-    """The eps in a YAML file; other parts of the file than `privacy` are not read."""
-    if not file.exists():
-        raise UserError("there is no such file", key=PRIVACY, value=file)
-    content: Any = read_config(file)[1]
-    above = ""
-    for name in ("privacy", "label_dp", "eps"):
-        others = [key for key in content if key != name and above] if isinstance(content, Mapping) else []
-        if others or not isinstance(content, Mapping) or name not in content:
-            key = f"{above}{others[0] if others else name}"
-            raise UserError(f"{'there is no such option' if others else 'it is missing'} in {file}; {_SHAPE}", key=key)
-        content, above = content[name], f"{above}{name}."
-    if isinstance(content, bool) or not isinstance(content, int | float) or not 0 <= content < math.inf:
-        raise UserError(f"it must be a finite number, 0 or more, in {file}", key="privacy.label_dp.eps", value=content)
-    return str(float(content))
+    if chosen or len(files) > 1:
+        problem = f"it chooses defense=label_dp and its eps, beside {(chosen or files[1:])[0]}; give one of them"
+        raise UserError(problem, key=PRIVACY)
+    content: Any = read_config(Path(os.path.expanduser(files[0])))[1]
+    match content.get("privacy") if isinstance(content, dict) else None:
+        case {"label_dp": {"eps": int(eps) | float(eps), **options}, **others} if not options and not others:
+            return ["defense=label_dp", f"defense.label_dp.eps={float(eps)}", *rest]
+    raise UserError("the shape is privacy: {label_dp: {eps: 1.0}}", key=PRIVACY, value=files[0])
 
 
 # Audits

@@ -191,8 +191,6 @@ def checked_options(config: DictConfig | Mapping[str, Any]) -> Mapping[str, Any]
     nodes = _given(config) if isinstance(config, DictConfig) else config
     known = {*COMPONENTS, *SETTINGS, "audit", "name"}
     for key in nodes:
-        if key == "privacy":
-            raise UserError("it is read from the command line alone, as --privacy FILE", key="privacy")
         if key not in known:
             raise UserError("there is no such option", key=str(key), see="vflbench train --cfg job")
     run_name(nodes.get("name"))

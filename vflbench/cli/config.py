@@ -203,18 +203,6 @@ def check_config(made: DictConfig, trusted: DictConfig, typed: Sequence[str]) ->
             raise UserError(f"{what}: {key}=...", key=key, value=value)
 
 
-def refuse_launcher(config: DictConfig) -> None:
-    """Raise UserError where an experiment chooses a launcher. train.yaml chooses one, which Hydra takes without a word."""
-    name = config.hydra.runtime.choices.get("experiment")
-    if any(word.startswith("hydra/launcher=") for word in config.hydra.overrides.hydra):
-        return
-    for file in (folder / "experiment" / f"{name}.yaml" for folder in (config_folder(), *searched, *others)):
-        for item in (read_config(file)[1] or {}).get("defaults", ()) if file.is_file() else ():
-            if isinstance(item, dict) and (launcher := item.get("override /hydra/launcher")):
-                problem = f"it is without effect; the command line chooses one: hydra/launcher={launcher}"
-                raise UserError(problem, key=f"a launcher in {file}")
-
-
 _OF_THE_RUN = re.compile(
     r"hydra\.((help|hydra_help|runtime|overrides)\b|mode$|sweeper\.(params|runs)\b|job\.(override_dirname|config_name|id|num)$)"
 )

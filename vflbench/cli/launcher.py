@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from glob import glob
 from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -22,7 +22,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from vflbench.cli.sweep import Job, JobOutcome, Status
+from vflbench.cli.sweep import Job, JobOutcome, Status, Sweep
 from vflbench.errors import UserError
 
 _LOADED = ("vflbench.cli.train", "vflbench.cli.build")
@@ -40,10 +40,6 @@ _GPUS = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dxg")
 _LOOK_SECONDS = 0.5
 
 
-def _ignored(*_: Any) -> None:
-    """What nobody follows."""
-
-
 class ProcessesLauncher(Launcher):
     """n_jobs: runs at once, which share the cores as threads; None: as many as there are cores, and one on a GPU."""
 
@@ -58,18 +54,15 @@ class ProcessesLauncher(Launcher):
         self.hydra_context, self.task, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run every job; returns when each has ended."""
+        """Run every job, as Hydra asks for; returns when each has ended."""
         load = self.hydra_context.config_loader.load_sweep_config
         jobs = [Job(words, load(self.config, list(words)), initial_job_idx + i) for i, words in enumerate(job_overrides)]
-        return [_returned(outcome) for outcome in self.run(jobs)]
+        self.run(Sweep(jobs))
+        return [_returned(job.outcome) for job in jobs if job.outcome is not None]
 
-    def run(
-        self,
-        jobs: Sequence[Job],
-        report: Callable[[Job, JobOutcome], None] = _ignored,
-        watch: Callable[[Sequence[Job]], None] = _ignored,
-    ) -> list[JobOutcome]:
-        """Run all; `report` is called as soon as one has ended, `watch` now and then with those at work.
+    def run(self, sweep: Sweep) -> None:
+        """Run all that have no outcome yet. The sweep hears of each as soon as it has ended, and now and then of those at
+        work.
 
         A run whose process was lost is begun once more, after the others. One on which another command is at work is begun
         when that has ended. After Ctrl-C or SIGTERM, runs are asked to save what they have: raises Interrupted.
@@ -77,7 +70,7 @@ class ProcessesLauncher(Launcher):
         from vflbench.results.folder import is_busy  # late, as below: Hydra loads this module to explain options
         from vflbench.run.interruption import Interruption
 
-        outcomes: dict[Job, JobOutcome] = {}
+        jobs = [job for job in sweep.jobs if job.outcome is None]
         waiting, lost = list(jobs), set[Job]()
         at_work: dict[Connection, tuple[Job, BaseProcess]] = {}
         one = self.n_jobs is None and any(may_use_gpu(job.options.get("device")) for job in jobs)
@@ -113,14 +106,12 @@ class ProcessesLauncher(Launcher):
                         elif outcome is not None and outcome.status is Status.BUSY:
                             waiting.append(job)
                         else:
-                            outcomes[job] = outcome or _lost(job, _how(process))
-                            report(job, outcomes[job])
-                    watch([job for job, _ in at_work.values()])
+                            sweep.report(job, outcome or _lost(job, _how(process)))
+                    sweep.watch([job for job, _ in at_work.values()])
                 interruption.end("stopped; the same command goes on")
         finally:
             for _, process in at_work.values():
                 process.kill()
-        return [outcomes[job] for job in jobs]
 
     def _begin(self, job: Job, at_work: dict[Connection, tuple[Job, BaseProcess]]) -> None:
         from vflbench.run.provenance import known_hashes

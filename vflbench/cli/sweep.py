@@ -23,7 +23,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 from tqdm import tqdm
 
-from vflbench.cli.config import check_config, current_config, plain, recorded_folders, refuse_launcher, run_options
+from vflbench.cli.config import check_config, current_config, plain, recorded_folders, run_options
 from vflbench.errors import UserError
 from vflbench.results.terminal import for_stream, path_text
 from vflbench.run.interruption import Interrupted
@@ -79,7 +79,6 @@ class RunsSweeper(Sweeper):
         """Bring every run to its end or its failure. Ends with exit code 1 where one failed."""
         assert self.hydra_context is not None
         assert self.config is not None
-        refuse_launcher(self.config)
         loader = self.hydra_context.config_loader
         words = overrides_of_runs(OverridesParser.create(config_loader=loader), self.params, self.runs, arguments)
         jobs = [Job(run, loader.load_sweep_config(self.config, run), number) for number, run in enumerate(words)]
@@ -109,7 +108,7 @@ class RunsSweeper(Sweeper):
         assert self.launcher is not None
         waiting = [job for job in sweep.jobs if job.outcome is None]
         if isinstance(self.launcher, ProcessesLauncher) and waiting:
-            self.launcher.run(waiting, sweep.report, sweep.watch)
+            self.launcher.run(sweep)
             return
         for _, group in groupby(enumerate(waiting), lambda one: one[1].number - one[0]):  # launchers count on from the first
             part = [job for _, job in group]
