@@ -169,7 +169,7 @@ CAPS = {
     "scripts": 1_998,
     "vflbench": 288,
     "vflbench/attacks": 4_776,
-    "vflbench/cli": 2_517,
+    "vflbench/cli": 2_476,
     "vflbench/data": 3_342,
     "vflbench/defenses": 1_688,
     "vflbench/engines": 278,
