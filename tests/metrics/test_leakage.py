@@ -206,7 +206,7 @@ def test_net_is_never_above_what_an_attacker_reaches():
 def test_candidates_of_another_shape_or_that_are_no_numbers_are_refused():
     truth = torch.tensor([0, 1, 1])
     for wrong in (torch.zeros(2, 4), torch.full((3, 2), math.nan)):
-        with pytest.raises(UserError, match=r"candidates on f5 must have|must be finite"):
+        with pytest.raises(UserError, match=r"scores on f5 must have|must be finite"):
             LeakTable().add(KEY, torch.rand(3), truth, candidates=wrong)
 
 

@@ -46,8 +46,7 @@ class Binomial(NonLabelDefense):
     def embedding(self, h: Encoded, context: Context) -> Encoded:
         """h: of `quantize`."""
         noise = binomial(h.numbers.shape, self.n, self.p, context.rng).to(h.numbers.device)
-        if not isinstance(h.code, Grid) or isinstance(h.code.low, Tensor):
-            raise TypeError("binomial noise is added to whole numbers on a grid")
+        assert isinstance(h.code, Grid)
         grid = replace(h.code, top=h.code.top + self.n, noise_mean=self.n * self.p, corrected=not self.biased)
         return replace(h, numbers=h.numbers + noise, code=grid)
 

@@ -55,9 +55,9 @@ class Quantize(Compressor):
     rounding: Literal["nearest", "stochastic"] = "nearest"
 
     def __post_init__(self) -> None:
-        if isinstance(self.range, list) and not _is_interval(self.range):
-            problem = "it must be [low, high] with low < high, in float32 as well, and both from -1e12 to 1e12"
-            raise UserError(problem, key="range", value=self.range)
+        ends = self.range if isinstance(self.range, list) else [0, 1]
+        if len(ends) != 2 or not -_FARTHEST <= ends[0] < ends[1] <= _FARTHEST:
+            raise UserError("it must be [low, high] with low < high, both from -1e12 to 1e12", key="range", value=ends)
         for key, value in {"range": "row", "rounding": "stochastic"}.items():
             if self.message == "embeddings" and getattr(self, key) == value:
                 raise UserError("it is for message=gradients", key=key, value=value)
@@ -106,13 +106,6 @@ class Quantize(Compressor):
             return replace(before, reason=f"the range of {name} comes from the embeddings themselves, and isn't declared")
         step = (self.range[1] - self.range[0]) / (self.levels - 1)
         return replace(before, sensitivity=Sensitivity.of_grid(before.width, self.levels, step, self.norm))
-
-
-def _is_interval(ends: list[float]) -> bool:
-    if len(ends) != 2 or not all(abs(end) <= _FARTHEST for end in ends):
-        return False
-    low, high = torch.tensor(ends, dtype=torch.float32).tolist()
-    return low < high and high - low >= 1 / _FARTHEST
 
 
 def quantiles(numbers: Tensor, share: float) -> tuple[float, float]:

@@ -64,11 +64,7 @@ class TableColumns:
 
     def scaled(self, numeric: Tensor) -> Tensor:
         """(n, k) in standard deviations; a constant column as it is."""
-        return numeric.double() / self._scale.to(numeric.device)
-
-    @property
-    def _scale(self) -> Tensor:
-        return torch.where(self.spread > 0, self.spread, 1.0).double()
+        return numeric.double() / torch.where(self.spread > 0, self.spread, 1.0).double().to(numeric.device)
 
 
 def compare_tables(truth: tuple[Tensor, Tensor], answer: tuple[Tensor, Tensor], columns: TableColumns) -> Compared:

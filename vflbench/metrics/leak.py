@@ -247,10 +247,14 @@ class LeakTable:
         Of (n, 2) scores the difference gives the leak AUC; difference: (n,), or any with its order, where it is given.
         Raises UserError as `checked_scores` does. Arrays are taken for checked.
         """
-        checked: Any = scores
-        if not isinstance(scores, np.ndarray):
-            checked = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
-        columns = array_of(_checked_candidates(candidates, len(truth), attack=key[0], layer=key[3]))
+
+        def checked_in(values: Values) -> Any:
+            n = len(truth)
+            return values if isinstance(values, np.ndarray) else checked_scores(values, n, attack=key[0], layer=key[3])
+
+        checked = checked_in(scores)
+        columns = array_of(checked_in(np.empty((len(truth), 0)) if candidates is None else candidates))
+        columns = columns.reshape(len(truth), -1)
         scalar = difference if difference is not None or checked.ndim == 1 else between(checked)
         values, classes = array_of(checked), array_of(truth)
         several, two = values.ndim == 2, None if scalar is None else array_of(scalar)
@@ -322,20 +326,6 @@ def checked_scores(scores: Tensor, rows: int, classes: int | None = None, *, att
         problem = f"its scores on {layer} must be finite numbers, and {wrong} of {scores.numel()} are not"
         raise UserError(problem, key="attack", value=attack)
     return scores if scores.is_floating_point() else scores.double()
-
-
-def _checked_candidates(candidates: Values | None, rows: int, *, attack: str, layer: str) -> Values:
-    """(n, m) floating-point scores; (n, 0) where there are none. Raises UserError as `checked_scores` does."""
-    if candidates is None:
-        return np.empty((rows, 0), np.float32)
-    if isinstance(candidates, np.ndarray):
-        return candidates
-    if not isinstance(candidates, torch.Tensor) or candidates.ndim != 2 or len(candidates) != rows:
-        shape = tuple(candidates.shape) if isinstance(candidates, torch.Tensor) else type(candidates).__name__
-        problem = f"its candidates on {layer} must have the shape ({rows}, m), got {shape}"
-        raise UserError(problem, key="attack", value=attack)
-    scores = checked_scores(candidates, rows, attack=attack, layer=layer)
-    return scores[:, None] if scores.ndim == 1 else scores
 
 
 def one_against_the_rest(counts: np.ndarray) -> tuple[float, float]:
