@@ -8,9 +8,6 @@ from scipy import stats
 from torch.nn import functional as F
 
 from vflbench.defenses.alibi import Alibi, row_noise
-from vflbench.defenses.chain import Chain
-from vflbench.defenses.label_dp import LabelDp
-from vflbench.errors import UserError
 from vflbench.metrics.privacy import Exposure, leak_auc_ceiling
 from vflbench.numerics.auc import auc
 from vflbench.numerics.hashing import derived
@@ -80,12 +77,3 @@ def test_the_best_reader_of_all_epochs_stays_below_the_ceiling_and_reads_what_th
     assert reading == pytest.approx(best_reading(eps), abs=0.008)
     assert best_reading(eps) < leak_auc_ceiling(eps)
     assert defense.guarantee().leak_auc_after(Exposure(epochs=5, messages=10)) == leak_auc_ceiling(eps) > reading
-
-
-def test_noise_on_labels_behind_it_is_refused_since_training_would_ignore_it(rng):
-    y, logits, ids = torch.arange(200) % 2, torch.zeros(200, 1), torch.arange(200)
-    right = Chain({"label_dp": LabelDp(), "alibi": Alibi()})
-    assert right.loss(logits, right.labels(y, logits, drawing(rng, ids))).isfinite()
-    wrong = Chain({"alibi": Alibi(), "label_dp": LabelDp()})
-    with pytest.raises(UserError, match="another defense changes labels after it"):
-        wrong.loss(logits, wrong.labels(y, logits, drawing(rng, ids)))

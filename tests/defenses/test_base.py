@@ -38,25 +38,6 @@ def test_only_label_dp_promises_an_eps_about_labels():
     assert not claims_of({"marvell": Marvell(), "embedding_noise": EmbeddingNoise()}).label_privacy
 
 
-def test_state_holds_what_is_no_option():
-    class Counter(NonLabelDefense):
-        def __init__(self):
-            self.count, self.mean = 0, torch.zeros(2)
-
-        def embedding(self, h, context):
-            self.count, self.mean = self.count + 1, h.mean(dim=0)
-            return h
-
-    first, second = Counter(), Counter()
-    first.embedding(torch.ones(3, 2), drawing(torch.Generator()))
-    state = first.state()
-    second.restore(state)
-    assert second.count == 1
-    assert torch.equal(second.mean, torch.ones(2))
-    state["mean"].zero_()
-    assert torch.equal(second.mean, torch.ones(2))  # copies, not the file's tensors
-
-
 @pytest.mark.parametrize("cls", [TopK, Quantize])
 def test_options_may_say_in_which_role_a_defense_acts(rng, cls):
     x, y = torch.randn(6, 8, generator=rng), torch.zeros(6, dtype=torch.long)

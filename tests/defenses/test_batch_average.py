@@ -4,13 +4,9 @@ import pytest
 import torch
 from attacks.views import gradients, scores_of, shares
 from defenses.contexts import drawing
-from support.builders import session, table
 
 from vflbench.attacks.direct import Direct
 from vflbench.defenses.batch_average import BatchAverage
-from vflbench.messages.message import Kind
-from vflbench.messages.wire import Wire
-from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.auc import auc
 
 
@@ -58,14 +54,6 @@ def test_neighbours_in_id_are_scattered(rng):
     late = torch.zeros(100).index_add_(0, member, (ids >= 2000).float())
     assert late.mean().item() == 20
     assert late.var().item() == pytest.approx(40 * 0.25, rel=0.6)
-
-
-def test_the_wire_counts_a_mean_a_group_and_its_number_a_row(rng):
-    for group, groups, bits in ((None, 1, 1), (8, 5, 3)):
-        wire, rows = Wire(), table(rng, rows=40)
-        model = WideDeep(bottom_layers=1, width=16, wide=False)
-        session(rows, model=model, defenses=[BatchAverage(group=group)], wire=wire).round(rows.ids)
-        assert wire.take_traffic()["label", "a", Kind.GRADIENT].bytes == groups * 16 * 4 + 40 * bits // 8, group
 
 
 def test_one_message_tells_of_a_row_what_a_count_tells(rng):

@@ -90,14 +90,6 @@ def test_training_is_on_soft_fake_labels(rng):
         assert torch.equal(defense.labels(y, logits, drawing(rng)), y), classes
 
 
-@pytest.mark.slow
-def test_the_same_generator_gives_the_same_autoencoder():
-    first = ready()
-    again = Cae()
-    again.labels(torch.tensor([0, 1]), torch.zeros(2, 1), drawing(torch.Generator().manual_seed(0)))
-    assert all(torch.equal(a, b) for a, b in zip(first._weights, again._weights, strict=True))
-
-
 def test_discrete_gradients_are_the_nearest_of_bins_and_one_values_within_two_deviations(rng):
     g = torch.randn(400, 8, generator=rng) * 3 + 1
     for bins in (1, 4, 12):

@@ -2,6 +2,7 @@ import pytest
 import torch
 from defenses.contexts import drawing
 
+from vflbench.defenses.alibi import Alibi
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense
 from vflbench.defenses.batch_average import BatchAverage
 from vflbench.defenses.cae import Cae
@@ -16,6 +17,7 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.shuffle import Shuffle
 from vflbench.defenses.sign import Sign
 from vflbench.defenses.top_k import TopK
+from vflbench.defenses.tpsl import Tpsl
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
 from vflbench.protocols.federated_lr import FederatedLr
@@ -26,27 +28,14 @@ class Affine(NonLabelDefense, LabelDefense, ParticipantDefense):
     def __init__(self, factor, shift):
         self.factor, self.shift, self.calls = factor, shift, 0
 
-    def _applied(self, values):
+    def _applied(self, values, *_):
         self.calls += 1
         return values * self.factor + self.shift
 
-    def embedding(self, h, context):
-        return self._applied(h)
+    embedding = gradient = labels = order = update = _applied
 
     def received(self, g, h, context):
         return self._applied(g) + h
-
-    def gradient(self, g, y, context):
-        return self._applied(g)
-
-    def labels(self, y, logits, context):
-        return self._applied(y)
-
-    def order(self, order, context):
-        return self._applied(order)
-
-    def update(self, u, context):
-        return self._applied(u)
 
     def penalty(self, embeddings, y):
         return self.factor * sum(h.sum() for h in embeddings)
@@ -76,19 +65,13 @@ def test_two_losses_in_place_of_cross_entropy_are_refused():
     Chain({"label_dp": LabelDp(), "cae": Cae()})
 
 
-def test_a_chain_asks_each_defense_where_it_stands_and_only_there(rng):
-    class AtOneParty(LabelDefense):
-        """`embedding` is no hook of the label party."""
-
-        def embedding(self, h, context):
-            raise AssertionError("this defense stands at the label party")
-
-        def gradient(self, g, y, context):
-            return -g
-
-    chain, x = Chain({"it": AtOneParty()}), torch.ones(2, 2)
-    assert torch.equal(chain.embedding(x, drawing(rng)), x)
-    assert torch.equal(chain.gradient(x, None, drawing(rng)), -x)
+@pytest.mark.parametrize("last", [Alibi(), Tpsl(), LabelGdp(), LabelDp(target="posterior")])
+def test_noise_on_labels_that_training_would_ignore_is_refused(rng, last):
+    y, logits, ids = torch.arange(200) % 2, torch.zeros(200, 1), torch.arange(200)
+    right, wrong = Chain({"label_dp": LabelDp(), "last": last}), Chain({"last": last, "label_dp": LabelDp()})
+    assert right.loss(logits, right.labels(y, logits, drawing(rng, ids))).isfinite()
+    with pytest.raises(UserError, match="another defense changes labels after it"):
+        wrong.loss(logits, wrong.labels(y, logits, drawing(rng, ids)))
 
 
 PROTECTORS = {
@@ -116,7 +99,9 @@ def test_a_defense_without_a_role_in_the_protocol_is_refused():
 def test_more_classes_than_a_defense_protects_are_refused():
     with pytest.raises(UserError, match="defense=marvell: it protects 2 classes, and the labels have 10"):
         refuse_unfit({"dcor": Dcor(), "marvell": Marvell()}, Split().roles, "Split", 10)
-    refuse_unfit({"dcor": Dcor(), "label_dp": LabelDp()}, Split().roles, "Split", 10)
+    with pytest.raises(UserError, match="defense=tpsl: it protects 2 classes"):
+        refuse_unfit({"tpsl": Tpsl(noise="bernoulli")}, Split().roles, "Split", 10)
+    refuse_unfit({"dcor": Dcor(), "label_dp": LabelDp(), "tpsl": Tpsl()}, Split().roles, "Split", 10)
 
 
 def test_compressed_gradients_have_an_order_of_their_own():

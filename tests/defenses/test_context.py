@@ -11,34 +11,24 @@ from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.federated_lr import FederatedLr
 
 
-class Spy(NonLabelDefense, LabelDefense, ParticipantDefense):
-    """Notes the context of every call, by hook, and draws a number from its generator."""
+def noting(hook):
+    """A hook that notes its context, and draws a number from its generator."""
 
+    def note(spy, values, *rest):
+        spy.calls.setdefault(hook, []).append(rest[-1])
+        torch.rand(1, generator=rest[-1].rng)
+        return values
+
+    return note
+
+
+class Spy(NonLabelDefense, LabelDefense, ParticipantDefense):
     def __init__(self):
         self.calls = {}
 
-    def _note(self, hook, values, context):
-        self.calls.setdefault(hook, []).append(context)
-        torch.rand(1, generator=context.rng)
-        return values
-
-    def embedding(self, h, context):
-        return self._note("embedding", h, context)
-
-    def received(self, g, h, context):
-        return self._note("received", g, context)
-
-    def labels(self, y, logits, context):
-        return self._note("labels", y, context)
-
-    def gradient(self, g, y, context):
-        return self._note("gradient", g, context)
-
-    def order(self, order, context):
-        return self._note("order", order, context)
-
-    def update(self, u, context):
-        return self._note("update", u, context)
+    embedding, received, labels, gradient, order, update = map(
+        noting, ("embedding", "received", "labels", "gradient", "order", "update")
+    )
 
 
 def spying():

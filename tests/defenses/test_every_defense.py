@@ -1,15 +1,22 @@
-"""What holds for every defense, with the options of its file: after an interruption it goes on with the same bits, and
-gradients in other units are protected alike.
+"""What holds for every defense, with the options of its file: after an interruption it goes on with the same bits, gradients
+in other units are protected alike, and the wire counts what crosses.
 """
 
 import pytest
 import torch
 import yaml
+from support.builders import session, table
 
 from vflbench.cli.components import component
 from vflbench.defenses.base import Context, Defense, LabelDefense
+from vflbench.defenses.batch_average import BatchAverage
 from vflbench.defenses.chain import Chain
+from vflbench.defenses.sign import Sign
+from vflbench.defenses.top_k import TopK
 from vflbench.messages.facts import PartyFeatures
+from vflbench.messages.message import Kind
+from vflbench.messages.wire import Wire
+from vflbench.models.wide_deep import WideDeep
 from vflbench.places import config_folder
 
 ROWS, BATCH, D = 60, 20, 6
@@ -22,6 +29,7 @@ OPTIONS = {
     "dcor": {"warmup": 4},
     "nopeek": {"warmup": 4},
     "quantize": {"learn_batches": 2},
+    "split_guard": {"p_fake": 0.5, "burn_in": 1},
     "vector_quantize": {"learn_batches": 2},
 }
 
@@ -42,6 +50,7 @@ class Defended:
         """What each hook makes of a batch, in the order of a round."""
         chain = self.chain
         yield chain.order(context.ids, context)
+        yield chain.arrange(context)
         yield chain.embedding(h, context)
         if self.network is not None:
             yield self.network([h])[0]
@@ -52,6 +61,7 @@ class Defended:
         sent = chain.gradient(g, y, context)
         yield sent
         yield chain.received(plain(sent), h, context)
+        yield torch.tensor(chain.learns(g[0], context))
         yield chain.update(g[0], context)
         yield torch.tensor(list(chain.figures().values()))
 
@@ -92,3 +102,23 @@ def test_gradients_in_other_units_are_protected_alike(name):
         sent.append(plain(defense.gradient(unit * g, y, context)) / unit)
     for scaled in sent[1:]:
         torch.testing.assert_close(scaled, sent[0], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("defense", "up", "down"),
+    [
+        (Sign(scale="batch"), 40 * 16 * 4, 40 * 16 // 8 + 4),
+        (Sign(scale="row"), 40 * 16 * 4, 40 * 16 // 8 + 40 * 4),
+        (TopK(fraction=0.125), 40 * 2 * (32 + 4) // 8, 40 * 16 * 4),  # gradients come back whole
+        (TopK(fraction=0.5), 40 * (8 * 32 + 16) // 8, 40 * 16 * 4),
+        (TopK(fraction=1.0), 40 * 16 * 4, 40 * 16 * 4),
+        (BatchAverage(), 40 * 16 * 4, 16 * 4 + 40 // 8),  # a mean a group, and its number a row
+        (BatchAverage(group=8), 40 * 16 * 4, 5 * 16 * 4 + 40 * 3 // 8),
+    ],
+)
+def test_the_wire_counts_what_crosses(rng, defense, up, down):
+    wire, rows = Wire(), table(rng, rows=40)
+    model = WideDeep(bottom_layers=1, width=16, wide=False)
+    session(rows, model=model, defenses=[defense], wire=wire).round(rows.ids)
+    traffic = wire.take_traffic()
+    assert (traffic["a", "label", Kind.EMBEDDING].bytes, traffic["label", "a", Kind.GRADIENT].bytes) == (up, down)

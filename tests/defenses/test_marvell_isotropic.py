@@ -1,8 +1,9 @@
 import math
 
+import mpmath
 import numpy as np
 import pytest
-from defenses.sumkl_reference import reference
+from mpmath import mpf
 
 from vflbench.defenses.marvell_noise import Variances, solve_power, solve_target, sumkl_without_noise
 
@@ -26,15 +27,27 @@ def each(solve, *columns):
     return Variances(*np.array([solve(*problem) for problem in problems.tolist()]).T)
 
 
-def test_agrees_with_40_digits():
-    for seed in range(20):
-        problem = [x[0].item() for x in box(40, seed)]
-        ours, exact = solve_target(*problem), [float(value) for value in reference(*problem[:5], target=problem[5])]
-        assert ours.power == pytest.approx(exact[5], rel=1e-10), problem
-        assert ours.sumkl == pytest.approx(problem[5], rel=1e-12), problem
-        assert ours[:4] == pytest.approx(exact[:4], rel=1e-8, abs=1e-9 * exact[5]), problem
-        given = solve_power(*problem[:5], exact[5])
-        assert given.sumkl == pytest.approx(float(reference(*problem[:5], power=exact[5])[4]), rel=1e-10), problem
+def multipliers(u, v, d, g, p, solved):
+    """-d sumKL / d power by each variance (u + l10, u + l20, v + l11, v + l21); None where there is none."""
+    u, v, d, g, p = map(mpf, (u, v, d, g, p))
+    a, a2, b, b2 = (x + mpf(noise) for x, noise in zip((u, u, v, v), solved, strict=False))
+    slopes = (a / b - b / a - g / a, (d - 1) * (a2 / b2 - b2 / a2), b / a - a / b - g / b, (d - 1) * (b2 / a2 - a2 / b2))
+    powers = (2 * (1 - p) * a, 2 * (1 - p) * (d - 1) * a2, 2 * p * b, 2 * p * (d - 1) * b2)
+    return [-slope / power if power else None for slope, power in zip(slopes, powers, strict=True)]
+
+
+def test_no_noise_of_less_power_leaves_as_little():
+    """In the logarithms of the variances the problem is convex: a point is the least where all noise has one multiplier, and
+    where what has no noise would have no larger one (Karush, Kuhn and Tucker). In 40 digits.
+    """
+    with mpmath.workdps(40):
+        for problem in zip(*(x[:100].tolist() for x in box(300)), strict=True):
+            *arguments, target = problem
+            solved = solve_target(*arguments, target)
+            pairs = [(m, noise) for m, noise in zip(multipliers(*arguments, solved), solved, strict=False) if m is not None]
+            free = [m for m, noise in pairs if noise > 1e-7 * solved.power]
+            assert max(free) == pytest.approx(min(free), rel=1e-6), problem
+            assert max(m for m, _ in pairs) <= max(free) * (1 + 1e-6), problem
 
 
 def test_nothing_fails_anywhere_in_the_box():

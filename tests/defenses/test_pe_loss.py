@@ -38,8 +38,12 @@ def batch(rng, n=40, d=6, classes=3):
 def test_penalty_is_the_weighted_energy_of_each_class_and_party(rng, distance):
     h, y = batch(rng)
     other = torch.randn(40, 5, generator=rng)
-    penalty = PeLoss(alpha=0.5, distance=distance).penalty([h, other], y).item()
-    assert penalty == pytest.approx(0.5 * (energy(h, y, distance) + energy(other, y, distance)), rel=1e-6)
+    defense = PeLoss(alpha=0.5, distance=distance)
+    of_parties = energy(h, y, distance) + energy(other, y, distance)
+    assert defense.penalty([h, other], y).item() == pytest.approx(0.5 * of_parties, rel=1e-6)
+    assert defense.figures()["coinciding_pairs"] == 0
+    defense.penalty([h[:39]], y[:39])  # each of three classes adds n_k - 1 = 12 times the mean over its pairs
+    assert defense.figures()["energy"] == pytest.approx(energy(h[:39], y[:39], distance) / (3 * 12))
 
 
 def test_closed_forms():
@@ -106,14 +110,6 @@ def test_descending_it_spreads_a_class_to_the_corners_of_a_regular_simplex(rng):
     tetrahedron = 3 / math.acos(-1 / 3)
     assert defense.penalty([h], y).item() == pytest.approx(tetrahedron, rel=0.01)
     assert before > 2 * tetrahedron
-
-
-def test_the_figure_is_the_mean_over_pairs(rng):
-    h, y = batch(rng, n=10, classes=2)
-    defense = PeLoss(alpha=0.1)
-    defense.penalty([h], y)
-    expected = energy(h, y, "angular") / (2 * 4)  # two classes, each (n_k - 1) times its mean
-    assert defense.figures() == {"coinciding_pairs": 0, "energy": pytest.approx(expected)}
 
 
 def test_why_it_falls(rng):

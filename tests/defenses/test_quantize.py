@@ -3,7 +3,6 @@ import torch
 from defenses.contexts import drawing
 
 from vflbench.cli.components import construct
-from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.fact import copied
@@ -69,11 +68,6 @@ def test_bad_options_are_refused():
     ):
         with pytest.raises(UserError, match=message):
             construct(Quantize, options, "defense.quantize")
-
-
-def test_orders_that_make_no_sense_are_refused():
-    with pytest.raises(UserError, match="second takes an embedding as real numbers or .*, and first leaves whole numbers"):
-        Chain({"first": Quantize(), "second": Quantize()})
 
 
 def test_stochastic_rounding_is_right_in_the_mean_and_has_the_variance_of_a_coin(rng):

@@ -2,16 +2,12 @@ import pytest
 import torch
 from attacks.views import gradients, scores_of, shares
 from defenses.contexts import drawing
-from support.builders import session, table
 
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.norm import Norm
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.sign import Sign
 from vflbench.defenses.top_k import TopK
-from vflbench.messages.message import Kind
-from vflbench.messages.wire import Wire
-from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.auc import auc
 
 
@@ -35,16 +31,6 @@ def test_zero_counts_as_positive(rng):
     assert sent(g, rng, scale="batch").tolist() == [[0.5, -0.5], [0.5, 0.5]]
     assert sent(g, rng, scale="row").tolist() == [[1.0, -1.0], [0.0, 0.0]]
     assert sent(torch.zeros(2, 3), rng, scale="batch").tolist() == [[0.0] * 3] * 2
-
-
-def test_the_wire_counts_one_bit_a_coordinate(rng):
-    for scale, scales in (("batch", 1), ("row", 40)):
-        wire, rows = Wire(), table(rng, rows=40)
-        split = session(rows, model=WideDeep(bottom_layers=1, width=16, wide=False), defenses=[Sign(scale=scale)], wire=wire)
-        split.round(rows.ids)
-        traffic = wire.take_traffic()
-        assert traffic["label", "a", Kind.GRADIENT].bytes == 40 * 16 // 8 + 4 * scales, scale
-        assert traffic["a", "label", Kind.EMBEDDING].bytes == 40 * 16 * 4, scale
 
 
 def test_after_top_k_only_what_is_kept_has_a_sign(rng):

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 from defenses.contexts import drawing
-from support.builders import session, table, weights
+from support.builders import session, table
 
 from vflbench.data.pictures import Digits
 from vflbench.defenses.chain import Chain
@@ -107,24 +107,6 @@ def test_what_stands_beside_it_meets_the_rows_as_they_are_sent(rng):
     torch.testing.assert_close(h, true[ids])
     assert torch.equal(numeric, rows.features["a"].numeric[ids])
     assert not torch.equal(ids, rows.ids)
-
-
-def test_what_it_keeps_is_saved_and_restored(rng):
-    rows = table(rng, parties=("a", "b"))
-    guard = SplitGuard(p_fake=HALF, burn_in=1, policy="fast", threshold=0.9)
-    whole, stopped, resumed = (guarded(rows, guard) for _ in range(3))
-    for _ in range(6):
-        whole.round(rows.ids)
-        stopped.round(rows.ids)
-    for ours, theirs in zip(resumed.parties, stopped.parties, strict=True):
-        ours.noise.training.set_state(theirs.noise.training.get_state())
-    resumed.restore(stopped.state())
-    for _ in range(6):
-        lines = [split.round(rows.ids).training.notes for split in (whole, resumed)]
-        assert lines[0] == lines[1]
-    assert all(map(torch.equal, weights(whole), weights(resumed)))
-    assert whole.figures() == resumed.figures()
-    assert "score" in str(whole.parties[0].defenses["f2"].named["split_guard"].state())
 
 
 def test_an_honest_label_party_that_has_learned_scores_high_and_one_that_ignores_the_order_does_not():

@@ -7,8 +7,6 @@ from vflbench.attacks.direct import Direct
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
-from vflbench.messages.message import Kind
-from vflbench.messages.wire import Wire
 from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.auc import auc
 
@@ -22,16 +20,6 @@ def test_no_other_choice_of_so_many_coordinates_is_nearer(rng):
         rest = h.square().sort(dim=1).values[:, : 32 - count].sum(dim=1)
         assert torch.allclose((sent - h).square().sum(dim=1), rest, atol=1e-5), fraction
         assert torch.equal(sent[sent != 0], h[sent != 0]), fraction
-
-
-def test_the_wire_counts_numbers_and_places(rng):
-    for fraction, bits in ((0.125, 2 * (32 + 4)), (0.5, 8 * 32 + 16), (1.0, 16 * 32)):
-        wire, rows = Wire(), table(rng, rows=40)
-        split = session(rows, model=WideDeep(bottom_layers=1, width=16), defenses=[TopK(fraction=fraction)], wire=wire)
-        split.round(rows.ids)
-        traffic = wire.take_traffic()
-        assert traffic["a", "label", Kind.EMBEDDING].bytes == 40 * bits // 8, fraction
-        assert traffic["label", "a", Kind.GRADIENT].bytes == 40 * 16 * 4, fraction  # gradients come back whole
 
 
 def test_before_a_quantizer_only_what_is_kept_is_quantized(rng):

@@ -7,11 +7,8 @@ from defenses.contexts import drawing
 from scipy import stats
 from torch.nn import functional as F
 
-from vflbench.defenses.chain import Chain, refuse_unfit
-from vflbench.defenses.label_dp import LabelDp, class_losses
+from vflbench.defenses.label_dp import class_losses
 from vflbench.defenses.tpsl import Tpsl
-from vflbench.errors import UserError
-from vflbench.messages.threat import Role
 from vflbench.metrics.privacy import Exposure, leak_auc_ceiling
 from vflbench.numerics.auc import auc
 
@@ -93,12 +90,3 @@ def test_the_best_reader_joins_epochs_and_stays_below_the_composed_ceiling(rng, 
     else:
         assert after[0] == pytest.approx(1 - math.exp(-eps) * (2 + eps) / 4, abs=0.01)  # two Laplace numbers, 1 apart
         assert all(reading < ceiling for reading, ceiling in zip(after, ceilings, strict=True))
-
-
-def test_what_it_cannot_do_is_refused(rng):
-    y, logits = torch.arange(200) % 2, torch.zeros(200, 1)
-    wrong = Chain({"tpsl": Tpsl(), "label_dp": LabelDp()})
-    with pytest.raises(UserError, match="another defense changes labels after it"):
-        wrong.loss(logits, wrong.labels(y, logits, drawing(rng, torch.arange(200))))
-    with pytest.raises(UserError, match="it protects 2 classes, and the labels have 10"):
-        refuse_unfit({"tpsl": Tpsl(noise="bernoulli")}, frozenset({Role.LABEL}), "split", 10)

@@ -47,7 +47,7 @@ def test_a_command_that_fails_is_no_figure():
 
 SMALL = {
     "audit": ("--batches 2 --rows 50 --width 4 --turns 1", ("audit of 2 batches", "  read 1  ", "  read 2, a thread  ")),
-    "marvell": ("--problems 50 --slsqp 5 --digits 0 --rounds 1", ("solve_power, one by one", "SLSQP", "Marvell.gradient")),
+    "marvell": ("--problems 50 --slsqp 5 --rounds 1", ("solve_power, one by one", "SLSQP", "Marvell.gradient")),
     "reconstruction": ("--cells 3x12 --seeds 4", ("ambiguous 0.0%", "proved 4/4")),
     "step": ("--quick --only lazy-torch,bf16,matmuls-bf16", ("lazy-torch, 512 rows",)),
 }
