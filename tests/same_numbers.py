@@ -70,7 +70,7 @@ RUNS = {
     # Attacks that rebuild features.
     "inversion_clicks": f"{CLICKS} {INVERSION} dataset.rows=2000 dataset.categorical=6 attack.model_inversion.candidates=8",
     "inversion_wide": f"{CLICKS} {INVERSION} dataset.rows=2000 dataset.categorical=4 model.wide=true dataset.parties=2",
-    "inversion_numeric": f"{NUMERIC} {INVERSION} attack.model_inversion.restarts=2",
+    "inversion_numeric": f"{NUMERIC} {INVERSION}",
     "inversion_pictures": f"{PICTURES} {INVERSION} dataset.parties=2",
     "inversion_black_box": f"{PICTURES} {INVERSION} attack.model_inversion.mode=black_box dataset.parties=4",
     "inversion_black_box_clicks": f"{CLICKS} {INVERSION} dataset.rows=2000 attack.model_inversion.mode=black_box",

@@ -195,20 +195,13 @@ def test_bounds_of_log_odds_hold_the_true_differences(rng, shape, decimals, scal
     assert not (low.isnan() | high.isnan()).any()
 
 
-def test_ids_come_back_where_their_weights_differ(rng):
-    rows = rows_of(rng, {"a": 1, "b": 0, "label": 1}, sizes={"a": (3, 4), "b": (5,), "label": (3,)}, classes=4)
+def test_ids_come_back_where_there_are_as_many_independent_logits(rng):
+    rows = rows_of(rng, {"a": 1, "b": 0, "label": 1}, sizes={"a": (3, 4), "b": (5,), "label": (3,)}, classes=10)
     rebuilt, truth, found = answer(rows, started_with(rows, rng))
     for party in ("a", "b"):
         assert torch.equal(rebuilt.features[party].categorical, rows.features[party].categorical)
     torch.testing.assert_close(found, truth, atol=1e-4, rtol=0)
-    assert rebuilt.figures["matches"] == 1
-
-
-def test_more_combinations_than_are_tried_are_searched_column_by_column(rng):
-    rows = rows_of(rng, {"a": 0}, sizes={"a": (4, 4, 4)}, classes=10)
-    rebuilt, _, _ = answer(rows, started_with(rows, rng), combinations=10)
-    assert "matches" not in rebuilt.figures
-    assert (rebuilt.features["a"].categorical == rows.features["a"].categorical).double().mean() > 0.9
+    assert rebuilt.figures["directions_missing"] == 0
 
 
 def test_a_single_unit_that_opens_in_a_corner_is_noticed(rng):

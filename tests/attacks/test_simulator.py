@@ -107,7 +107,7 @@ def test_categories_and_numbers_of_two_parties_come_back_together(rng):
         assert (own.categorical == rows.features[party].categorical[view.ids[:40]]).float().mean() > 0.9
 
 
-@pytest.mark.parametrize("options", [{"adversarial": False}, {"align": False}, {"knows_architecture": False}])
+@pytest.mark.parametrize("options", [{"adversarial": False}, {"align": False}])
 def test_each_part_can_be_left_out(options, rng):
     rows, auxiliary = clusters(rng, 400), clusters(rng, 200)
     attack = Simulator(rows=10, steps=3, **options)
@@ -115,7 +115,6 @@ def test_each_part_can_be_left_out(options, rng):
     assert answer.features["a"].numeric.shape == (10, 6)
     assert bool(answer.features["a"].numeric.isfinite().all())
     assert attack.aligns == (options not in ({"adversarial": False}, {"align": False}))
-    assert (PeerArchitectures in attack.threat.knows) == attack.knows_architecture
 
 
 @pytest.mark.slow

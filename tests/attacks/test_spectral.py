@@ -1,6 +1,6 @@
 import pytest
 import torch
-from attacks.views import embeddings, gradients, scores_of, shares, view_of
+from attacks.views import scores_of, shares
 
 from vflbench.attacks.base import MESSAGE_FACTS
 from vflbench.attacks.spectral import (
@@ -8,7 +8,6 @@ from vflbench.attacks.spectral import (
     spectral_projections,
     upper_cluster,
 )
-from vflbench.messages.message import Kind
 from vflbench.numerics.auc import auc
 
 
@@ -99,22 +98,6 @@ def test_a_component_is_that_of_the_singular_value_decomposition(rng):
         ours = spectral_projections({"f1": x}, component)["f1"]
         assert torch.allclose(ours.abs(), (centred @ vectors[component - 1]).abs(), atol=1e-8), component
     assert not spectral_projections({"f1": x}, 13)["f1"].any()
-
-
-@pytest.mark.parametrize("prior", [0.25, 0.75])
-def test_gradients_of_the_batch_point_out_the_direction_and_its_sign(rng, prior):
-    x, y = behind_a_loud_direction(rng)
-    y = y if prior < 0.5 else ~y
-    logistic = torch.linalg.lstsq(x - x.mean(dim=0), y.float()[:, None] - y.float().mean()).solution[:, 0]
-    p = ((x - x.mean(dim=0)) @ logistic + y.float().mean()).clamp(0.01, 0.99)
-    g = (p - y.float())[:, None] * logistic
-    for score, least in (("signed", 0.97), ("cluster", 0.9)):
-        attack = Spectral(component="auto", score=score)
-        answer = attack.batch(view_of(attack.threat, embeddings(x), gradients(g), shares(prior)))
-        assert answer.message is Kind.EMBEDDING
-        assert auc(answer.layers["f1"], y) > least, score
-    nothing = scores_of(attack, embeddings(x), gradients(torch.zeros_like(x)), shares(prior))
-    assert not nothing.any()
 
 
 def test_the_larger_deviation_is_that_of_the_smaller_cluster_whatever_the_prior(rng):

@@ -1,13 +1,11 @@
 """Directions attack: the directions in which the rows of the run vary, and the one that the gradients point out."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
-from vflbench.attacks.spectral import point_to_positives
 from vflbench.messages.facts import ClassShares, Gradients, LocalModel
 from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat, View
@@ -22,15 +20,14 @@ class Directions(Attack):
 
         s_i = <h_i - mean, u>
 
-    component: the direction u. `auto`: the one along which the logit rises, which is the top singular vector of the
-    gradients of all audited batches of the epoch (`numerics.directions`). j = 1, 2, ...: the j-th singular vector of
-    the centred embeddings, with the sign that `spectral` guesses, by the smaller cluster; it needs no gradients.
-    whiten: with auto, scale down the part of u along the first component, if this component varies much more than the others
-    (`without_loudness` there). Other components are not changed, because whitening all of them would amplify noise.
-    components: how many singular vectors are candidates, between which the attacker can't decide without labels. For auto, u
-    is one more.
+    u: the direction along which the logit rises, which is the top singular vector of the gradients of all audited batches of
+    the epoch (`numerics.directions`). The part of u along the first component is scaled down, if this component varies much
+    more than the others (`without_loudness` there). Other components are not changed, because whitening all of them would
+    amplify noise.
+    components: how many singular vectors are candidates, between which the attacker can't decide without labels; u is
+    one more.
 
-    With auto, the sign needs a prior that is not 1/2, and gradients whose third moment survives the defense. The noise of
+    The sign needs a prior that is not 1/2, and gradients whose third moment survives the defense. The noise of
     max_norm reverses it: a coefficient c has the third moment 3 max^2 c - 2 c^3 with noise. Under the noise of marvell, the
     sign is right more often than not. Read the two-sided value.
 
@@ -44,35 +41,25 @@ class Directions(Attack):
     Learning", 2022, Algorithm 1, there of one batch and the first only. The choice by gradients is ours.
     """
 
-    component: Number | Literal["auto"] = "auto"
-    whiten: bool = True
     components: Number = 8
+    threat = Threat(knows={LocalModel, ClassShares, Gradients})
 
     def __post_init__(self) -> None:
         self._moments: dict[str, tuple[Tensor, Tensor]] = {}
 
-    @property
-    def threat(self) -> Threat:
-        return Threat(knows={LocalModel, ClassShares} | ({Gradients} if self.component == "auto" else set()))
-
     def observe(self, view: View) -> None:
         """Add its gradients to what those of other batches say."""
-        if self.component == "auto":
-            add_moments(self._moments, view[Gradients].layers)
+        add_moments(self._moments, view[Gradients].layers)
 
     def epoch(self, view: View) -> Scores:
         prior, scores, candidates = view[ClassShares].positive, {}, {}
-        most = 2 if self.component == "auto" else self.component
         for layer, h in view[LocalModel].embed(view.ids).items():
             centred = h - h.mean(dim=0)
-            spreads, vectors = leading_components(centred, max(self.components, most))
+            spreads, vectors = leading_components(centred, max(self.components, 2))
             candidates[layer] = centred @ vectors[:, : min(self.components, h.shape[1])].to(h)
-            if self.component != "auto":
-                scores[layer] = point_to_positives(centred @ vectors[:, self.component - 1].to(h), prior)
-            elif layer in self._moments:
-                u = logit_direction(*self._moments[layer], prior)
-                u = without_loudness(u.to(vectors), spreads[:2], vectors[:, :2]) if self.whiten else u
-                scores[layer] = centred @ u.to(h)
+            if layer in self._moments:
+                u = logit_direction(*self._moments[layer], prior).to(vectors)
+                scores[layer] = centred @ without_loudness(u, spreads[:2], vectors[:, :2]).to(h)
                 candidates[layer] = torch.cat([scores[layer][:, None], candidates[layer]], dim=1)
         self._moments = {}
         return Scores(view.ids, scores, Kind.EMBEDDING, candidates)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Annotated, Literal
 
 import torch
@@ -19,7 +18,7 @@ from vflbench.messages.fact import Fact
 from vflbench.messages.facts import Labels, LocalTop, PartyFeatures, Predictions
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Role, Threat, View
-from vflbench.options import Count, Range, Rows, Sigma, options
+from vflbench.options import Range, Rows, Sigma, options
 
 Decimals = Annotated[int, Range(1, 12)]
 """Decimals of a published probability."""
@@ -43,11 +42,6 @@ _MOST_UNKNOWNS, _MOST_WITH_COVARIANCE = 20_000, 3000
 _SHRINK = 1e-2  # of the mean variance, added to a covariance
 _TOLERANCE = 1e-6  # singular values below this share of the largest count as 0
 
-_SWEEPS = 3  # over the categorical columns, where not all combinations are tried
-_AT_ONCE = 1 << 22  # numbers
-_MISFIT, _OUTSIDE, _FAR = 1e8, 1.0, 1e-4  # weights: of equations, of the box, of the distance from the guess
-_LOOSE = 8.0  # bounds of rounding within which two combinations fit equally well
-
 _DUAL_STEPS = 2000
 _CLOSE = 1e-10
 
@@ -68,10 +62,9 @@ class Esa(Attack):
     which is `error_bound`, if nothing changed what the parties sent (stated for model=logistic in float32). If the equations
     contradict one another, or the box, something was changed, and no bound is given. Otherwise `directions_missing` says how
     many directions are not determined. Without categorical columns, and with any prior but normal, the answer then lies at
-    most as far from the truth as the guess does: a projection onto a convex set that holds the truth. Up to `combinations`
-    combinations of ids are all tried, and `matches` is the mean number of those that fit up to rounding. If there are more,
-    each column is searched in turn, from the largest entries of its relaxed vector. `residual`: root mean square of the
-    logits of the answer about the true ones.
+    most as far from the truth as the guess does: a projection onto a convex set that holds the truth. Of a categorical
+    column the answer is the id with the largest entry. `residual`: root mean square of the logits of the answer about the
+    true ones.
 
     message: logits, all of which the label party computes itself; or probabilities as published, where K probabilities give
     K - 1 differences of logits. A probability that float32 or rounding has turned into 0 or 1 leaves an inequality.
@@ -82,7 +75,7 @@ class Esa(Attack):
     attacker knows; u is then the mean given z under a normal prior around g.
 
     Source: Luo, Wu, Xiao and Ooi, "Feature inference attack on model predictions in vertical federated learning", ICDE 2021,
-    section IV-A. The box, inequalities, guesses other than zero, ids and noise are ours.
+    section IV-A. The box, inequalities, guesses other than zero, categories and noise are ours.
     """
 
     max_classes = math.inf
@@ -92,7 +85,6 @@ class Esa(Attack):
     decimals: Decimals | None = None
     prior: Literal["zero", "middle", "mean", "class_mean", "normal"] = "middle"
     noise: Sigma = 0.0
-    combinations: Count = 4096
     auxiliary: Rows = 1000
 
     def __post_init__(self) -> None:
@@ -119,25 +111,16 @@ class Esa(Attack):
 
     def _by_equations(self, system: System, logits: Tensor, guess: Guess) -> tuple[PartyFeatures, dict[str, float], bool]:
         """Columns, figures, means over rows, and whether the predictions can be the model's."""
-        n, k, sizes = len(logits), system.coding.numeric, system.coding.cardinalities
-        u, ids = guess.mean.clone(), torch.zeros(n, len(sizes), dtype=torch.int32, device=logits.device)
-        fits = True
-        missing, bound, matches = (torch.zeros(n, dtype=torch.float64, device=logits.device) for _ in range(3))
+        u, fits = guess.mean.clone(), True
+        missing, bound = (torch.zeros(len(logits), dtype=torch.float64, device=logits.device) for _ in range(2))
         for equations in equations_of(system, logits, self.message, self.decimals):
             at = equations.places
             u[at], missing[at], bound[at], consistent = self._solved(equations, guess.rows(at), system.sums())
             fits &= bool(consistent.all())
-            if sizes:
-                relaxed, first = u[at, k:], guess.mean[at, :k]
-                ids[at], matches[at] = fitting_ids(equations, sizes, relaxed, first, self.combinations)
-                rest = equations.less(k, system.coding.vectors(PartyFeatures(first, ids[at]))[:, k:])
-                u[at, :k] = self._solved(rest, guess.rows(at).columns(k), system.sums()[:0, :k])[0]
         figures = {"directions_missing": float(missing.mean())}
         if bool(bound.isfinite().all()) and fits:
             figures["error_bound"] = float(bound.mean())
-        if sizes and not bool(matches.isnan().any()):
-            figures["matches"] = float(matches.mean())
-        return PartyFeatures(u[:, :k], ids), figures, fits
+        return system.coding.columns(u), figures, fits
 
     def _solved(self, equations: Equations, guess: Guess, sums: Tensor) -> tuple[Tensor, float, float, Tensor]:
         """u = argmin |u - guess|^2 under the equations, and within the box. guess: of the same rows.
@@ -202,10 +185,6 @@ class Guess:
     def rows(self, index: Tensor) -> Guess:
         """Of these rows."""
         return Guess(self.mean[index], self.covariance)
-
-    def columns(self, count: int) -> Guess:
-        """Of the first so many unknowns."""
-        return Guess(self.mean[:, :count], None if self.covariance is None else self.covariance[:count, :count])
 
     def times(self, rows: Tensor) -> Tensor:
         """covariance rows^T, (..., u, r); rows: (..., r, u)."""
@@ -340,12 +319,6 @@ class Equations:
         """(m, equations)."""
         return (self.low[:, self.equal] + self.high[:, self.equal]) / 2
 
-    def less(self, numeric: int, known: Tensor) -> Equations:
-        """For the numeric columns alone. known: (m, u - numeric), what is in place of the others."""
-        done = known @ self.c[:, numeric:].T
-        c, low, high = self.c[:, :numeric], self.low - done, self.high - done
-        return Equations(self.places, c, low, high, self.equal, self.rounding)
-
 
 def equations_of(system: System, logits: Tensor, message: str, decimals: int | None) -> Iterator[Equations]:
     """The equations of groups of rows that have the same left sides.
@@ -373,62 +346,6 @@ def equations_of(system: System, logits: Tensor, message: str, decimals: int | N
         widest = float(width[at][:, others][:, equal].amax()) / 2 if bool(equal.any()) else 0.0
         low_of, high_of = (bound[at][:, others] - offset for bound in (low, high))
         yield Equations(at, system.effects[others] - base, low_of, high_of, equal, 2 * system.rounding + widest)
-
-
-def fitting_ids(
-    equations: Equations, cardinalities: tuple[int, ...], relaxed: Tensor, guess: Tensor, combinations: int
-) -> tuple[Tensor, Tensor]:
-    """Ids (m, c) that fit best, and how many combinations fit as well (m,); nan where not all were tried.
-
-        misfit = |(1 - A A^+) (y - sum_j T_j[id_j])|^2,   A, T: left sides of the numeric columns and of the ids
-
-    Then x = g + A^+ (y - sum_j T_j[id_j] - A g) should lie in the box, and near the guess g.
-
-    relaxed: (m, sum of cardinalities), one-hot vectors that need not be whole. guess: (m, numeric). combinations: up to
-    so many are all tried; where there are more, each column in turn, from the largest entries of the relaxed vectors.
-    """
-    c, k, m, device = equations.c[equations.equal], guess.shape[1], len(relaxed), relaxed.device
-    tables = [block.T for block in c[:, k:].split(list(cardinalities), dim=1)]
-    u, s, v = singular_rows(c[:, :k])
-    rest = torch.eye(len(c), dtype=c.dtype, device=c.device) - u @ u.T
-    inverse = (u / s) @ v  # (r, k)
-    seen = torch.linalg.pinv(inverse) @ inverse if inverse.numel() else c.new_zeros(k, k)  # A^+ A, a projection
-    slack = _LOOSE * equations.rounding * (1 + (float(1 / s[-1]) if len(s) else 0.0))
-
-    def score(rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Less is better, (m, s), and whether each fits up to rounding. rows: (m,). ids: (m, s, c), or (1, s, c)."""
-        effects = torch.stack([table[ids[..., j].long()] for j, table in enumerate(tables)]).sum(dim=0)
-        left = equations.right[rows][:, None] - effects  # (m, s, r)
-        misfit = (left @ rest).square().sum(dim=-1)
-        fits = misfit <= (_LOOSE * equations.rounding) ** 2 * max(1, len(c))
-        value = _MISFIT * misfit
-        if k:
-            first = guess[rows][:, None]
-            x = first + (left @ inverse - first @ seen)
-            outside = (x - x.clamp(0, 1)).square().sum(dim=-1)
-            value = value + _OUTSIDE * outside + _FAR * (x - first).square().sum(dim=-1)
-            if len(s) == k:
-                fits = fits & (outside <= slack**2 * k)
-        return value, fits
-
-    ids = torch.stack([block.argmax(dim=1) for block in relaxed.split(list(cardinalities), dim=1)], dim=1)
-    counts = torch.full((m,), math.nan, dtype=torch.float64, device=device)
-    rows = torch.arange(m, device=device)
-    if not len(c):
-        return ids.int(), counts
-    if math.prod(cardinalities) <= combinations:
-        tried = torch.tensor(list(product(*map(range, cardinalities))), device=device)[None]  # (1, s, c)
-        for part in rows.split(max(1, _AT_ONCE // (tried.shape[1] * (len(equations.c) + k + 1)))):
-            value, fits = score(part, tried)
-            ids[part] = tried[0, value.argmin(dim=1)]
-            counts[part] = fits.sum(dim=1).double()
-        return ids.int(), counts
-    for j, size in [*enumerate(cardinalities)] * _SWEEPS:
-        for part in rows.split(max(1, _AT_ONCE // (size * (len(equations.c) + k + len(cardinalities))))):
-            tried = ids[part][:, None].repeat(1, size, 1)
-            tried[:, :, j] = torch.arange(size, device=device)
-            ids[part, j] = score(part, tried)[0].argmin(dim=1)
-    return ids.int(), counts
 
 
 def probabilities(logits: Tensor, decimals: int | None = None) -> Tensor:

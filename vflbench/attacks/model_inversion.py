@@ -22,7 +22,7 @@ from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, Peer
 from vflbench.messages.threat import Role, Threat, View
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.pixels import area_of
-from vflbench.options import Count, Rate, Rows, Steps, Weight, Width, options
+from vflbench.options import Count, Rate, Rows, Steps, Width, options
 
 LEARNED = ("pca", "auxiliary")  # priors of auxiliary rows
 
@@ -59,7 +59,7 @@ _WIDTHS = (1.0, 2.0)  # of the prior, in its own standard deviations
 _EVERY = 10  # steps between two checks of the progress of each row
 _GAIN = 0.02  # a row whose objective fell by a smaller share since the last check gets a smaller step
 _SMALLEST = 2.0**-6  # a row is finished when its step is this share of the first step, or smaller
-_BETA1, _BETA2, _EPS = 0.9, 0.99, 1e-12
+_KEPT, _EPS = 0.9, 1e-12  # share of the running mean of gradients that a step keeps
 
 Objective = Callable[["Tensor", "Tensor"], "Tensor"]
 """(x (m, d), rows (m,)) -> (m,): the values at x of the problems with these indices, differentiable in x."""
@@ -103,11 +103,11 @@ class ModelInversion(Attack):
     `non_label`, the one that attacks, or `all`, each for itself.
 
     mode: `white_box` knows the models; `black_box` queries them on auxiliary rows and fits a decoder to the answers. rows:
-    rows of each audited batch that are rebuilt, from the first. strength: weight of total variation or l2.
+    rows of each audited batch that are rebuilt, from the first. prior: with `auto` R counts, with `none` it doesn't.
     knows_compression: the same compression is applied to f(x) before the comparison, with a straight-through gradient; a
     quantized number then only has to fall into its bin. pca doesn't need it. knows_noise_mean: the mean of the noise is
-    subtracted. optimizer, lr, steps: settings of the descent; a row whose objective stalls stops earlier. restarts: number
-    of starts; each row keeps the best. candidates: ids of a column that are scored exactly, the most promising ones.
+    subtracted. lr, steps: settings of the descent; a row whose objective stalls stops earlier. candidates: ids of a column
+    that are scored exactly, the most promising ones.
     auxiliary, decoder_width, decoder_steps: rows and size of the decoder.
 
     Closed ReLUs pass a tenth of a gradient (`OpenRelu`). Without that, the search stalls where units that
@@ -124,14 +124,11 @@ class ModelInversion(Attack):
     party: str = "all"
     mode: Literal["white_box", "black_box"] = "white_box"
     rows: Rows = 32
-    prior: Literal["auto", "total_variation", "l2", "pca", "auxiliary", "none"] = "auto"
-    strength: Weight | Literal["auto"] = "auto"
+    prior: Literal["auto", "pca", "auxiliary", "none"] = "auto"
     knows_compression: bool = False
     knows_noise_mean: bool = False
-    optimizer: Literal["adam", "momentum"] = "momentum"
     lr: Rate = 0.05
     steps: Steps = 500
-    restarts: Count = 1
     candidates: Count = 64
     sweeps: Steps = 2
     auxiliary: Rows = 1000
@@ -141,8 +138,6 @@ class ModelInversion(Attack):
     def __post_init__(self) -> None:
         if self.role == "label" and self.party != "all":
             raise UserError("it goes with role=non_label; the label party is one alone", key="party", value=self.party)
-        if self.prior in ("none", *LEARNED) and self.strength not in ("auto", 0.0):
-            raise UserError("it goes with a prior that has a strength", key="strength", value=self.strength)
         if self.mode == "black_box" and self.prior in LEARNED:
             raise UserError("it goes with mode=white_box", key="prior", value=self.prior)
         if self.mode == "black_box" and (self.knows_compression or self.knows_noise_mean):
@@ -241,9 +236,9 @@ class ModelInversion(Attack):
 
     def _invert(self, fit: Fit, rng: torch.Generator) -> PartyFeatures:
         numeric, vectors = self._relax(fit, rng)
-        if fit.prior is None and self.strength == "auto" and self.prior != "none" and numeric.shape[1]:
-            fit.noise, kind = fit.noise_at(numeric, vectors), self._kind(fit)
-            if self._strength(fit, kind) > LEAST[kind]:
+        if fit.prior is None and self.prior != "none" and numeric.shape[1]:
+            fit.noise = fit.noise_at(numeric, vectors)
+            if self._strength(fit) > LEAST[fit.kind]:
                 numeric, vectors = self._relax(fit, rng)
         if not fit.tables:
             return PartyFeatures(numeric, fit.no_ids(len(numeric)))
@@ -260,68 +255,54 @@ class ModelInversion(Attack):
                 return fit.distance(x, rows, ids=ids[rows])
 
             if numeric.shape[1]:
-                numeric = self._descend(refitted, fit, numeric)[0]
+                numeric = self._descend(refitted, fit, numeric)
         return PartyFeatures(numeric, ids.int())
 
     def _relax(self, fit: Fit, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Numeric columns (n, k), and vectors (n, c, dim) read in place of the categorical ones, of no id in particular."""
         n, k = len(fit), len(fit.model.numeric)
         width = fit.centre.numel()
-        start = torch.rand(n * self.restarts, k + width, generator=rng, device=rng.device)
-        start[:n, :k] = _DARK * start[:n, :k] if fit.area else 0.5  # pictures have a dark ground
+        start = torch.rand(n, k + width, generator=rng, device=rng.device)
+        start[:, :k] = _DARK * start[:, :k] if fit.area else 0.5  # pictures have a dark ground
         if fit.prior is not None:
-            start[:, :k] = fit.prior.mean.repeat(self.restarts, 1)
+            start[:, :k] = fit.prior.mean
         start[:, k:] = 0.0
-        strength = LEAST["l2"] if self.strength == "auto" else self.strength
 
         def objective(x: Tensor, rows: Tensor) -> Tensor:
-            distance = fit.distance(x[:, :k], rows % n, vectors=fit.vectors(x[:, k:]))
-            return distance + (strength * x[:, k:].square().mean(dim=1) if width else 0.0)
+            distance = fit.distance(x[:, :k], rows, vectors=fit.vectors(x[:, k:]))
+            return distance + (LEAST["l2"] * x[:, k:].square().mean(dim=1) if width else 0.0)
 
-        points, values = self._descend(objective, fit, start)
-        best = values.view(self.restarts, n).argmin(dim=0) * n + torch.arange(n, device=points.device)
-        return points[best, :k], fit.vectors(points[best, k:])
+        points = self._descend(objective, fit, start)
+        return points[:, :k], fit.vectors(points[:, k:])
 
-    def _descend(self, objective: Callable[[Tensor, Tensor], Tensor], fit: Fit, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Points (n, k) within the box with the least objective plus prior, and its values (n,)."""
+    def _descend(self, objective: Callable[[Tensor, Tensor], Tensor], fit: Fit, start: Tensor) -> Tensor:
+        """Points (n, k) within the box with the least objective plus prior."""
         k, beyond = len(fit.model.numeric), start.shape[1] - len(fit.model.numeric)
         low = torch.cat([start.new_zeros(k), start.new_full((beyond,), -_WIDEST)])
         high = torch.cat([start.new_ones(k), start.new_full((beyond,), _WIDEST)])
         return descend(
-            lambda x, rows: objective(x, rows) + self._penalty(x[:, :k], rows % len(fit), fit),
+            lambda x, rows: objective(x, rows) + self._penalty(x[:, :k], rows, fit),
             start,
             low,
             high,
             steps=self.steps,
             size=self.lr,
-            method=self.optimizer,
-        )
+        )[0]
 
     def _penalty(self, x: Tensor, rows: Tensor, fit: Fit) -> Tensor | float:
         """strength R(x), (m,): what is added to the distance for features that are unlikely before any message."""
         if fit.prior is not None:
             return fit.prior(x, rows)
-        kind = self._kind(fit)
-        if kind == "none" or not x.shape[1]:
+        if self.prior == "none" or not x.shape[1]:
             return 0.0
-        if kind == "l2":
-            return self._strength(fit, kind) * (x - 0.5).square().mean(dim=1)
-        if fit.area is None:
-            problem = "it goes with pictures, and the columns of this party are none; use l2 or none"
-            raise UserError(problem, key="attack.model_inversion.prior", value=kind)
-        return self._strength(fit, kind) * total_variation(fit.area.picture(x))
+        unlikely = (x - 0.5).square().mean(dim=1) if fit.area is None else total_variation(fit.area.picture(x))
+        return self._strength(fit) * unlikely
 
-    def _kind(self, fit: Fit) -> str:
-        """As auto for learned priors, which come here where messages contradict their auxiliary rows."""
-        return ("l2" if fit.area is None else "total_variation") if self.prior in ("auto", *LEARNED) else self.prior
-
-    def _strength(self, fit: Fit, kind: str) -> float:
-        """auto: 2 noise times what the log density of the prior loses for each unit of R, which makes the minimum the most
-        likely x.
+    def _strength(self, fit: Fit) -> float:
+        """2 noise times what the log density of the prior loses for each unit of R, which makes the minimum the most likely
+        x.
         """
-        if self.strength != "auto":
-            return self.strength
-        return max(LEAST[kind], 2 * fit.noise * _NATS[kind] * len(fit.model.numeric))
+        return max(LEAST[fit.kind], 2 * fit.noise * _NATS[fit.kind] * len(fit.model.numeric))
 
 
 def total_variation(pictures: Tensor) -> Tensor:
@@ -340,7 +321,8 @@ def total_variation(pictures: Tensor) -> Tensor:
 class Fit:
     """One party's messages, and the distance of the embeddings of candidate features from them.
 
-    noise: variance of a received number, relative to the mean square length of a row.
+    noise: variance of a received number, relative to the mean square length of a row. kind: of the prior that needs no
+    auxiliary rows.
     """
 
     model: PeerModel
@@ -351,6 +333,7 @@ class Fit:
 
     def __post_init__(self) -> None:
         self.area = area_of(self.model.numeric)
+        self.kind = "l2" if self.area is None else "total_variation"
         self.tables = list(self.model.network.tables())
         self.centre = torch.stack([t.mean(dim=0) for t in self.tables]) if self.tables else torch.empty(0, 0)
         spread = [t.std(dim=0, correction=0).clamp_min(1e-9) for t in self.tables]
@@ -626,22 +609,17 @@ def descend(
     *,
     steps: int,
     size: float,
-    method: Literal["adam", "momentum"] = "adam",
-    enough: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Projected gradient descent: x <- clip(x - s_i u, low, high).
+    """Projected gradient descent with momentum: x <- clip(x - 10 s_i m, low, high), m the running mean of g / rms(g).
 
-        adam:      u = m / (sqrt(v) + eps),  m and v the running means of g and g^2
-        momentum:  u = m / (1 - beta1),      m the running mean of g / rms(g)
-
-    s_i is halved if the objective of row i fell by less than 2 % in ten steps. A row is finished when its value is at most
-    `enough` or its step is at most size / 64. Finished rows are no longer evaluated.
+    s_i is halved if the objective of row i fell by less than 2 % in ten steps. A row is finished when its step is at most
+    size / 64, or its value 0. Finished rows are no longer evaluated.
 
     start: (n, d). low, high: (d,). size: the first step s. Returns the best x visited, (n, d), and its values (n,).
     """
     best, best_value = start.clamp(low, high), torch.full((len(start),), torch.inf, device=start.device)
     rows = torch.arange(len(start), device=start.device)
-    x, m, v = best.clone(), torch.zeros_like(best), torch.zeros_like(best)
+    x, m = best.clone(), torch.zeros_like(best)
     sizes, before = torch.full_like(best[:, :1], size), best_value.clone()
     for step in range(1, steps + 1):
         z = x.requires_grad_()
@@ -654,17 +632,13 @@ def descend(
             improved = best_value[rows] < (1 - _GAIN) * before[rows]
             sizes = torch.where(improved[:, None], sizes, sizes / 2)
             before[rows] = best_value[rows]
-            active = (best_value[rows] > enough) & (sizes[:, 0] > size * _SMALLEST)
+            active = (best_value[rows] > 0) & (sizes[:, 0] > size * _SMALLEST)
             if not active.all():
-                rows, x, g, m, v, sizes = (values[active] for values in (rows, x, g, m, v, sizes))
+                rows, x, g, m, sizes = (values[active] for values in (rows, x, g, m, sizes))
             if not len(rows):
                 break
-        if method == "momentum":
-            g = g / g.square().mean(dim=1, keepdim=True).sqrt().clamp_min(_EPS)
-        m = _BETA1 * m + (1 - _BETA1) * g
-        v = _BETA2 * v + (1 - _BETA2) * g.square()
-        along = m / (1 - _BETA1**step) / ((v / (1 - _BETA2**step)).sqrt() + _EPS) if method == "adam" else m / (1 - _BETA1)
-        x = torch.minimum(torch.maximum(x - sizes * along, low), high)
+        m = _KEPT * m + (1 - _KEPT) * (g / g.square().mean(dim=1, keepdim=True).sqrt().clamp_min(_EPS))
+        x = torch.minimum(torch.maximum(x - sizes * (m / (1 - _KEPT)), low), high)
     return best, best_value
 
 

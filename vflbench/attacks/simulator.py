@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.joint_model import Coding
 from vflbench.attacks.unpaired import LocalGrid, by_matching, by_moments
-from vflbench.messages.fact import Fact, Layers
+from vflbench.messages.fact import Layers
 from vflbench.messages.facts import Embeddings, Labels, LocalTop, PartyFeatures
 from vflbench.messages.peer_facts import Architecture, Auxiliary, PeerArchitectures
 from vflbench.messages.threat import Role, Threat, View
@@ -61,7 +61,6 @@ class Simulator(Attack):
     the lower cost counts. Until 8 rows of each class have arrived, the answer is the mean of the class
     (`attacks.unpaired`).
 
-    knows_architecture: false replaces the copy of the party's architecture, of new weights, by two ReLU layers of `width`.
     rows: rows of each audited batch that are rebuilt. auxiliary: auxiliary rows. width: of the decoders and judges; a
     decoder of embeddings with cells has width / 4 channels.
 
@@ -72,10 +71,10 @@ class Simulator(Attack):
 
     max_classes = math.inf
     every_round = True
+    threat = Threat(Role.LABEL, {Embeddings, Labels, LocalTop, Auxiliary, PeerArchitectures})
 
     adversarial: bool = True
     align: bool | Literal["auto"] = "auto"
-    knows_architecture: bool = True
     rows: Rows = 32
     auxiliary: Rows = 1000
     lr: Rate = 1e-3
@@ -90,11 +89,6 @@ class Simulator(Attack):
         self._mimics: dict[str, Mimic] = {}
         self._grids: dict[str, LocalGrid] = {}
         self._saved: dict[str, Any] = {}
-
-    @property
-    def threat(self) -> Threat:
-        knows: set[type[Fact]] = {Embeddings, Labels, LocalTop, Auxiliary}
-        return Threat(Role.LABEL, knows | ({PeerArchitectures} if self.knows_architecture else set()))
 
     @property
     def aligns(self) -> bool:
@@ -178,13 +172,9 @@ class Simulator(Attack):
         inputs, width, known = sum(h.shape[1] for h in sent.values()), self.width, classes if self.adversarial else 0
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
         draws = torch.Generator().manual_seed(seed)  # weights are drawn on the CPU
-        grid = None
-        if self.knows_architecture:
-            architecture = view[PeerArchitectures].peers[party]
-            bottom = architecture.build(rng)
-            grid = cells(architecture, bottom, inputs)
-        else:
-            bottom = PlainBottom(coding, sent, width, draws)
+        architecture = view[PeerArchitectures].peers[party]
+        bottom = architecture.build(rng)
+        grid = cells(architecture, bottom, inputs)
         if grid is None:
             decoder: Dense | Convolutional = Dense(inputs, coding.width, known, width, draws)
         else:
@@ -207,21 +197,6 @@ class Simulator(Attack):
 
 def _no_columns(rows: int) -> PartyFeatures:
     return PartyFeatures(torch.empty(rows, 0), torch.empty(rows, 0, dtype=torch.int32))
-
-
-class PlainBottom(nn.Module):
-    """Two dense ReLU layers over the columns as vectors, then one dense layer for each layer that is sent."""
-
-    def __init__(self, coding: Coding, sent: Layers, width: int, rng: torch.Generator):
-        super().__init__()
-        self.coding, inner = coding, [linear(size, width, rng, math.sqrt(2)) for size in (coding.width, width)]
-        self.inner = nn.Sequential(inner[0], nn.ReLU(), inner[1], nn.ReLU())
-        self.outputs = nn.ModuleDict({layer: linear(width, h.shape[1], rng, math.sqrt(2)) for layer, h in sent.items()})
-        self.positive = {layer: bool((h >= 0).all()) for layer, h in sent.items()}
-
-    def forward(self, numeric: Tensor, categorical: Tensor) -> dict[str, Tensor]:
-        x = self.inner(self.coding.vectors(PartyFeatures(numeric, categorical)))
-        return {name: F.relu(layer(x)) if self.positive[name] else layer(x) for name, layer in self.outputs.items()}
 
 
 class Dense(nn.Sequential):

@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
-from vflbench.errors import UserError
-from vflbench.messages.facts import ClassShares, Gradients
-from vflbench.messages.message import Kind
+from vflbench.messages.facts import ClassShares
 from vflbench.messages.threat import Threat, View
-from vflbench.numerics.directions import gradient_moments, leading_components, logit_direction, without_loudness
+from vflbench.numerics.directions import leading_components, without_loudness
 from vflbench.options import Number, options
 
 _BALANCED = 0.1  # within this distance of 1/2, chance decides which cluster is smaller
@@ -24,9 +22,7 @@ class Spectral(Attack):
         s_i = <x_i - mean, v>
 
     component: which singular vector, counted from 1, the one along which the batch varies most, as published. Under dcor,
-    the second one carries the label. `auto` (embeddings only): the direction in which the logit rises, the top singular
-    vector of the gradients of the same batch, whose signs also show which end is positive; `directions` does the same over
-    the run. A batch that varies in fewer directions gives zeros.
+    the second one carries the label. A batch that varies in fewer directions gives zeros.
 
     message: `embeddings` (including the label party's own layers, for comparison) or `gradients`, as in figure 6.
     score: `signed` (as in Algorithm 1: the s_i form two clusters, and v is oriented so that the cluster taken for positive
@@ -49,28 +45,16 @@ class Spectral(Attack):
     """
 
     message: Literal["embeddings", "gradients"] = "embeddings"
-    component: Number | Literal["auto"] = 1
+    component: Number = 1
     score: Literal["signed", "abs", "cluster"] = "signed"
     orient: Literal["smaller", "larger_score", "larger_deviation", "auto"] = "smaller"
 
-    def __post_init__(self) -> None:
-        if self.component == "auto" and self.message == "gradients":
-            raise UserError("it is a direction for embeddings; gradients take 1, 2, ...", key="component", value="auto")
-
     @property
     def threat(self) -> Threat:
-        return message_threat(self.message, ClassShares, *([Gradients] if self.component == "auto" else []))
+        return message_threat(self.message, ClassShares)
 
     def batch(self, view: View) -> Scores:
         layers, prior = view[MESSAGE_FACTS[self.message]].layers, view[ClassShares].positive
-        if self.component == "auto":
-            gradients = view[Gradients].layers
-            layers = {layer: x for layer, x in layers.items() if layer in gradients}
-            rising = {
-                layer: rising_projection(x, logit_direction(*gradient_moments(gradients[layer]), prior))
-                for layer, x in layers.items()
-            }
-            return Scores(view.ids, self._scores(rising, layers, prior), Kind.EMBEDDING)
         return Scores(view.ids, self._scores(spectral_projections(layers, self.component), layers, prior))
 
     def _scores(self, projections: Mapping[str, Tensor], layers: Mapping[str, Tensor], prior: float) -> Mapping[str, Tensor]:
@@ -78,9 +62,7 @@ class Spectral(Attack):
         if self.score == "abs":
             return {layer: s.abs() for layer, s in projections.items()}
         by_size = self.orient == "smaller" or (self.orient == "auto" and abs(prior - 0.5) > _BALANCED)
-        if self.component == "auto":
-            by_size = False  # the gradients have oriented it
-        elif self.orient == "larger_deviation":
+        if self.orient == "larger_deviation":
             projections = {layer: point_to_larger_deviation(s) for layer, s in projections.items()}
         elif not by_size:
             projections = {layer: point_away(s, layers[layer]) for layer, s in projections.items()}
