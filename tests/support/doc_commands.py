@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("vflbench", "python", "python3", "pip", "bash", "pytest", "pre-commit", "git", "docker", "mkdir")
@@ -87,29 +89,11 @@ def _path(first: str, above: Sequence[str]) -> re.Match[str] | None:
 
 
 def blocks(text: str) -> Iterator[tuple[int, str, list[str]]]:
-    """First line, language, and lines of every code block, fenced or indented by four blanks after an empty line."""
-    lines = text.split("\n")
-    fence, start, language, inside = "", 0, "", []
-    number = 0
-    while number < len(lines):
-        line = lines[number]
-        number += 1
-        mark = re.match(r"\s*(```+|~~~+|:::+)\s*(\S*)", line)
-        if fence:
-            if line.strip() == fence:
-                yield start, language, inside
-                fence = ""
-            else:
-                inside.append(line.strip() if language in SHELLS else line)
-        elif mark:
-            fence, language, start, inside = mark[1], mark[2], number + 1, []
-        elif line.startswith("    ") and (number < 2 or not lines[number - 2].strip()):
-            begun = number
-            indented = [line[4:]]
-            while number < len(lines) and (lines[number].startswith("    ") or not lines[number].strip()):
-                indented.append(lines[number][4:])
-                number += 1
-            yield begun, "", indented
+    """First line, language, and lines of every code block, fenced or indented."""
+    for token in MarkdownIt().parse(text):
+        if token.type in ("fence", "code_block"):
+            first = token.map[0] + 1 + (token.type == "fence")
+            yield first, token.info.split(" ")[0], token.content.splitlines()
 
 
 def _commands(page: str, start: int, lines: Sequence[str]) -> Iterator[Command]:
@@ -212,19 +196,6 @@ def first_value(word: str) -> str:
 
 def values_of(word: str) -> list[str]:
     """KEY=A,B -> A, B; commas inside of brackets or quotes part no values."""
-    _, _, value = word.partition("=")
-    values, depth, quote = [""], 0, ""
-    for sign in value:
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"":
-            quote = sign
-        elif sign in "[{(":
-            depth += 1
-        elif sign in "]})":
-            depth -= 1
-        elif sign == "," and depth == 0:
-            values.append("")
-            continue
-        values[-1] += sign
-    return values
+    key, _, value = word.partition("=")
+    override = OverridesParser.create().parse_override(word) if value and not key.startswith("-") else None
+    return list(override.sweep_string_iterator()) if override and override.is_sweep_override() else [value]
