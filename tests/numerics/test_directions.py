@@ -22,17 +22,11 @@ def difference(v, reference):
 
 
 def test_the_planted_vector_is_recovered_to_the_precision_of_its_gap(rng):
-    for d in (2, 12, 128):
+    for d, unit in ((2, 1e-200), (12, 1.0), (128, 1e150)):
         for ratio in (0.0, 0.5, 0.9, 0.99, 0.9999):
             matrix, planted = with_spectrum([1.0, *[ratio * 0.99**i for i in range(d - 1)]], rng)
-            error = difference(top_eigenvector(matrix), planted)
+            error = difference(top_eigenvector(unit * matrix), planted)
             assert error < 1e-13 / (1 - ratio), f"d={d} ratio={ratio}"
-
-
-def test_units_do_not_matter(rng):
-    for unit in (1e-200, 1e-20, 1.0, 1e150):
-        matrix, planted = with_spectrum([1.0, 0.7, 0.1], rng)
-        assert difference(top_eigenvector(matrix * unit), planted) < 1e-12, unit
 
 
 def test_eigenvalues_of_either_sign_fall_and_rows_of_zeros_come_last(rng):
@@ -101,11 +95,7 @@ def test_moments_of_batches_add_up_whatever_their_units_and_isotropic_noise(rng)
         second, third = (sum(parts) for parts in zip(*moments, strict=True))
         assert torch.allclose(second, scale**2 * g.T @ g)
         assert logit_direction(second, third, 0.25) @ beta > 0.99, scale
-
-
-def test_gradients_of_zero_point_nowhere():
-    for g in (torch.zeros(5, 3), torch.zeros(0, 3)):
-        assert not logit_direction(*gradient_moments(g), 0.25).any()
+    assert not logit_direction(*gradient_moments(torch.zeros(5, 3)), 0.25).any()
 
 
 def test_a_loud_component_is_scaled_to_the_spread_of_the_second(rng):
@@ -116,9 +106,4 @@ def test_a_loud_component_is_scaled_to_the_spread_of_the_second(rng):
     quiet = without_loudness(u, spreads, vectors)
     assert torch.allclose(quiet @ first, u @ first * spreads[1] / spreads[0])
     assert torch.allclose(quiet @ rest, u @ rest)
-
-
-def test_a_first_component_that_is_the_logit_stays(rng):
-    x = torch.randn(5000, 3, generator=rng, dtype=torch.float64) * torch.tensor([30.0, 2.0, 1.0])
-    spreads, vectors = leading_components(x - x.mean(dim=0), 2)
-    assert torch.allclose(without_loudness(vectors[:, 0], spreads, vectors), vectors[:, 0])
+    assert torch.allclose(without_loudness(first, spreads, vectors), first)  # a first component that is the logit stays

@@ -25,18 +25,6 @@ def test_interval_is_students():
     assert (ours.mean, ours.low, ours.high) == pytest.approx((np.mean(values), low, high))
 
 
-def test_interval_covers_the_truth_95_times_in_100():
-    draws = np.random.default_rng(0).normal(0.6, 0.1, (2000, 8))
-    covered = np.mean([i.low <= 0.6 <= i.high for i in map(mean_interval, draws.tolist())])
-    assert covered == pytest.approx(0.95, abs=0.015)
-
-
-def test_one_value_has_no_interval_and_none_has_no_mean():
-    assert mean_interval([0.7]).mean == 0.7
-    assert math.isnan(mean_interval([0.7]).low)
-    assert math.isnan(mean_interval([]).mean)
-
-
 @pytest.mark.parametrize(
     ("values", "text"),
     [

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from math import factorial, prod
 
 import numpy as np
@@ -88,7 +89,7 @@ def divide(
         return met.setdefault(blocks.party.tobytes(), Division(blocks.party, blocks.icor())).icor
 
     if _divisions(sizes) <= _FEW:
-        for party in _every(sizes):
+        for party in sorted(_every(sizes), key=np.ndarray.tolist):
             look(_Blocks(correlation, party))
         return _closest(met, beta)
     steps = int(np.clip(_WORK / (len(sizes) * (30 + max(sizes)) ** 3), *_STEPS))
@@ -117,22 +118,13 @@ def _divisions(sizes: list[int]) -> int:
 
 def _every(sizes: list[int]) -> Iterator[np.ndarray]:
     """Each division (m,) among parties of these sizes."""
-    left = list(sizes)
-    party: list[int] = []
-
-    def fill() -> Iterator[np.ndarray]:
-        if len(party) == sum(sizes):
-            yield np.array(party)
-            return
-        for k in range(len(sizes)):
-            if left[k]:
-                left[k] -= 1
-                party.append(k)
-                yield from fill()
-                party.pop()
-                left[k] += 1
-
-    return fill()
+    if not sizes:
+        yield np.empty(0, np.int64)
+    for held in combinations(range(sum(sizes)), sizes[0]) if sizes else ():
+        for others in _every(sizes[1:]):
+            party = np.zeros(sum(sizes), np.int64)
+            party[np.delete(np.arange(len(party)), held)] = others + 1
+            yield party
 
 
 def _neighbours(correlation: np.ndarray, sizes: list[int]) -> tuple[np.ndarray, np.ndarray]:
