@@ -1,13 +1,13 @@
 """The story of one run, top to bottom."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 
 import torch
 from torch import Tensor
 
-from vflbench.data.rows import EncodedRows, TrainTest, ordered_batches
+from vflbench.data.rows import EncodedRows, ordered_batches
 from vflbench.data.table import VerticalTable
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.generators import Generators
@@ -224,9 +224,7 @@ def save(run: BuiltRun, recorder: Recorder, checkpoint: Checkpoint) -> str:
 
 
 def diverged(run: BuiltRun, problem: str) -> UserError:
-    """The error for a run that met a number that is not finite: names the column, or the step's options."""
-    if column := next(_bad_columns(run.data), None):
-        return UserError(f"{problem}; {column}, and no option mends that", key="dataset")
+    """The error for a run that met a number that is not finite: names the options that decide the size of a step."""
     experiment = run.experiment
     room = "protocol" if hasattr(experiment.protocol, "rate") else "optimizer"
     options = vars(getattr(experiment, room)).items()
@@ -234,13 +232,3 @@ def diverged(run: BuiltRun, problem: str) -> UserError:
     steps += [f"defense={name}" for name in experiment.defenses]
     problem = f"{problem}; what decides the size of a step is {', '.join(steps)}. Completed epochs are in metrics.csv"
     return UserError(problem, key=room)
-
-
-def _bad_columns(data: TrainTest) -> Iterator[str]:
-    """The columns of training and test rows with a number that is not finite, in words."""
-    for split, rows in {"training": data.train, **data.held_out}.items():
-        for block in rows.blocks(None):
-            for party, features in block.features.items():
-                for name, values in zip(features.columns.numeric, features.numeric.T, strict=True):
-                    for bad in values[~values.isfinite()].tolist():
-                        yield f"column {name} of party {party} has {bad} in a {split} row"

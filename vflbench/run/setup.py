@@ -17,7 +17,7 @@ from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.attacks.spectral_clustering import SpectralClustering
 from vflbench.data.base import Dataset
-from vflbench.data.rows import TrainTest
+from vflbench.data.rows import AlignedRows, EncodedRows, TrainTest
 from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
 from vflbench.engines.base import Engine
@@ -120,7 +120,7 @@ class BuiltRun:
     epochs: int
     skipped: Mapping[str, str]
     rounds: RoundRecorder
-    notes: Sequence[str]
+    notes: Sequence[str] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     results: list[EpochResult] = field(default_factory=list)
     epoch: Epoch | None = None
@@ -167,49 +167,18 @@ def build_run(experiment: Experiment, data: TrainTest, generators: Generators, f
     refuse_unfit(experiment.defenses, protocol.roles, type(protocol).__name__, classes)
     Chain(experiment.defenses).plan(epochs)  # what they promise depends on it
     chosen, claims, records = experiment.for_classes(classes), claims_of(experiment.defenses), settings.record != "none"
-    cheating = [adversary.party for adversary in experiment.adversaries.values()]
     if protocol.labels_shared and records:
         problem = "a recording serves to audit what messages reveal about labels, and here every party holds the labels"
         raise UserError(problem, key="record", value=settings.record)
-    share = min((ratio for ratio in train.class_ratios if ratio), default=0.0)
-    rarest = round(len(train) * share)
-    planted = settings.audit.planted(len(train), rarest, classes, promised=claims.label_privacy)
+    planted = settings.audit.planted(len(train), _rarest(train)[0], classes, promised=claims.label_privacy)
     canaries = draw_canaries(train, planted, generators["canaries"])
     rows, others = data.aligned().relabelled(canaries.planted), data.test
     if settings.audit.auxiliary_path is not None:
         rng = generators["auxiliary source"]
         others = rows_of_another_source(experiment.dataset, settings.audit.auxiliary_path, train, rng)
-
-    def defense() -> Chain:
-        return Chain(copy.deepcopy(experiment.defenses))
-
-    def auxiliary(count: int) -> Auxiliary:
-        return auxiliary_rows(others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"])))
-
-    channels = experiment.engine.channels()
-    request = {"version": __version__, "classes": classes, "batch_size": batch_size, "cheating": bool(cheating)}
-    session = protocol.start(
-        ProtocolSetup(
-            table=train,
-            rows=rows,
-            model=experiment.model,
-            optimizer=experiment.optimizer,
-            wire=experiment.engine.wire(),
-            defense=defense,
-            generators=generators,
-            device=train.device,
-            precision=settings.precision,
-            round_size=batch_size,
-            adversaries=copy.deepcopy(experiment.adversaries),
-            remote=join_parties(channels, defense, request) if channels else {},
-            auxiliary=auxiliary,
-        )
-    )
-    remote = ", ".join(session.remote())
-    skipped = _skipped_where_remote(chosen.attacks, remote) if remote else {}
-    cheaters = experiment.adversaries.values()
-    offers = offered_with(cheaters, protocol.offers) if cheaters else protocol.offers
-    skipped |= unmet_attacks(chosen.attacks, offers, classes, cheating=cheating, labels_shared=protocol.labels_shared)
+    session = _start(experiment, train, rows, others, generators, batch_size)
+    cheating = [adversary.party for adversary in experiment.adversaries.values()]
+    skipped = _skipped(chosen, ", ".join(session.remote()), classes)
     auditor = Auditor(
         attacks={name: attack for name, attack in chosen.attacks.items() if name not in skipped},
         generators=generators,
@@ -229,41 +198,99 @@ def build_run(experiment: Experiment, data: TrainTest, generators: Generators, f
     releases = [guarantee.release for guarantee in claims.of.values() if guarantee and guarantee.release]
     release = releases[0] if len(releases) == 1 and isinstance(releases[0], Release) else None  # pure label DP
     rounds = RoundRecorder(settings, folder, session, data, auditor, release)
-    notes = [*([FOR_MANY_CLASSES] if chosen is not experiment else []), *data.notes, *protocol.notes(batch_size)]
-    if settings.precision == "bf16" and (times := bf16_slowness(train.device, batch_size, experiment.model.width)) > 1.1:
+    run = BuiltRun(chosen, data, generators, session, auditor, epochs, skipped, rounds)
+    run.notes = [*([FOR_MANY_CLASSES] if chosen is not experiment else []), *_notes(run)]
+    return run
+
+
+def _rarest(train: EncodedRows) -> tuple[int, float]:
+    """Rows of the rarest class, and its share."""
+    share = min((ratio for ratio in train.class_ratios if ratio), default=0.0)
+    return round(len(train) * share), share
+
+
+def _start(
+    experiment: Experiment, train: EncodedRows, rows: AlignedRows, others: EncodedRows, generators: Generators, size: int
+) -> Session:
+    """The parties, each with its network and defenses. rows: with the labels that are trained on. others: auxiliary rows.
+    size: of a batch.
+    """
+    engine = experiment.engine
+
+    def defense() -> Chain:
+        return Chain(copy.deepcopy(experiment.defenses))
+
+    def auxiliary(count: int) -> Auxiliary:
+        return auxiliary_rows(others, count, int(torch.randint(2**62, (), generator=generators["auxiliary"])))
+
+    cheats, channels = bool(experiment.adversaries), engine.channels()
+    request = {"version": __version__, "classes": train.classes, "batch_size": size, "cheating": cheats}
+    return experiment.protocol.start(
+        ProtocolSetup(
+            table=train,
+            rows=rows,
+            model=experiment.model,
+            optimizer=experiment.optimizer,
+            wire=engine.wire(),
+            defense=defense,
+            generators=generators,
+            device=train.device,
+            precision=experiment.settings.precision,
+            round_size=size,
+            adversaries=copy.deepcopy(experiment.adversaries),
+            remote=join_parties(channels, defense, request) if channels else {},
+            auxiliary=auxiliary,
+        )
+    )
+
+
+def _notes(run: BuiltRun) -> list[str]:
+    """Lines that a user must not miss, before the first epoch."""
+    experiment, data, session, batch_size = run.experiment, run.data, run.session, run.auditor.group
+    settings, remote, claims = experiment.settings, ", ".join(session.remote()), claims_of(experiment.defenses)
+    notes = [*data.notes, *experiment.protocol.notes(batch_size)]
+    width = experiment.model.width
+    if settings.precision == "bf16" and (times := bf16_slowness(data.train.device, batch_size, width)) > 1.1:
         notes.append(f"precision=bf16: here, products of a layer take {times:.1f} times as long as in float32")
-    if remote and records:
+    if remote and settings.record != "none":
         problem = "only what crosses is recorded here; each keeps a recording of its own rounds in its own folder"
         notes.append(f"record={settings.record}: of {remote}, {problem}")
     if remote and settings.audit.dcor:
         notes.append(f"audit.dcor=true: of {remote}, only embeddings that cross are measured, as they arrive")
-    if len(canaries):
+    rarest, share = _rarest(data.train)
+    if canaries := len(run.auditor.canaries):
         notes.append(
-            f"the labels of {len(canaries):,} training rows are replaced by fair coins (canaries; the rarest class has "
+            f"the labels of {canaries:,} training rows are replaced by fair coins (canaries; the rarest class has "
             f"{rarest:,} rows), to check how much of a label leaks; audit.canaries=0 trains on all labels as they are, and "
             "checks nothing"
         )
-    ceilings = [
-        of.leak_auc_after(Exposure(epochs)) for of in claims.of.values() if of is not None and of.release is not None
+    bounds = [
+        of.leak_auc_after(Exposure(run.epochs)) for of in claims.of.values() if of is not None and of.release is not None
     ]
-    if ceilings and (worth := rows_worth(rarest, share, min(ceilings))) < LEAST_WORTH:
+    if bounds and (worth := rows_worth(rarest, share, min(bounds))) < LEAST_WORTH:
         notes.append(
-            f"behind a ceiling of {min(ceilings):.3f}, the {rarest:,} training rows of the rarest class are worth "
+            f"behind a ceiling of {min(bounds):.3f}, the {rarest:,} training rows of the rarest class are worth "
             f"{worth:.0f} without noise; the default network learned nothing on synthetic clicks from fewer than "
             f"{LEAST_WORTH}: take more rows, a smaller network, or a higher ceiling (mu, eps)"
         )
     notes += refusals(session.claims()) if experiment.defenses else []
     notes += [f"{name} claims nothing here: {reason}" for name, reason in claims.refused.items()]
-    notes += [f"attack={name} is skipped: {reason}" for name, reason in skipped.items()]
-    return BuiltRun(chosen, data, generators, session, auditor, epochs, skipped, rounds, notes)
+    return notes + [f"attack={name} is skipped: {reason}" for name, reason in run.skipped.items()]
 
 
-def _skipped_where_remote(attacks: Mapping[str, Attack], remote: str) -> dict[str, str]:
-    """Attack -> why it can't run beside these parties, which live elsewhere."""
-    parties, command = f"{remote}, and they live elsewhere", "vflbench audit RECORDING --scores-only SCORES attack="
-    of_label_party = f"it needs, or is compared with, columns of {parties}"
-    others = f"it sits at {parties}; with record=audited, each can attack its own: {command}"
-    return {name: of_label_party if one.threat.role is Role.LABEL else f"{others}{name}" for name, one in attacks.items()}
+def _skipped(experiment: Experiment, remote: str, classes: int) -> dict[str, str]:
+    """Attack -> why it can't run here. remote: names of the parties that live elsewhere, if any."""
+    protocol, adversaries, skipped = experiment.protocol, experiment.adversaries.values(), dict[str, str]()
+    if remote:
+        parties, command = f"{remote}, and they live elsewhere", "vflbench audit RECORDING --scores-only SCORES attack="
+        of_label_party = f"it needs, or is compared with, columns of {parties}"
+        others = f"it sits at {parties}; with record=audited, each can attack its own: {command}"
+        for name, attack in experiment.attacks.items():
+            skipped[name] = of_label_party if attack.threat.role is Role.LABEL else f"{others}{name}"
+    offers = offered_with(adversaries, protocol.offers) if adversaries else protocol.offers
+    cheating = [adversary.party for adversary in adversaries]
+    shared = protocol.labels_shared
+    return skipped | unmet_attacks(experiment.attacks, offers, classes, cheating=cheating, labels_shared=shared)
 
 
 def join_parties(
