@@ -47,9 +47,8 @@ class Interruption:
             raise Interrupted("stopped at once; the same command goes on from what was saved before", code)
         self.asked = signal.Signals(number)
         # after SIGTERM nobody waits at the terminal: the sweep that sends it has said so itself
-        if (
-            number == signal.SIGINT and sys.stderr is not None and sys.stderr.isatty()
-        ):  # os.write: a handler must not wait for a buffer's lock
+        # os.write: a handler must not wait for a buffer's lock
+        if number == signal.SIGINT and sys.stderr is not None and sys.stderr.isatty():
             os.write(2, b"\nstopping: the current batch is finished and saved first; Ctrl-C again stops at once\n")
 
     def end(self, message: str) -> None:

@@ -115,10 +115,6 @@ class AuditResult(About):
     observed: Observed | None = None
     test_rows: tuple[int, int] | None = None
 
-    @property
-    def last(self) -> Findings:
-        return self.findings[-1] if self.findings else Findings()
-
     def rows(self) -> list[MetricRow]:
         """The same rows that a run writes to metrics.csv about its attacks."""
         return [row for epoch, findings in enumerate(self.findings) for row in finding_rows(epoch, findings)]
@@ -309,7 +305,7 @@ def audit_summary(result: AuditResult, seconds: float, spent: Mapping[str, Seque
 
     Figures of the model that have the name of another part of a summary are left out.
     """
-    last = result.last
+    last: Findings = result.findings[-1]
     levels = {leak.attack: schema.level_of(leak.attack, result.threats) for leak in last.leaks}
     read = what_attacks_read(last)
     no_numbers = {name for name, of in Summary.model_fields.items() if of.annotation != float | None}
