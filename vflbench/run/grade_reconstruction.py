@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -289,7 +290,8 @@ class BaselineGuesses:
         self._everyone = torch.arange(len(held_out), device=held_out.ids.device)
         places = [(held_out.labels == k).nonzero()[:, 0] for k in range(held_out.classes)]
         self._of_class = [some if len(some) else self._everyone for some in places]
-        self._networks: dict[tuple[str, ...], Mapping[str, Decoder]] = {}
+        self._discriminant_of = cache(self._discriminant)  # the directions of large pictures take seconds
+        self._networks_of = cache(self._networks)
 
     def of(
         self, rows: VerticalTable, parties: Sequence[str], attacker: str | None, rng: torch.Generator
@@ -334,20 +336,10 @@ class BaselineGuesses:
 
     def _best_draws(self, rows: VerticalTable, parties: Sequence[str], rng: torch.Generator) -> dict[str, Features]:
         """Pictures that look most like their class to a linear discriminant of the held-out rows' main directions."""
-        held_out = self._held_out
-        x = torch.cat([held_out.features[p].numeric for p in parties], dim=1).double().cpu()
-        mean, labels = x.mean(dim=0), held_out.labels.cpu()
-        covariance = (x - mean).T @ (x - mean) / len(x)
-        directions = torch.linalg.eigh(covariance).eigenvectors[:, -_DIRECTIONS:]  # (d, q)
-        z = (x - mean) @ directions
-        centres = torch.stack([z[places.cpu()].mean(dim=0) for places in self._of_class])
-        within = z - centres[labels]
-        spread = within.T @ within / len(z)
-        spread = (1 - _SHRINK) * spread + _SHRINK * spread.diagonal().mean() * torch.eye(len(spread), dtype=z.dtype)
-        factor, precision = torch.linalg.cholesky(spread), torch.linalg.inv(spread)
+        x, mean, directions, centres, factor, precision = self._discriminant_of(tuple(parties))
         chosen = []
         for label in rows.labels.tolist():
-            noise = torch.randn(_DRAWS, factor.shape[0], generator=rng, dtype=z.dtype)
+            noise = torch.randn(_DRAWS, factor.shape[0], generator=rng, dtype=x.dtype)
             made_up = (mean + (centres[label] + noise @ factor.T) @ directions.T).clamp(0, 1)
             of_class = self._of_class[label].cpu()
             copies = x[of_class[torch.randint(len(of_class), (_COPIES,), generator=rng)]]
@@ -355,26 +347,41 @@ class BaselineGuesses:
             off = ((candidates - mean) @ directions)[:, None] - centres[None]  # (32, classes, q)
             log_odds = -0.5 * torch.einsum("ckq,qr,ckr->ck", off, precision, off)
             chosen.append(candidates[log_odds.log_softmax(dim=1)[:, label].argmax()])
-        blocks = [held_out.features[p] for p in parties]
+        blocks = [self._held_out.features[p] for p in parties]
         parts = torch.stack(chosen).to(blocks[0].numeric).split([b.numeric.shape[1] for b in blocks], dim=1)
         return {
             p: Features(block.columns, part, block.categorical[:1].expand(len(rows), -1))
             for p, block, part in zip(parties, blocks, parts, strict=True)
         }
 
+    def _discriminant(self, parties: Sequence[str]) -> tuple[Tensor, ...]:
+        """Of the held-out rows: x (m, d), its mean, main directions (d, q), centres of classes (K, q), and the Cholesky
+        factor and the inverse (q, q) of what varies within classes.
+        """
+        x = torch.cat([self._held_out.features[p].numeric for p in parties], dim=1).double().cpu()
+        mean, labels = x.mean(dim=0), self._held_out.labels.cpu()
+        covariance = (x - mean).T @ (x - mean) / len(x)
+        directions = torch.linalg.eigh(covariance).eigenvectors[:, -_DIRECTIONS:]  # (d, q)
+        z = (x - mean) @ directions
+        centres = torch.stack([z[places.cpu()].mean(dim=0) for places in self._of_class])
+        within = z - centres[labels]
+        spread = within.T @ within / len(z)
+        spread = (1 - _SHRINK) * spread + _SHRINK * spread.diagonal().mean() * torch.eye(len(spread), dtype=z.dtype)
+        return x, mean, directions, centres, torch.linalg.cholesky(spread), torch.linalg.inv(spread)
+
     def _by_network(self, rows: VerticalTable, parties: Sequence[str], attacker: str) -> dict[str, Features]:
         """What a network that is fitted to held-out rows makes of the class and of the attacker's own columns."""
-        key, blocks = (attacker, *parties), {p: self._held_out.features[p] for p in parties}
+        h, networks = self._known(rows, attacker), self._networks_of(attacker, *parties)
+        return {p: Features(self._held_out.features[p].columns, *network(h)) for p, network in networks.items()}
 
-        def fitted(h: Tensor, block: Features) -> Decoder:
+    def _networks(self, attacker: str, *parties: str) -> dict[str, Decoder]:
+        h = self._known(self._held_out, attacker)
+
+        def fitted(block: Features) -> Decoder:
             rng = torch.Generator(h.device).manual_seed(self._seed)
             return fit_decoder(h, block.numeric, block.categorical, rng, width=_WIDTH, steps=_STEPS)
 
-        if key not in self._networks:
-            h = self._known(self._held_out, attacker)
-            self._networks[key] = {p: fitted(h, block) for p, block in blocks.items()}
-        h = self._known(rows, attacker)
-        return {p: Features(blocks[p].columns, *network(h)) for p, network in self._networks[key].items()}
+        return {p: fitted(self._held_out.features[p]) for p in parties}
 
     def _linear(self, rows: VerticalTable, party: str, attacker: str) -> Tensor:
         """(n, k): ridge regression on the held-out rows, its strength by generalised cross-validation."""
@@ -406,7 +413,5 @@ class BaselineGuesses:
 
 def _distances(block: Features, others: Features) -> Tensor:
     """(n, m) squared distance of each row from each other row; each category that differs counts as 1."""
-    total = torch.cdist(block.numeric.double(), others.numeric.double()).square()
-    for column, other in zip(block.categorical.T, others.categorical.T, strict=True):
-        total = total + (column[:, None] != other[None])
-    return total
+    numbers = torch.cdist(block.numeric.double(), others.numeric.double()).square()
+    return numbers + torch.cdist(block.categorical.double(), others.categorical.double(), p=0)
