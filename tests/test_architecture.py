@@ -166,7 +166,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 
 # Room -> the most code lines it may have, as `python scripts/size.py` counts them. They only go down.
 CAPS = {
-    "scripts": 1_983,
+    "scripts": 1_982,
     "vflbench": 288,
     "vflbench/attacks": 4_647,
     "vflbench/cli": 2_476,

@@ -5,8 +5,7 @@
 Problems: d 1 .. 512, p 0.001 .. 0.999, u / v over 10 orders, |m1 - m0|^2 over 40, sumKL 0.01 .. 3.6; those without any need
 of noise are left out. The alternatives:
 
-    one by one    solve_target, solve_power: a problem a call, with a sum over 2,000 numbers between calls, so that caches
-                  and branch predictors don't have the problem to themselves; the median call
+    one by one    solve_target, solve_power: a problem a call; the median call
     SLSQP         scipy.optimize.minimize on the logarithms of the four variances with analytic gradients, the least power
                   for a sumKL as a constraint, from the variances without noise times 2, in units where g + u + v = 1
 
@@ -19,6 +18,7 @@ The quietest of --rounds medians counts.
 
 import argparse
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -66,14 +66,8 @@ def draw(count: int, seed: int) -> list[Problem]:
 
 
 def solving(problems: list[Problem], powers: list[float], options: argparse.Namespace) -> Iterator[Line]:
-    between = list(range(2000))
-
-    def call(solve: Callable, problem: Problem) -> Cost:
-        sum(between)
-        return timed(lambda: solve(*problem))
-
     def one_by_one(solve: Callable, calls: list[Problem]) -> Cost:
-        return quietest([median([call(solve, problem) for problem in calls]) for _ in range(options.rounds)])
+        return quietest([median([timed(partial(solve, *problem)) for problem in calls]) for _ in range(options.rounds)])
 
     by_power = [(*problem[:5], power) for problem, power in zip(problems, powers, strict=True)]
     general, says = by_slsqp(problems[: options.slsqp], powers)
@@ -83,20 +77,17 @@ def solving(problems: list[Problem], powers: list[float], options: argparse.Name
 
 def by_slsqp(problems: list[Problem], powers: list[float]) -> tuple[Cost, str]:
     """The median cost, and how often and by how much SLSQP misses the optimum."""
-    costs, excess, failed = [], [], 0
+    costs, excess = [], []
     for problem, power in zip(problems, powers, strict=False):
-        powers: list[float | None] = []
-        costs.append(timed(lambda: powers.append(slsqp(*problem))))  # noqa: B023
-        if powers[0] is None or powers[0] > 1.01 * power:
-            failed += 1
-        else:
-            excess.append(powers[0] / power - 1)
+        needed: list[float] = []
+        costs.append(timed(lambda: needed.append(slsqp(*problem))))  # noqa: B023
+        excess += [needed[0] / power - 1] if needed[0] <= 1.01 * power else []
     more = f", needs up to {max(excess):.1e} more power elsewhere" if excess else ""
-    return median(costs), f"SLSQP fails on {failed} of {len(problems)}{more}"
+    return median(costs), f"SLSQP fails on {len(problems) - len(excess)} of {len(problems)}{more}"
 
 
-def slsqp(u: float, v: float, d: int, g: float, p: float, target: float) -> float | None:
-    """The power that SLSQP ends with, None where it fails."""
+def slsqp(u: float, v: float, d: int, g: float, p: float, target: float) -> float:
+    """The power that SLSQP ends with; inf where it fails."""
     unit = g + u + v
     u, v, g = u / unit, v / unit, g / unit
     floor = np.log([max(u, 1e-300), max(u, 1e-300), max(v, 1e-300), max(v, 1e-300)])
@@ -129,7 +120,7 @@ def slsqp(u: float, v: float, d: int, g: float, p: float, target: float) -> floa
             options={"ftol": 1e-12, "maxiter": 500},
         )
     ok = result.success and np.isfinite(result.x).all() and left(result.x)[0] <= target * (1 + 1e-6)
-    return float(power(result.x)[0]) * unit if ok else None
+    return float(power(result.x)[0]) * unit if ok else np.inf
 
 
 def gradients(rounds: int) -> Iterator[Line]:
