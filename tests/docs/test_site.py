@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 from pages import copies, notebooks
 from pages.classes import Option, allowed, comments_in, option_table
 from pages.docstrings import read_docstring
 from pages.links import rewritten
-from support import browser_pages, sealed_site
+from support import browser_pages
 
 from vflbench.options import Fraction, Rows
 
@@ -117,12 +118,33 @@ def test_the_site(tmp_path):
     words = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", str(DOCS), str(tmp_path)]
     built = subprocess.run(words, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
-    assert list(sealed_site.findings(tmp_path)) == []
+    pages_load_nothing_from_a_network_and_name_all(tmp_path)
     every_choice_has_a_page(tmp_path)
     with browser_pages.launched() as chromium:
         search_needs_no_server(tmp_path, chromium)
         for width, dark in ((1280, False), (400, True)):
             pages_fit_their_screen_and_are_accessible(tmp_path, chromium, width, dark)
+
+
+NOT_LOADED = {"index", "search", "next", "prev", "canonical", "license"}
+"""Relations of <link> that a browser doesn't load."""
+ELSEWHERE = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+
+
+def pages_load_nothing_from_a_network_and_name_all(site: Path) -> None:
+    """Scripts, styles, pictures, fonts and frames are files of the site or data in the page; links may lead anywhere."""
+    styles = [file.read_text("utf-8") for file in site.rglob("*.css")]
+    for file in site.rglob("*.html"):
+        page = BeautifulSoup(file.read_text("utf-8"), "html.parser")
+        loaded = [tag.get(name, "") for tag in page(True) for name in ("src", "srcset", "poster", "data", "xlink:href")]
+        loaded += [tag.get("href", "") for tag in page(["link", "use"]) if not set(tag.get("rel", ["use"])) <= NOT_LOADED]
+        assert [address for address in loaded if ELSEWHERE.match(address)] == [], file.name
+        styles += [tag["style"] for tag in page(style=True)]
+        assert [picture for picture in page("img") if not picture.has_attr("alt")] == [], file.name
+        assert len(page("h1")) == 1, file.name
+    urls = re.findall(r"(?:url\(\s*['\"]?|@import\s+['\"])([^'\")\s]+)", "\n".join(styles))
+    assert urls
+    assert [url for url in urls if ELSEWHERE.match(url)] == []
 
 
 def every_choice_has_a_page(site: Path) -> None:
