@@ -15,7 +15,7 @@ from support.outputs_tree import marvell, sweep, write_adversarial_run, write_ru
 from vflbench.errors import UserError
 from vflbench.report.charts import library
 from vflbench.report.group import sections
-from vflbench.report.page import Wishes, alarms, without_bad_runs, write_report
+from vflbench.report.page import Wishes, alarms, write_report
 from vflbench.results.runs import read_tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,21 +119,6 @@ def test_a_leak_above_a_ceiling_is_an_alarm(tmp_path):
     write_run(tmp_path / "run", **keywords)
     text = write_report([tmp_path], tmp_path / "report", PLAIN).read_text()
     assert re.search('<p class="alarm">marvell: .*above the ceiling of marvell', text, re.IGNORECASE)
-
-
-@pytest.mark.parametrize("fails", [{1}, {0, 2}], ids=str)
-def test_a_run_that_cannot_be_shown_is_named_and_the_others_are_reported(tmp_path, fails):
-    tree = read_tree([sweep(tmp_path, seeds=1)])
-    runs = tree.runs
-
-    def make(members):
-        if any(runs.index(run) in fails for run in members):
-            raise ZeroDivisionError("no")
-        return [len(members)]
-
-    assert without_bad_runs(tree, make) == [3 - len(fails)]
-    assert len(tree.runs) == 3 - len(fails)
-    assert {one.reason for one in tree.of_kind("unreadable")} == {"it can't be shown: ZeroDivisionError: no"}
 
 
 def test_what_stands_between_backticks_is_code_and_the_rest_is_text(tmp_path, monkeypatch):

@@ -124,10 +124,6 @@ def test_a_column_for_each_number_of_known_rows(tmp_path):
 def test_details_of_other_kinds_of_runs(tmp_path):
     recovered = {"attack": "inversion", "message": "embedding", "party": "a", "layer": "f2", "visible": True, "batches": 2}
     classes = {"classes": {"accuracy": interval(0.3), "ami": interval(0.2), "macro_auc": interval(0.6)}}
-    sent = [
-        {"sender": "a", "receiver": other, "message": "embedding", "messages": 9, "bytes": 3_000_000}
-        for other in ("b", "label")
-    ]
     privacy = {"epsilon": 1.0, "delta": 1e-6, "releases": [{"defense": "d", "mechanism": "m", "epsilon": 1.0, "times": 1}]}
     for seed in (0, 1):
         write_run(
@@ -141,7 +137,6 @@ def test_details_of_other_kinds_of_runs(tmp_path):
             skipped={"norm": "it tells 2 classes apart"},
             unscored={"averaging": "too few rows"},
             figures=[{"party": "a", "layer": "f2", "message": "gradient", "figure": "clipped_share", "value": 0.25}],
-            links=sent,
             privacy=privacy,
         )
     of = made(tmp_path)
@@ -149,7 +144,6 @@ def test_details_of_other_kinds_of_runs(tmp_path):
     assert lines(of["reconstructions"])["none"]["beats every guess"] == "2 of 2 runs"
     assert lines(of["skipped"])["norm"]["why"] == "it tells 2 classes apart"
     assert lines(of["figures"])["none"]["clipped share"] == "0.250"
-    assert list(of["links"].texts["to"]) == ["b", "label"]
     assert lines(of["ledger"])["none"]["eps of all seeds together"] == "2.000"
     assert lines(of["layers"])["none"]["adjusted mutual information"] == "0.200"
     assert lines(of["attacks"])["none"]["kmeans on embeddings, messages only"] == "0.200"

@@ -274,8 +274,8 @@ def text(value: Any, most: int = 300) -> str:
     return f"{line} " if _OF_EVERY_OBJECT.fullmatch(line) else line
 
 
-def heat_map(table: pd.DataFrame, slug: str, title: str, note: str, words: _Words | None = None, low: float = 0.5) -> Figure:
-    """A table of values as colours, white at `low` and dark red at 1, with each value in its cell.
+def heat_map(table: pd.DataFrame, slug: str, title: str, note: str, words: _Words | None = None) -> Figure:
+    """A table of values as colours, white at 0.5 and dark red at 1, with each value in its cell.
 
     table: rows by (group, column); cells are numbers, `Interval`s or texts. words: what is written in place of a value. A
     group without a name has no colours: facts on the rows. On a narrow page the script of
@@ -289,7 +289,7 @@ def heat_map(table: pd.DataFrame, slug: str, title: str, note: str, words: _Word
                 instead = (words or {}).get((row, (group, column)), "")
                 said = instead or ("" if group and math.isnan(value) else f"{value:.2f}" if group else text_of(cell))
                 full = ", ".join(filter(None, [text_of(cell), instead]))
-                place = (value - low) / (1 - low)  # from 0.72 on white letters are easier to read
+                place = 2 * value - 1  # from 0.72 on white letters are easier to read
                 line = [part, *map(text, (group, column, row)), value, text(said, 32), _shade(place) if group else ""]
                 lines.append([*line, place > 0.72, f"{text(row)}\n{text(column)}: {full}"])
     cells = pd.DataFrame(lines, columns=["part", "group", "column", "row", "value", "words", "shade", "dark", "hover"])

@@ -3,8 +3,7 @@
 import base64
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -59,8 +58,8 @@ class Wishes:
 def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = None, tree: RunTree | None = None) -> Path:
     """Write `out`/report.html, `out`/tables/*.csv, .md and .tex, figures in `out`/figures. Returns the page's path.
 
-    folders: with runs in or under them. tree: what was read from them, if it was; the runs that can't be shown are moved to
-    its odd ones. Raises UserError if there is nothing to report on.
+    folders: with runs in or under them. tree: what was read from them, if it was; files of rebuilt data that can't be read
+    are added to its odd ones. Raises UserError if there is nothing to report on.
     """
     wishes = wishes or Wishes()
     for folder in folders:
@@ -70,14 +69,7 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
     if not tree.runs and not tree.odd:
         raise UserError("there is no run in or under it", key=f"vflbench report {' '.join(map(str, folders))}")
     experiments = read_experiments(names={run.experiment for run in tree.runs})
-
-    def parts_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
-        odd.clear()
-        return [_part(section, experiments.get(section.experiment), odd) for section in wishes.sections(runs)]
-
-    odd: list[Oddity] = []
-    parts = without_bad_runs(tree, parts_of)
-    tree.odd += odd
+    parts = [_part(section, experiments.get(section.experiment), tree.odd) for section in wishes.sections(tree.runs)]
     others = _odd_tables(tree, folders)
     for table in (*(table for part in parts for table in part["tables"]), *others):
         for ending, text in (("csv", table.csv()), ("md", table.markdown()), ("tex", table.latex())):
@@ -87,34 +79,6 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
             _write(out / "figures", name, content)
     _write(out, wishes.page, _page(tree, parts, others, wishes))
     return out / wishes.page
-
-
-Parts = list[dict[str, Any]]
-
-
-def without_bad_runs(tree: RunTree, make: Callable[[Sequence[Run]], Parts]) -> Parts:
-    """What `make` returns for the runs of the tree; those that it can't be made of are moved to its odd ones.
-
-    What a file may hold is checked when it is read; this keeps a run that can't be shown for another reason from ending the
-    report. Raises UserError if `make` does: it is about what the user asked for.
-    """
-    try:
-        return make(tree.runs)
-    except UserError:
-        raise
-    except Exception:
-        bad = []
-        for run in tree.runs:
-            try:
-                with suppress(UserError):
-                    make([run])
-            except Exception as error:  # whatever it is: the other runs are to be shown
-                reason = cleaned(f"it can't be shown: {type(error).__name__}: {error}", 300)
-                bad.append(Oddity("unreadable", run.folder, reason))
-        if not bad:
-            raise
-    tree.set_aside(bad)
-    return make(tree.runs)
 
 
 def _write(folder: Path, name: str, content: str | bytes) -> None:

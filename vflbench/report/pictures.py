@@ -1,4 +1,4 @@
-"""What attacks rebuilt: pictures and tables beside the true ones, and how well, by setting, bits sent and utility."""
+"""What attacks rebuilt: pictures and tables beside the true ones, and how well, by setting."""
 
 import base64
 import io
@@ -16,13 +16,11 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from vflbench.errors import UserError
-from vflbench.report.charts import ChartLine, Figure, curves, finished_chart, heat_map, names_axis, numbers, text
+from vflbench.report.charts import Figure, curves, finished_chart, names_axis, numbers, text
 from vflbench.report.group import Section, over_seeds, slugged
-from vflbench.report.tables import bits_per_row, rebuilt_by
-from vflbench.report.words import text_of
+from vflbench.report.tables import rebuilt_by
 from vflbench.results.folder import RECONSTRUCTIONS, Unreadable, cleaned, read_bytes
 from vflbench.results.runs import Oddity, Run
-from vflbench.results.schema import OF_THE_TRUTH
 
 RECOVERY = {
     "mse": "mean squared error",
@@ -33,7 +31,6 @@ RECOVERY = {
     "id_accuracy": "share of right ids",
 }
 """Figures -> their names on the axis: the first three that any run has are drawn by setting."""
-_BITS = "bits sent per row, all parties together"
 _SAID = {"mse": "MSE {:.3f}", "identified": "identified {:.0%}"}
 """Figures -> what stands above the pictures of a setting."""
 MOST_FIGURES, MOST_SETTINGS = 8, 60
@@ -46,43 +43,10 @@ _MOST_PAIRS, _MOST_ROWS, _MOST_PICTURES = 12, 40, 20
 def figures(section: Section, odd: list[Oddity]) -> list[Figure]:
     """What was rebuilt of a section, and how well. odd: takes the files that can't be read."""
     rebuilt = rebuilt_by(section)
-    return [*gains_figure(section, rebuilt), *_of_one_data(section, rebuilt), *rebuilt_figures(section, odd)]
+    return [*_of_one_data(section, rebuilt), *rebuilt_figures(section, odd)]
 
 
 # How well
-
-
-def gains(rebuilt: pd.DataFrame) -> pd.DataFrame:
-    """Run, setting and attack -> how much of the features it rebuilds beyond what can be guessed without messages.
-
-        gain = 1 - mse / min over guesses of mse,    guesses: means, rows of the class, a regression on own columns, ...
-
-    1 for rows that are rebuilt exactly, 0 for no more than guessing. Of an attack that ranks rows by a column, the share of
-    what AUC the attacker without messages leaves to 1.
-    """
-    rebuilt = rebuilt.reindex(columns=[*dict.fromkeys((*rebuilt.columns, "mse", "attribute_auc"))])
-    keys, is_guess = ["run", "setting", "attack"], ~rebuilt.guess.isin(["", *OF_THE_TRUTH])
-    answers = rebuilt[rebuilt.guess == ""].groupby(keys, sort=False)[["mse", "attribute_auc"]].mean()
-    guesses = rebuilt[is_guess].groupby(keys, sort=False).agg(mse=("mse", "min"), attribute_auc=("attribute_auc", "max"))
-    baseline = guesses.reindex(answers.index)
-    ranked = (answers.attribute_auc - baseline.attribute_auc) / (1 - baseline.attribute_auc)
-    gain = ranked.fillna(1 - answers.mse / baseline.mse.where(baseline.mse > 0)).replace([math.inf, -math.inf], math.nan)
-    return gain.rename("gain").reset_index().dropna()
-
-
-def gains_figure(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
-    """What every attack on features closes of the best guess's error."""
-    cells = over_seeds(gains(rebuilt), ["attack", "setting"], "gain", "r2").unstack("attack")
-    if 2 <= len(cells) <= MOST_SETTINGS:
-        scores = section.over_seeds(section.utility).map(lambda value: text_of(value.mean))
-        order = [name for name in section.settings.index if name in cells.index]
-        drawn = {("", section.titled(section.utility)): scores} | {("attacks", attack): cells[attack] for attack in cells}
-        table = pd.DataFrame(drawn).loc[order]
-        note = (
-            "The share of the best guess's error that each attack removes, mean over seeds: 1 rebuilds exactly, 0 or less "
-            "is no better than guessing."
-        )
-        yield heat_map(table, f"{section.slug}_gains", "Rebuilt beyond the best guess", note, low=0.0)
 
 
 def strongest(rebuilt: pd.DataFrame) -> str:
@@ -100,7 +64,7 @@ def _of_one_data(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
     parts = [of for _, of in rebuilt.groupby(data, sort=False) if 2 <= of.setting.nunique() <= MOST_SETTINGS]
     for place, of in enumerate(parts, 1):
         end = f"_{place}" * (len(parts) > 1)
-        yield from (*_recovery(section, of, end), *_by_bits(section, of, end))
+        yield from (*_recovery(section, of, end), *_side_by_side(section, of, end))
 
 
 def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
@@ -116,24 +80,15 @@ def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Fig
         axes = numbers(alt.X, RECOVERY[figure], log=10 * is_log), names_axis(alt.Y, "", order)
         slug, title = f"{section.slug}_recovery_{figure}{end}", f"What is rebuilt: {RECOVERY[figure]}"
         note = "Means over seeds with 95 % t-intervals; upright lines: guesses without messages."
-        levels = _guesses(rebuilt, figure, least)
+        means = rebuilt.groupby("guess")[figure].mean().dropna().clip(lower=least)
+        levels = [(f"no message: {g.replace('_', ' ')}", means[g], line, "") for g, line in _DRAWN.items() if g in means]
         yield curves(points, section.styles, *axes, slug, title, note, levels=levels)
 
 
-def _by_bits(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
-    """What the strongest attack rebuilt against the bits that were sent, a mark a setting; then its pictures."""
+def _side_by_side(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
+    """The pictures that the strongest attack rebuilt, a line a setting, below the true ones."""
     attack = strongest(rebuilt)
-    of = rebuilt[rebuilt.attack == attack]
-    answers, slug = of[of.guess == ""], f"{section.slug}_inversion_{slugged(attack)}"
-    known = answers.assign(bits=answers.run.map(section.runs.run.map(bits_per_row)))
-    for figure in [name for name in ("ssim", *RECOVERY) if name in answers and answers[name].notna().any()][:1]:
-        points = pd.DataFrame({"x": over_seeds(known, ["setting"], "bits"), "y": over_seeds(known, ["setting"], figure)})
-        points = points.rename_axis("label").reset_index().assign(line="none")
-        note = f"Rebuilt by {attack}. Means over seeds with 95 % t-intervals; lines: guesses without messages."
-        axes = numbers(alt.X, _BITS, log=2), numbers(alt.Y, figure.replace("_", " "))
-        which, title, levels = f"{slug}_{figure}_bits{end}", "Rebuilt data against bits sent", _guesses(of, figure)
-        if (known.bits > 0).any():
-            yield curves(points, section.styles, *axes, which, title, note, levels=levels)
+    answers = rebuilt[(rebuilt.attack == attack) & (rebuilt.guess == "")]
     firsts = section.runs[section.runs.setting.isin(answers.setting)].drop_duplicates("setting")[:24]
     pairs = {place: pair for place, run in firsts.run.items() if (pair := _pictures_of(run, attack))}
     if pairs:
@@ -144,13 +99,7 @@ def _by_bits(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figu
             lines.append((said, mosaic([answer[:_ACROSS]])))
         said = f"True pictures, and below them the same as {attack} rebuilt them from {'; '.join(firsts.setting[[*pairs]])}."
         title, note = f"Rebuilt pictures: {attack}", "Identified by chance: 5 %." * ("identified" in means)
-        yield picture_figure(lines, f"{slug}_pictures{end}", title, note, said)
-
-
-def _guesses(rebuilt: pd.DataFrame, figure: str, least: float = -math.inf) -> list[ChartLine]:
-    """Levels at the means of some guesses without messages."""
-    means = rebuilt.groupby("guess")[figure].mean().dropna().clip(lower=least)
-    return [(f"no message: {g.replace('_', ' ')}", means[g], line, "") for g, line in _DRAWN.items() if g in means]
+        yield picture_figure(lines, f"{section.slug}_inversion_{slugged(attack)}_pictures{end}", title, note, said)
 
 
 # Pictures and tables

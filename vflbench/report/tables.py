@@ -117,7 +117,7 @@ def _markdown(text: Any) -> str:
 def tables(section: Section) -> list[Table]:
     """Those that have lines, the open ones first."""
     compare = (worst_leaks, verdicts, settings, rebuilt_by_table, known_labels)
-    details = (attacks, _layers, reconstructions, guarantees, ledgers, _figures, cost, links, without_result)
+    details = (attacks, _layers, reconstructions, guarantees, ledgers, _figures, cost, without_result)
     made = [make(section) for make in (*compare, *details)]
     return [table for table in made if len(table.frame)]
 
@@ -505,16 +505,6 @@ def cost(section: Section) -> Table:
     return table(section, "cost", "Cost", frame, note)
 
 
-def links(section: Section) -> Table:
-    """What crossed each link, where embeddings go to more than one party."""
-    by = ["setting", "sender", "receiver", "message"]
-    lines = section.lines(lambda run: [one.model_dump() for one in run.summary.links], [*by[1:], "bytes"])
-    embeddings = lines[lines["message"] == "embedding"].groupby(level=0)["receiver"].nunique()
-    sent = lines[lines.index.map(embeddings) > 1].groupby(by, sort=False)["bytes"]
-    frame = pd.DataFrame({"runs": sent.size(), "MB sent in training": sent.mean() / 1e6}).reset_index()
-    return table(section, "links", "Traffic by link", frame.rename(columns={"sender": "from", "receiver": "to"}))
-
-
 def without_result(section: Section) -> Table:
     """Attacks that did not run (skipped), and attacks none of whose answers could be scored."""
     by = ["attack", "outcome", "why"]
@@ -554,9 +544,9 @@ def _facts(section: Section, *names: str) -> pd.DataFrame:
     return frame.assign(**{section.titled(name): section.over_seeds(name) for name in names})
 
 
-def _mean_of(lines: pd.DataFrame, by: Sequence[str], titles: Mapping[str, str], figure: str = "") -> pd.DataFrame:
+def _mean_of(lines: pd.DataFrame, by: Sequence[str], titles: Mapping[str, str]) -> pd.DataFrame:
     """A line a group: means and intervals over runs of each column that has a value. titles: of these columns."""
-    known = {title: over_seeds(lines, by, name, figure) for name, title in titles.items() if lines[name].notna().any()}
+    known = {title: over_seeds(lines, by, name) for name, title in titles.items() if lines[name].notna().any()}
     return pd.DataFrame(known, lines.groupby(list(by), sort=False, dropna=False).size().index).reset_index()
 
 
