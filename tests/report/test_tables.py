@@ -228,6 +228,8 @@ def test_a_spreadsheet_computes_nothing_and_numbers_stay_numbers():
         (0.9996, "0.9996"),
         (0.00002, "2e-05"),
         ("a\x1b[31m", "a\\x1b[31m"),
+        ({"mean": 0.5, "low": 0.4, "high": None}, "0.500"),
+        ({"mean": "x", "low": None, "high": None}, "mean x"),
     ],
 )
 def test_a_cell_as_a_person_reads_it(cell, text):

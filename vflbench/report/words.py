@@ -139,7 +139,7 @@ def text_of(cell: Any) -> str:
             return text_of(cell.mean) + f" ({bracketed})" * bool(bracketed)
         case list():
             return "; ".join(map(text_of, cell))
-        case {"mean": _, "low": _, "high": _}:
+        case {"mean": float() | None, "low": float() | None, "high": float() | None}:
             return text_of(Recorded(**cell))
         case Mapping():
             return ", ".join(f"{key.replace('_', ' ')} {text_of(one)}" for key, one in cell.items() if one is not None)
