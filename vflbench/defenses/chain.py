@@ -1,16 +1,15 @@
 """Several defenses one after the other, those of a party as a whole, and the combinations that make no sense."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from vflbench.defenses.base import (
     ROLES,
-    Context,
     Defense,
     Form,
     LabelDefense,
@@ -68,6 +67,16 @@ def _folded(base: type[Defense], hook: str) -> Any:
     return hooks
 
 
+def _joined(base: type[Defense], hook: str, join: Callable[[list[Any]], Any]) -> Any:
+    """A hook that each defense answers by itself, as a method of `Chain`: `join` makes one of those that aren't None."""
+
+    def hooks(chain: "Chain", *arguments: Any) -> Any:
+        answers = [in_full_precision()(getattr(defense, hook))(*arguments) for defense in chain.at(base).values()]
+        return join([answer for answer in answers if answer is not None])
+
+    return hooks
+
+
 class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
     """Named defenses one after the other: each gets what the one before it left. Penalties add up; empty is no defense.
 
@@ -82,10 +91,6 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         """Those of that base class which act in its role, by name."""
         return {name: one for name, one in self.named.items() if isinstance(one, base) and ROLES[base] in one.roles}
 
-    def _each(self, base: type[Defense], hook: str, *arguments: Any) -> list[Any]:
-        """What the hook of each defense in that role answers."""
-        return [in_full_precision()(getattr(defense, hook))(*arguments) for defense in self.at(base).values()]
-
     embedding = _folded(NonLabelDefense, "embedding")
     received = _folded(NonLabelDefense, "received")
     outputs = _folded(LabelDefense, "outputs")
@@ -93,6 +98,13 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
     gradient = _folded(LabelDefense, "gradient")
     order = _folded(ParticipantDefense, "order")
     update = _folded(ParticipantDefense, "update")
+    arrange = _joined(NonLabelDefense, "arrange", lambda orders: reduce(Tensor.__getitem__, orders) if orders else None)
+    learns = _joined(NonLabelDefense, "learns", all)
+    notes = _joined(NonLabelDefense, "notes", lambda notes: [*itertools.chain(*notes)])
+    plan = _joined(LabelDefense, "plan", list)
+    entrance = _joined(LabelDefense, "entrance", lambda networks: nn.Sequential(*networks) if networks else None)
+    loss = _joined(LabelDefense, "loss", lambda losses: next(iter(losses), None))  # one has a loss of its own at most
+    penalty = _joined(LabelDefense, "penalty", lambda penalties: sum(penalties, 0.0))
 
     @property
     def guards(self) -> dict[str, NonLabelDefense]:
@@ -100,28 +112,9 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         hooks = (NonLabelDefense.arrange, NonLabelDefense.learns)
         return {name: one for name, one in self.at(NonLabelDefense).items() if any(changes(one, hook) for hook in hooks)}
 
-    def arrange(self, context: Context) -> Tensor | None:
-        """One order after the other."""
-        orders = [order for order in self._each(NonLabelDefense, "arrange", context) if order is not None]
-        return reduce(Tensor.__getitem__, orders) if orders else None
-
-    def learns(self, gradient: Tensor, context: Context) -> bool:
-        """Whether all of them let it learn; each is asked."""
-        return all(self._each(NonLabelDefense, "learns", gradient, context))
-
-    def notes(self) -> list[str]:
-        return [note for notes in self._each(NonLabelDefense, "notes") for note in notes]
-
     @property
     def stopped(self) -> str:
         return next((one.stopped for one in self.at(NonLabelDefense).values() if one.stopped), "")
-
-    def plan(self, epochs: int) -> None:
-        self._each(LabelDefense, "plan", epochs)
-
-    def entrance(self, widths: Sequence[int], rng: torch.Generator) -> nn.Module | None:
-        networks = [network for network in self._each(LabelDefense, "entrance", widths, rng) if network is not None]
-        return nn.Sequential(*networks) if networks else None
 
     def prediction(self, logits: Tensor) -> Tensor:
         """Back from the last to the first."""
@@ -129,17 +122,10 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
             logits = in_full_precision()(defense.prediction)(logits)
         return logits
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
-        """Of the one that has a loss of its own."""
-        return next((loss for loss in self._each(LabelDefense, "loss", logits, y) if loss is not None), None)
-
     def evidence(self) -> Tensor | None:
         """Of the last one that changes labels, from which training goes on."""
         those = [one for one in self.at(LabelDefense).values() if changes(one, LabelDefense.labels)]
         return next((one.evidence() for one in those[::-1]), None)
-
-    def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
-        return sum(self._each(LabelDefense, "penalty", embeddings, y), 0.0)
 
     @property
     def withholds(self) -> bool | None:
