@@ -2,11 +2,7 @@ import pytest
 import torch
 from defenses.contexts import drawing
 
-from vflbench.defenses.base import (
-    LabelDefense,
-    NonLabelDefense,
-    ParticipantDefense,
-)
+from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense
 from vflbench.defenses.chain import Chain, claims_of
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.label_dp import LabelDp

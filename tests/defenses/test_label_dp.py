@@ -11,13 +11,7 @@ from scipy import stats
 from support.builders import run_in
 
 from vflbench.cli.components import construct
-from vflbench.defenses.label_dp import (
-    LabelDP,
-    LabelDp,
-    class_losses,
-    randomized_response,
-    response_with_prior,
-)
+from vflbench.defenses.label_dp import LabelDP, LabelDp, class_losses, randomized_response, response_with_prior
 from vflbench.errors import UserError
 from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc

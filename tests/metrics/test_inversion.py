@@ -6,14 +6,7 @@ import torch
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from sklearn.metrics import r2_score
 
-from vflbench.metrics.inversion import (
-    TableColumns,
-    compare_pictures,
-    compare_tables,
-    mean_squared_error,
-    psnr,
-    ssim,
-)
+from vflbench.metrics.inversion import TableColumns, compare_pictures, compare_tables, mean_squared_error, psnr, ssim
 
 
 def test_errors_by_hand_and_by_scikit_image(rng):

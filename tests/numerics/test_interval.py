@@ -6,16 +6,7 @@ import pytest
 from scipy import stats
 
 from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import (
-    ANY,
-    UNIT,
-    Estimate,
-    Interval,
-    auc_interval,
-    interval_text,
-    mean_interval,
-    over_runs,
-)
+from vflbench.numerics.interval import ANY, UNIT, Estimate, Interval, auc_interval, interval_text, mean_interval, over_runs
 
 
 def test_interval_is_students():

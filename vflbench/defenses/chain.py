@@ -8,15 +8,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from vflbench.defenses.base import (
-    ROLES,
-    Defense,
-    Form,
-    LabelDefense,
-    NonLabelDefense,
-    ParticipantDefense,
-    changes,
-)
+from vflbench.defenses.base import ROLES, Defense, Form, LabelDefense, NonLabelDefense, ParticipantDefense, changes
 from vflbench.errors import UserError
 from vflbench.messages.threat import Role
 from vflbench.metrics.embedding_privacy import Sent
