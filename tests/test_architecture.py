@@ -171,7 +171,7 @@ CAPS = {
     "vflbench/attacks": 4_647,
     "vflbench/cli": 2_476,
     "vflbench/data": 3_342,
-    "vflbench/defenses": 1_665,
+    "vflbench/defenses": 1_658,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_032,
     "vflbench/messages": 1_860,
