@@ -38,7 +38,7 @@ NARROW = 1e-4
 _TINY = 1.5e-38  # the smallest number that float32 keeps where denormals are flushed
 _PROBES = 64  # points at which it is tested whether the model is affine; half of them are corners
 _AFFINE = 1e-9  # relative error of float64 that passes for affine
-_MOST_UNKNOWNS, _MOST_WITH_COVARIANCE = 20_000, 3000
+_MOST_UNKNOWNS = 20_000
 _SHRINK = 1e-2  # of the mean variance, added to a covariance
 _TOLERANCE = 1e-6  # singular values below this share of the largest count as 0
 
@@ -215,9 +215,6 @@ def guess_of(prior: str, model: JointModel, local: PartyFeatures, view: View, ro
     if prior == "class_mean":
         means = {k: x[theirs == k] for k in classes.unique().tolist()}
         return Guess(torch.stack([means[k].mean(dim=0) if len(means[k]) else mean for k in classes.tolist()]))
-    if x.shape[1] > _MOST_WITH_COVARIANCE:
-        problem = f"a covariance of {x.shape[1]} columns and ids is too large; {_MOST_WITH_COVARIANCE} at most"
-        raise UserError(problem, key="attack.esa.prior", value=prior)
     count = int(torch.cat([classes, theirs]).max()) + 1
     others = [columns.numeric[:rows].double() for party, columns in known.columns.items() if party not in model.models]
     given = torch.cat([*others, F.one_hot(theirs, count)], dim=1).double()

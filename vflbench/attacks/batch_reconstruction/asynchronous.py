@@ -9,7 +9,7 @@ from flint import fmpz_mat
 
 from vflbench.attacks.batch_reconstruction.enumeration import integers_that_solve
 from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, integer_array, kernel_modulo, residues
-from vflbench.attacks.batch_reconstruction.recover import SAFE_ERROR, AffineFit, checked_pairs, fit_affine, rounding_unit
+from vflbench.attacks.batch_reconstruction.recover import SAFE_ERROR, AffineFit, fit_affine, rounding_unit
 from vflbench.attacks.batch_reconstruction.solutions import Solutions, agreed
 
 
@@ -22,11 +22,10 @@ def recover_map(thetas: np.ndarray, differences: np.ndarray, *, intermediate: fl
     thetas, differences: (n, d), theta_0 and theta_n - theta_0 of rounds with the same batches in the same order; n >= d + 1,
     thetas affinely independent. intermediate: how far labels can move the models between the local steps, rate / 2
     times the rows of all steps (sum) or the number of steps (mean). These models are rounded as well, and may be far larger
-    than the first and the last one, where labels cancel. Raises ValueError for invalid shapes or numbers.
+    than the first and the last one, where labels cancel.
 
     Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", Theorem 1.
     """
-    thetas, differences = checked_pairs(thetas, differences)
     largest = np.abs(thetas).max(initial=0.0) + np.abs(differences).max(initial=0.0) + intermediate
     return fit_affine(thetas, differences, floor=4 * rounding_unit(thetas, differences) * float(largest))
 

@@ -70,7 +70,7 @@ class BatchReconstruction(Attack):
     def _rebuild(self, step: int, positive: float) -> RebuiltBatch:
         """positive: the share of positives among the training rows."""
         kept, solved = self._rounds[str(step)], self._solved.setdefault(str(step), {})
-        thetas, updates = kept["before"].numpy(), kept["others"].numpy()
+        thetas, updates = kept["before"].double().numpy(), kept["others"].double().numpy()
         rules = Rules(**{**kept["rules"], "schema": Schema(**kept["rules"]["schema"])})
         sources = updates.shape[1]
         rules = rules if sources == 1 else replace(rules, parties=2)

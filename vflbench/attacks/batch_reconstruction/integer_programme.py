@@ -74,12 +74,10 @@ def _solver(name: Solver, seconds: float) -> Any:
     if name == "cbc":
         options = ["randomSeed 0", "randomCbcSeed 0"]
         chosen = pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, timeLimit=seconds, options=options)
-        problem = "PuLP includes no CBC that runs here: use solver highs"
     else:
         chosen = pulp.HiGHS(msg=False, threads=1, timeLimit=seconds, random_seed=0)
-        problem = "HiGHS can't be loaded: install highspy (not beside OR-Tools in one process), or use solver exact"
     if not chosen.available():
-        raise UserError(problem, key="attack.batch_reconstruction.solver", value=name)
+        raise UserError("PuLP can't run it here: use another one", key="attack.batch_reconstruction.solver", value=name)
     return chosen
 
 

@@ -52,16 +52,6 @@ def rounding_unit(thetas: np.ndarray, updates: np.ndarray) -> float:
     return FLOAT32 if single else FLOAT64
 
 
-def checked_pairs(points: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64. Raises ValueError unless both are (n, d), d >= 1, and finite."""
-    points, values = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    if points.ndim != 2 or points.shape != values.shape or points.shape[1] == 0:
-        raise ValueError(f"thetas and updates must both be (n, d) with d >= 1, not {points.shape} and {values.shape}")
-    if not (np.isfinite(points).all() and np.isfinite(values).all()):
-        raise ValueError("thetas and updates must be finite numbers")
-    return points, values
-
-
 _Noise = tuple[float, int]
 """A root mean square of residuals, and from how many spare values."""
 
@@ -372,11 +362,10 @@ def least_squares(
 
     A refusal names the problem: few rounds, dependent thetas, sums too uncertain for safe rounding (full batches: the thetas
     lie on a Krylov sequence), noise, clipping, a batch that changes, or columns that are not binary. Noise that
-    many rounds average out is not refused. Raises ValueError for invalid shapes or numbers.
+    many rounds average out is not refused.
 
     Source: Li, Huang, Chen, Hong, "Quantification of the Leakage in Federated Learning", section 4.
     """
-    thetas, updates = checked_pairs(thetas, updates)
     values = -4 / rate * updates
     floor = rounding_floor(thetas, updates, rate, rows=rows)
     fit = fit_directions(thetas, values, floor=floor, schema=schema, rows=rows, nothing_beyond=nothing_beyond)

@@ -116,6 +116,9 @@ def recover_gram(thetas: np.ndarray, updates: np.ndarray, rules: Rules) -> Recov
     others, several = rules.parties - 1, rules.batches > 1
     whole = rules.whole is not False
     reasons = {
+        "the models are no finite numbers: training diverged": not (
+            np.isfinite(thetas).all() and np.isfinite(updates).all()
+        ),
         "the summed differences of several participants with several local steps each are no single map": several
         and others > 1,
         "several local steps are undone for binary columns only, and by the schema there are others": several
