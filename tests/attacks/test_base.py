@@ -3,9 +3,26 @@ import torch
 from attacks.views import embeddings, gradients, view_of
 
 from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.batch_reconstruction import BatchReconstruction
+from vflbench.attacks.esa import Esa
+from vflbench.attacks.hints import Hints
+from vflbench.attacks.model_inversion import ModelInversion
+from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
-from vflbench.messages.facts import ClassShares, Embeddings, Gradients
-from vflbench.messages.threat import Threat, Undeclared
+from vflbench.attacks.spectral import Spectral
+from vflbench.messages.facts import (
+    BatchHints,
+    ClassShares,
+    Embeddings,
+    Gradients,
+    LocalTop,
+    PartyFeatures,
+    Predictions,
+    Updates,
+)
+from vflbench.messages.message import Kind
+from vflbench.messages.peer_facts import Auxiliary, PeerModels, Queries
+from vflbench.messages.threat import Role, Threat, Undeclared
 
 
 class Greedy(Attack):
@@ -37,3 +54,20 @@ def test_an_attack_that_does_not_say_what_it_knows_is_refused_when_it_is_defined
 
         class Silent(Attack):
             follows = 3
+
+
+@pytest.mark.parametrize(
+    ("attack", "threat", "message"),
+    [
+        (Hints(k=4), Threat(knows={Gradients, BatchHints}, hints=4), Kind.GRADIENT),
+        (Spectral(message="gradients"), Threat(knows={Gradients, ClassShares}), Kind.GRADIENT),
+        (NoMessage(k=7), Threat(knows={PartyFeatures, BatchHints}, hints=7), None),
+        (ModelInversion(), Threat(Role.LABEL, {Embeddings, PeerModels}), Kind.EMBEDDING),
+        (ModelInversion(mode="black_box"), Threat(Role.LABEL, {Embeddings, Queries, Auxiliary}), Kind.EMBEDDING),
+        (Esa(), Threat(Role.LABEL, {Predictions, PeerModels, LocalTop, PartyFeatures}), Kind.PREDICTION),
+        (BatchReconstruction(), Threat(Role.PARTICIPANT, {Updates, PartyFeatures, ClassShares}), Kind.UPDATE),
+    ],
+)
+def test_threats_follow_the_options(attack, threat, message):
+    assert attack.threat == threat
+    assert attack.threat.message is message

@@ -45,18 +45,6 @@ def test_every_batch_is_among_those_that_fit(tmp_path, reduction, intercept, rat
 
 
 @pytest.mark.slow
-def test_of_several_others_all_rows_are_rebuilt_together(tmp_path):
-    figures = rebuilt(tmp_path, rows=3, features=12, parties=4)
-    assert figures["contained"] == 1
-    assert figures["unique"] == 1
-
-
-@pytest.mark.slow
-def test_a_programme_finds_a_batch_that_fits(tmp_path):
-    assert rebuilt(tmp_path, rows=4, features=12, attack={"solver": "highs"})["exact"] == 1
-
-
-@pytest.mark.slow
 def test_two_local_batches_are_told_apart_and_three_are_rebuilt_together(tmp_path):
     slow = {"rows": 4, "features": 14, "rate": 0.02, "mode": "asynchronous"}
     two = rebuilt(tmp_path / "2", batches=2, **slow)

@@ -4,18 +4,11 @@ import pytest
 import torch
 from attacks.views import gradients, shares, view_of
 from defenses.contexts import drawing
-from support.builders import run_in
 
 from vflbench.attacks.directions import Directions
-from vflbench.attacks.spectral import Spectral
-from vflbench.data.clicklogs import Criteo
-from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.messages.facts import LocalModel
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.auc import auc
-from vflbench.run.settings import Audit, Settings
 
 ROWS, WIDTH, PRIOR = 20_000, 32, 0.25
 
@@ -94,21 +87,3 @@ def test_max_norm_turns_the_sign_round(rng):
     x, y, axis, _ = planted(rng, gap=2.0)
     noisy = MaxNorm().gradient(gradients_of(x, y, 2.0, axis, rng), y.long(), drawing(rng))
     assert auc(run(Directions(), x, noisy).layers["f1"], ~y) > 0.9
-
-
-@pytest.mark.data
-@pytest.mark.slow
-def test_against_dcor_on_criteo_it_reads_what_the_model_knows(tmp_path, data_folder):
-    summary = run_in(
-        tmp_path / "run",
-        dataset=Criteo(path=str(data_folder / "criteo" / "train.txt.gz"), rows=30_000, min_count=5, numeric_transform="log"),
-        model=WideDeep(),
-        optimizer=Adam(),
-        settings=Settings(audit=Audit(epochs="last", probe=False)),
-        defenses={"dcor": Dcor(alpha_d=0.02)},
-        attacks={"spectral": Spectral(), "directions": Directions()},
-    )
-    leaks = summary["leak_auc"]
-    assert leaks["directions"]["embedding"]["f5"] > summary["train_auc"] - 0.03
-    assert leaks["directions"]["embedding"]["f3"] > summary["train_auc"] - 0.03
-    assert leaks["spectral"]["embedding"]["f5"] == pytest.approx(0.5, abs=0.1)

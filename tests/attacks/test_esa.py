@@ -3,6 +3,7 @@ import torch
 from support.builders import session
 
 from vflbench.attacks.esa import Esa, log_odds, probabilities
+from vflbench.attacks.grna import Grna
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.messages.facts import PartyFeatures, Predictions
@@ -37,12 +38,12 @@ def started_with(rows, rng, *, weights=None, scale=1.0):
     return started
 
 
-def view_of(rows, attack, started, auxiliary=None, logits=None):
+def view_of(rows, attack, started, auxiliary=None, logits=None, seed=0):
     round_ = started.round(rows.ids, watch=attack.threat.knows)
     facts = {**round_.facts["label"], Auxiliary: auxiliary or Auxiliary({})}
     if logits is not None:
         facts[Predictions] = Predictions(logits)
-    return View("label", 0, 0, rows.ids, torch.Generator().manual_seed(0), attack.threat, facts)
+    return View("label", 0, 0, rows.ids, torch.Generator().manual_seed(seed), attack.threat, facts)
 
 
 def answer(rows, started, auxiliary=None, **options):
@@ -232,25 +233,23 @@ def test_who_knows_the_noise_is_nearer(rng):
     assert errors[1.0] < 0.8 * errors[0.0]
 
 
-@pytest.mark.parametrize("options", [{}, {"prior": "normal"}])
-def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
+@pytest.mark.parametrize(
+    "attack", [Esa(), Esa(prior="normal"), Grna(width=8, steps=2), Grna(width=8, steps=2, auxiliary=5, sees_labels=True)]
+)
+def test_it_reads_all_that_it_declares(rng, monkeypatch, attack):
     rows, read, original = rows_of(rng, {"a": 2, "label": 1}), set(), View.__getitem__
-
-    def noted(view, kind):
-        read.add(kind)
-        return original(view, kind)
-
-    monkeypatch.setattr(View, "__getitem__", noted)
+    monkeypatch.setattr(View, "__getitem__", lambda view, kind: (read.add(kind), original(view, kind))[1])
     known = {p: PartyFeatures(f.numeric, f.categorical) for p, f in rows.features.items()}
-    answer(rows, started_with(rows, rng), Auxiliary(known, rows.labels), **options)
-    assert read == Esa(**options).threat.knows
+    attack.batch(view_of(rows, attack, started_with(rows, rng), Auxiliary(known, rows.labels)))
+    assert read == attack.threat.knows
 
 
-def test_without_auxiliary_rows_a_prior_of_them_is_refused(rng):
+@pytest.mark.parametrize("attack", [Esa(prior="mean"), Grna(auxiliary=5, steps=1)])
+def test_without_auxiliary_rows_a_prior_of_them_is_refused(rng, attack):
     rows = rows_of(rng, {"a": 2})
     empty = {"a": PartyFeatures(torch.empty(0, 2), torch.empty(0, 0, dtype=torch.int32))}
     with pytest.raises(UserError, match="no auxiliary rows"):
-        answer(rows, started_with(rows, rng), Auxiliary(empty), prior="mean")
+        attack.batch(view_of(rows, attack, started_with(rows, rng), Auxiliary(empty)))
 
 
 def test_predictions_that_something_changed_have_no_bound(rng):

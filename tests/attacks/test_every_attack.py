@@ -1,5 +1,6 @@
 """What holds for every attack on labels, with the options of its file: a coin where messages say nothing of the label
-whatever labels it was given, numbers where they are degenerate, and the same answers after an interruption at any place.
+whatever labels it was given, numbers where they are degenerate, no more facts declared than read, and the same answers after
+an interruption at any place.
 """
 
 import itertools
@@ -13,7 +14,7 @@ from support.builders import attack_nodes
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component
 from vflbench.messages.facts import ClassHints, Gradients, Known, LocalModel, PartyFeatures, SummedGradients
-from vflbench.messages.threat import Role
+from vflbench.messages.threat import Role, View
 from vflbench.numerics.auc import auc
 from vflbench.options import restore_state, state_of
 
@@ -93,8 +94,10 @@ def test_messages_that_say_nothing_of_the_label_read_a_coin(name, rng):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_an_attack_that_is_interrupted_before_every_call_answers_as_one_that_is_not(name):
-    answers = []
+def test_an_attack_that_is_interrupted_before_every_call_answers_as_one_that_is_not(name, monkeypatch):
+    """And reads all that it declares: a threat that declared more would overstate the attacker."""
+    answers, read, original = [], set(), View.__getitem__
+    monkeypatch.setattr(View, "__getitem__", lambda view, kind: (read.add(kind), original(view, kind))[1])
     for interrupted in (False, True):
         rng = torch.Generator().manual_seed(3)
         attack, y = made(name), labels(rng, 240)
@@ -107,6 +110,7 @@ def test_an_attack_that_is_interrupted_before_every_call_answers_as_one_that_is_
             answer = getattr(attack, method)(view)
             answers[-1] += [answer.ids, *scores_in(answer)] if answer is not None else []
     assert answers[0], "it answered nothing"
+    assert attack.threat.knows <= read
     torch.testing.assert_close(*answers, rtol=0, atol=0, equal_nan=True)
 
 

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from attacks.test_esa import rows_of, started_with
+from attacks.test_esa import rows_of, started_with, view_of
 from support.builders import session
 
 from vflbench.attacks.grna import Grna
@@ -11,12 +11,6 @@ from vflbench.messages.threat import View
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
 from vflbench.options import restore_state, state_of
-
-
-def view_of(rows, attack, started, auxiliary=None, seed=0):
-    round_ = started.round(rows.ids, watch=attack.threat.knows)
-    facts = {**round_.facts["label"], Auxiliary: auxiliary or Auxiliary({})}
-    return View("label", 0, 0, rows.ids, torch.Generator().manual_seed(seed), attack.threat, facts)
 
 
 def error(rows, rebuilt, party="a"):
@@ -112,26 +106,3 @@ def test_published_settings_read_neither_predictions_nor_labels_of_a_row(rng):
         rebuilt = attack.batch(view_of(rows, attack, started))
         spread[sees_predictions] = float(rebuilt.features["a"].numeric.var(dim=0).sum())
     assert spread[False] < spread[True] / 5
-
-
-@pytest.mark.parametrize("options", [{}, {"auxiliary": 5, "sees_labels": True}])
-def test_it_reads_all_that_it_declares(rng, monkeypatch, options):
-    rows, read, original = rows_of(rng, {"a": 2, "label": 1}), set(), View.__getitem__
-
-    def noted(view, kind):
-        read.add(kind)
-        return original(view, kind)
-
-    monkeypatch.setattr(View, "__getitem__", noted)
-    known = {p: PartyFeatures(f.numeric, f.categorical) for p, f in rows.features.items()}
-    attack = Grna(width=8, steps=2, **options)
-    attack.batch(view_of(rows, attack, started_with(rows, rng), Auxiliary(known, rows.labels)))
-    assert read == attack.threat.knows
-
-
-def test_without_auxiliary_rows_it_says_so(rng):
-    rows = rows_of(rng, {"a": 2})
-    empty = Auxiliary({"a": PartyFeatures(torch.empty(0, 2), torch.empty(0, 0, dtype=torch.int32))})
-    attack = Grna(auxiliary=5, steps=1)
-    with pytest.raises(UserError, match="no auxiliary rows"):
-        attack.batch(view_of(rows, attack, started_with(rows, rng), empty))

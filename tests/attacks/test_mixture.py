@@ -1,7 +1,6 @@
 import pytest
 import torch
 from attacks.epochs import along, read
-from attacks.views import gradients, shares, view_of
 from defenses.contexts import drawing
 from scipy import stats
 
@@ -51,16 +50,6 @@ def test_a_direction_that_turns_is_followed(rng):
         scores.append(z[:, None] * torch.stack([angle.cos(), angle.sin()]))
         labels.append(y)
     assert auc(read(Mixture(), scores, 0.25), torch.cat(labels)) > 0.99
-
-
-def test_rows_that_were_not_in_an_audited_batch_are_left_out_and_the_next_epoch_starts_anew(rng):
-    attack = Mixture()
-    g, _ = undefended(rng, n=100)
-    asked = view_of(attack.threat, shares(0.25), ids=torch.arange(0, 300, 2), step=None)
-    assert attack.epoch(asked) is None
-    attack.observe(view_of(attack.threat, gradients(g), shares(0.25)))
-    assert attack.epoch(asked).ids.tolist() == list(range(0, 100, 2))
-    assert attack.epoch(asked) is None
 
 
 def test_the_epochs_decide_together_where_positives_are(rng):

@@ -17,9 +17,9 @@ from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, PartyFeatures
-from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModels, Queries
-from vflbench.messages.threat import Role, Threat, Undeclared, View
+from vflbench.messages.facts import Embeddings, PartyFeatures
+from vflbench.messages.peer_facts import Auxiliary, NoiseMean, PeerModels, Queries
+from vflbench.messages.threat import Role, Threat, View
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
@@ -91,21 +91,6 @@ def test_pictures_of_every_party_come_back():
     for party, own in rebuilt.features.items():
         truth = rows.features[party].numeric[:4]
         assert (own.numeric - truth).square().mean() < 0.05 * truth.var()
-
-
-def test_it_sees_neither_labels_nor_features(rng):
-    rows = rows_of(torch.rand(8, 5, generator=rng))
-    attack = ModelInversion()
-    assert attack.threat.role is Role.LABEL
-    view, _ = view_of(rows, attack, model=Mlp(bottom_layers=1, width=8))
-    hidden = (PartyFeatures, Gradients, BatchHints, ClassHints, ClassShares, Queries, Auxiliary, Compression)
-    for fact in hidden:
-        with pytest.raises(Undeclared, match=fact.__name__):
-            view[fact]
-    assert list(view[Embeddings].received) == ["a"]  # the messages, and nothing else of the party
-    black_box, _ = view_of(rows, ModelInversion(mode="black_box"), model=Mlp(bottom_layers=1, width=8))
-    with pytest.raises(Undeclared, match="PeerModels"):
-        black_box[PeerModels]
 
 
 def test_a_black_box_is_undone_by_a_decoder(rng):

@@ -1,10 +1,8 @@
-import pytest
 import torch
-from attacks.views import embeddings, positives, view_of
+from attacks.views import positives, view_of
 
 from vflbench.attacks.no_message import NoMessage, likeness
-from vflbench.messages.facts import ClassShares, Embeddings, Gradients, LocalModel, PartyFeatures
-from vflbench.messages.threat import Undeclared
+from vflbench.messages.facts import PartyFeatures
 from vflbench.numerics.auc import auc
 
 
@@ -39,12 +37,3 @@ def test_a_planted_class_is_recognised_from_five_rows(rng):
         known = y.nonzero()[:5, 0].tolist()
         answer = scores(None if kind == "categorical" else numeric, None if kind == "numeric" else categorical, known)
         assert auc(answer, y) > 0.9, kind
-
-
-def test_it_can_read_no_message():
-    columns = PartyFeatures(torch.rand(5, 2), torch.empty(5, 0, dtype=torch.int32))
-    view = view_of(NoMessage().threat, columns, embeddings(torch.ones(5, 2)), positives([0]))
-    for fact in (Embeddings, Gradients, ClassShares, LocalModel):
-        with pytest.raises(Undeclared, match=fact.__name__):
-            view[fact]
-    assert NoMessage().threat.message is None

@@ -2,7 +2,6 @@ import pytest
 import torch
 from attacks.views import shares, view_of
 from defenses.contexts import drawing
-from support.builders import run_in
 
 from vflbench.attacks.ungroup import Ungroup
 from vflbench.defenses.batch_average import BatchAverage
@@ -46,12 +45,3 @@ def test_it_reads_groups_that_are_met_often_enough(rng, group, epochs, low, high
 def test_the_rarer_class_says_which_side_is_positive(rng):
     y, g, h = planted(rng, positive=0.75)
     assert auc(attacked(Ungroup(), g, h, rng, 2, 3, positive=0.75), y) > 0.99
-
-
-@pytest.mark.slow
-def test_a_run_falls_to_it(tmp_path):
-    """Pairs of rows, two epochs: as many equations as rows."""
-    summary = run_in(tmp_path / "run", defenses={"batch_average": BatchAverage(group=2)}, attacks={"ungroup": Ungroup()})
-    worst = summary["verdict"]["levels"]["messages only"]
-    assert worst["value"] > 0.9
-    assert worst["attack"] == summary["verdict"]["falls"]["attack"] == "ungroup"

@@ -5,9 +5,7 @@ from support.builders import session
 from vflbench.attacks.unsplit import Unsplit
 from vflbench.data.pictures import Digits
 from vflbench.data.table import VerticalTable
-from vflbench.messages.facts import Labels, PartyFeatures
-from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures, PeerModels, Queries
-from vflbench.messages.threat import Undeclared, View
+from vflbench.messages.threat import View
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep
@@ -51,18 +49,3 @@ def test_every_party_and_categories_get_an_answer(rng):
     for columns in answer.features.values():
         assert (columns.numeric.shape, columns.categorical.shape) == ((5, 2), (5, 2))
         assert bool((columns.categorical < torch.tensor([5, 7])).all())
-
-
-def test_it_knows_the_architecture_and_the_messages_only():
-    attack, rows = Unsplit(), pictures(4)
-    view = view_of(rows, attack, model=Mlp(bottom_layers=1, width=8))
-    for fact in (PeerModels, Queries, Auxiliary, Labels, PartyFeatures):
-        with pytest.raises(Undeclared, match=fact.__name__):
-            view[fact]
-    assert set(view[PeerArchitectures].peers) == {"a"}
-
-
-def test_the_same_generator_gives_the_same_answer():
-    rows, attack = pictures(6), Unsplit(rows=6, rounds=2)
-    first, second = (attack.batch(view_of(rows, attack, model=Cnn())).features["a"].numeric for _ in range(2))
-    assert torch.equal(first, second)

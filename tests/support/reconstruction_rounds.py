@@ -69,23 +69,3 @@ def compose(alphas: Sequence[np.ndarray], betas: Sequence[np.ndarray], rate: flo
         product = product - rate / 4 * (alpha @ product)
         eta = eta - rate / 4 * (alpha @ eta) + rate / 2 * beta
     return np.eye(d) - product, eta
-
-
-def expansion_terms(
-    alphas: Sequence[np.ndarray], betas: Sequence[np.ndarray], order: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The first `order` integer terms of the expansion in powers of q = rate / 4.
-
-        gamma / q  = A_1 - q A_2 + q^2 A_3 - ...,    A_k = sum_{i1 < ... < ik} alpha_ik ... alpha_i1
-        eta / (2q) = B_1 - q B_2 + q^2 B_3 - ...,    B_k = sum_{i1 < ... < ik} alpha_ik ... alpha_i2 beta_i1
-
-    Both end with k = n. Integer alphas and betas give integers. Returns (A_k, B_k) for k = 1..order.
-    """
-    d = len(betas[0])
-    expansion = [(np.zeros_like(alphas[0]), np.zeros_like(betas[0])) for _ in range(order)]
-    for alpha, beta in zip(alphas, betas, strict=True):
-        for k in range(order - 1, 0, -1):
-            matrix, vector = expansion[k - 1]
-            expansion[k] = (expansion[k][0] + alpha @ matrix, expansion[k][1] + alpha @ vector)
-        expansion[0] = (expansion[0][0] + alpha @ np.eye(d, dtype=alpha.dtype), expansion[0][1] + beta)
-    return expansion

@@ -46,16 +46,6 @@ def test_too_few_rounds_and_a_time_limit_are_reported(draw):
     assert limited.note.startswith("limit: ")
 
 
-def test_real_columns_follow_from_the_binary_ones(draw):
-    x, y = batch(5, 12, draw)
-    whole = np.column_stack([x, draw.random((5, 2))])
-    thetas = draw.random((18, 14)) - 0.5
-    result = search(thetas, -0.1 * (thetas @ (whole.T @ whole) / 4 - whole.T @ y / 2), rules(12), OPTIONS)
-    assert result.binary.tolist() == [True] * 12 + [False] * 2
-    order = [int(np.abs(result.rows[:, :12] - row).sum(1).argmin()) for row in x]
-    assert np.allclose(result.rows[order], whole, atol=1e-6)
-
-
 def test_several_matching_batches_give_each_entry_a_share(draw):
     x = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])  # has the products of 111, 100, 010, 001
     its_rules = rules(3, batch_size=4)

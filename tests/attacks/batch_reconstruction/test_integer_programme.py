@@ -2,7 +2,6 @@
 
 import functools
 from itertools import combinations_with_replacement, product
-from tempfile import gettempdir
 
 import numpy as np
 import pulp
@@ -67,16 +66,6 @@ def test_a_consistent_alpha_that_no_batch_has_is_proved_infeasible(solver):
 
 
 @pytest.mark.slow
-def test_a_batch_of_the_papers_size_is_recovered():
-    x, y = draw(8, 20, seed=3)
-    solutions = solve(Gram.of(x, y))
-    truth, labels = sorted_with(x, y)
-    assert solutions.status == "found"
-    assert np.array_equal(solutions.batches[0], truth)
-    assert np.array_equal(solutions.labels[0][0], labels == 1)
-
-
-@pytest.mark.slow
 def test_random_batches_of_any_density_are_answered_with_their_gram_matrix():
     rng = np.random.default_rng(0)
     for seed in range(12):
@@ -122,21 +111,6 @@ def test_the_tight_programme_has_each_batch_once():
         model.add(pulp.lpSum(1 - entry if bit else entry for entry, bit in zip(entries, bits, strict=True)) >= 1)
     assert len(solutions) == batches > 1
     assert len({sort_rows(np.array(bits).reshape(4, 4).T).tobytes() for bits in solutions}) == batches
-
-
-def test_nothing_is_printed_or_left_behind(capfd, tmp_path, monkeypatch):
-    (tmp_path / "here").mkdir()
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    assert gettempdir() == str(tmp_path / "temporary")
-    x, y = draw(5, 6, seed=0)
-    for solver in ("highs", "cbc"):
-        assert solve(Gram.of(x, y), solver=solver).status == "found"
-        assert solve(NO_SUCH_BATCH, solver=solver).status == "infeasible"
-        assert capfd.readouterr() == ("", ""), solver
-        assert not list((tmp_path / "here").iterdir()), solver
-        assert not list((tmp_path / "temporary").iterdir()), solver
 
 
 def test_a_programme_gives_the_same_batch_again():

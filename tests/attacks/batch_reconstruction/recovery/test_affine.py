@@ -16,22 +16,6 @@ def planted(n, d, rng, noise=0.0):
     return points, points @ linear + constant + noise * rng.normal(size=(n, d)), linear, constant
 
 
-def test_a_planted_map_is_recovered():
-    for n, d in ((2, 1), (5, 4), (50, 4)):
-        points, values, linear, constant = planted(n, d, np.random.default_rng(n))
-        fit = fit_affine(points, values, floor=1e-15)
-        assert np.allclose(fit.linear, linear, atol=1e-10), (n, d)
-        assert np.allclose(fit.constant, constant, atol=1e-10), (n, d)
-        assert fit.spare == n - d - 1
-
-
-def test_the_condition_is_invariant_to_units_and_origin():
-    points, values, *_ = planted(20, 4, np.random.default_rng(0))
-    here = fit_affine(points, values, floor=0.0).condition
-    there = fit_affine(points * np.array([1e-6, 1, 1e3, 1e6]) + 7, values, floor=0.0).condition
-    assert there == pytest.approx(here, rel=1e-3)
-
-
 def test_standard_errors_are_the_spread_over_repeated_noise():
     rng = np.random.default_rng(1)
     points, values, linear, _ = planted(300, 3, rng)
