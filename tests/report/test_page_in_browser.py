@@ -13,6 +13,20 @@ from support.outputs_tree import FACTS, interval, leak, marvell, reading, sweep,
 from vflbench.report.page import Wishes, write_report
 
 pytestmark = pytest.mark.slow
+OVERLAPS = """
+[...document.querySelectorAll('thead tr')].flatMap(row => [...row.cells].filter((cell, i) => {
+  const range = document.createRange(), next = row.cells[i + 1];
+  range.selectNodeContents(cell);
+  const end = cell.getBoundingClientRect().right;
+  return next && cell.getClientRects().length && range.getBoundingClientRect().right > end + 1;
+}).map(cell => cell.textContent))
+"""
+IN_SIGHT = """
+[...document.querySelectorAll('table.heat tbody tr:first-child > *')].filter(cell => {
+  const box = cell.getBoundingClientRect();
+  return box.width && box.left >= 0 && box.right <= innerWidth + 1;
+}).map(cell => cell.textContent)
+"""
 
 
 def judged(value):
@@ -25,7 +39,7 @@ def rows(count):
 
 
 def write_every_kind(root):
-    """A sweep, a run, an audit, rebuilt batches, inversion with a picture, adversaries, and folders without a result."""
+    """A sweep, a matrix, a run, an audit, rebuilt batches, a picture, adversaries, and folders without a result."""
     for seed in range(3):
         write_run(root / f"none{seed}", seed=seed, test_auc=0.76 + 0.01 * seed, norm=0.9, verdict=judged(0.9))
         for sumkl, value in ((0.04, 0.54), (0.16, 0.58), (4.0, 0.8)):
@@ -69,6 +83,10 @@ def write_every_kind(root):
     )
     pictures = {f"model_inversion/a/f2/{name}": np.random.default_rng(0).random((12, 8, 8)) for name in ("truth", "answer")}
     np.savez(inversion / "reconstructions.npz", **pictures)
+    attacks = ("norm", "direct", "spectral", "residual", "posterior", "completion_both", "hidden_subset_sum")
+    leaks = [leak(name, "f2", 0.6 + 0.05 * place) for place, name in enumerate(attacks)]
+    for mu in (0.5, 1, 10, 100):
+        write_run(root / f"mu{mu}", dataset="avazu", defense={"label_gdp": {"mu": mu}}, leaks=leaks)
     (write_run(root / "torn") / "summary.json").write_text("{")
     (write_run(root / "killed") / "summary.json").unlink()
     write_run(root / "failed", failed="out of memory", seed=9)
@@ -91,10 +109,10 @@ def is_empty(part):
 def test_nothing_is_empty_too_wide_or_too_small_to_read(chromium, every_kind, width, dark):
     with opened(chromium, every_kind, width, dark=dark) as shown:
         page = shown.page
+        shown.wait_for_figures()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert shown.too_wide() == []
         assert shown.small_type() == {}
-        shown.wait_for_figures()
         picture = shown.screenshot()
         assert picture.shape[1] == width
         assert (picture[5, 5].mean() < 80) == dark
@@ -111,7 +129,7 @@ def test_nothing_is_empty_too_wide_or_too_small_to_read(chromium, every_kind, wi
 def test_the_page_opens_with_sentences_then_figures_then_tables_and_ends_with_how_to_read_it(every_kind):
     text = every_kind.read_text()
     sections = re.findall(r"<section.*?</section>", text, re.DOTALL)
-    assert len(sections) == 9
+    assert len(sections) == 10
     for section in sections:
         signs = ('class="sentences"', '<figure class="chart"', "<table", "What was run")
         places = [place for sign in signs if (place := section.find(sign)) >= 0]
@@ -146,6 +164,35 @@ def test_axe_finds_nothing_wrong(chromium, every_kind, width, dark):
 
 def unfold(shown):
     shown.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+
+
+def test_no_heading_lies_over_its_neighbour(chromium, every_kind):
+    for width in (400, 1280):
+        with opened(chromium, every_kind, width) as shown:
+            unfold(shown)
+            assert shown.page.evaluate(OVERLAPS) == []
+
+
+def test_a_heat_map_is_a_table_on_a_narrow_page_whose_names_stay_in_sight_and_a_figure_elsewhere(chromium, every_kind):
+    figure = "#figure_runs_avazu_matrix svg:visible"
+    with opened(chromium, every_kind, 400) as shown:
+        shown.wait_for_figures()
+        seen = shown.page.evaluate(IN_SIGHT)
+        assert seen[0] == "label_gdp, mu 0.5"
+        assert len(seen) >= 6
+        assert {"0.60", "0.65", "0.70"} <= set(seen)
+        shown.page.evaluate("document.querySelector('.plot.is-narrow').scrollLeft = 150")
+        later = shown.page.evaluate(IN_SIGHT)
+        assert later[0] == seen[0]
+        assert {"0.90"} <= set(later) - set(seen)
+        assert shown.page.locator(figure).count() == 0
+        shown.page.emulate_media(media="print")
+        assert shown.page.locator("table.heat:visible").count() == 0
+        assert shown.page.locator(figure).count() == 1
+    with opened(chromium, every_kind, 1280) as shown:
+        shown.wait_for_figures()
+        assert shown.page.locator("table.heat:visible").count() == 0
+        assert shown.page.locator(figure).count() == 1
 
 
 def column(shown, table, number):

@@ -13,19 +13,6 @@ def test_what_cannot_change_a_result_does_not_count():
     assert essential({**free, **run}) == run
 
 
-def test_every_option_that_differs_is_named_and_gives_another_folder():
-    run = {"seed": 0, "model": {"width": 8}}
-    for other, named in (
-        ({"seed": 1, "model": {"width": 8}}, ["seed: 0 -> 1"]),
-        ({"seed": 0, "model": {"width": 16}}, ["model.width: 8 -> 16"]),
-        ({"seed": 0, "model": {"width": 8, "wide": True}}, ["model.wide: not there -> true"]),
-        ({"seed": 0, "model": {}}, ["model.width: 8 -> not there", "model: not there -> {}"]),
-        ({"seed": False, "model": {"width": 8}}, ["seed: 0 -> false"]),
-    ):
-        assert differences(run, other) == named
-        assert digest(run) != digest(other), other
-
-
 def origin(code="c1", plugins=({"loud.py": "b", "deep.py": "c"},), data=None, version="0.1.0"):
     plugins = [dict(folder) for folder in plugins]
     return {"vflbench": version, "code": code, "plugins": plugins, "data": data or {}}

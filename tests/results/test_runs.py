@@ -12,15 +12,6 @@ from vflbench.results.runs import Oddity, Run, entries, read_run, read_tree
 from vflbench.results.schema import FORMAT, Summary
 
 
-def test_facts_are_read_from_the_manifest(tmp_path):
-    write_run(tmp_path / "new", skipped={"hints": "no label"}, unscored={"cosine": "too few rows"})
-    new = read_run(tmp_path / "new")
-    assert new.manifest.threats["norm"].knows == ["gradients"]
-    assert (new.summary.skipped, new.summary.unscored) == ({"hints": "no label"}, {"cosine": "too few rows"})
-    assert new.crosses("a", "f2")
-    assert [row.metric for row in new.rows[:2]] == ["auc", "leak_auc_two_sided"]
-
-
 @pytest.mark.parametrize("wrong", [3, "x", [3], {"x": 3}])
 @pytest.mark.parametrize("name", ["cut_layers", "layers", "threats", "skipped", "adversary"])
 def test_facts_of_a_wrong_shape_make_no_run(tmp_path, name, wrong):

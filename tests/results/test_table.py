@@ -126,7 +126,7 @@ def test_nothing_but_the_runs_decides_the_bytes(tmp_path, monkeypatch):
 def test_numbers_that_json_does_not_have_are_null_and_infinity_keeps_its_sign(tmp_path):
     out = tmp_path / "out"
     run = write_run(out / "m", seconds=None, **marvell(math.inf))
-    cells = ("nan,nan,inf", "inf,0.5,inf", "-inf,,", "1e999,,", ",,", "5,-0.0,1e-320")
+    cells = ("nan,nan,inf", "inf,0.5,inf", "-inf,,", "1e999,,", ",,", "0.30000000000000004,-0.0,1e-320")
     (run / "metrics.csv").write_text(HEAD + "".join(f"{i},test,,,,,m,{cell},\n" for i, cell in enumerate(cells)))
     made = [line for line in records(out, file=tmp_path / "r.jsonl") if line["metric"] == "m"]
     assert [(line["value"], line["infinite"]) for line in made] == [
@@ -135,7 +135,7 @@ def test_numbers_that_json_does_not_have_are_null_and_infinity_keeps_its_sign(tm
         (None, -1),
         (None, 1),
         (None, None),
-        (5.0, None),
+        (0.1 + 0.2, None),
     ]
     assert (made[1]["ci_low"], made[1]["ci_high"], made[5]["ci_high"]) == (0.5, None, 1e-320)
     assert strict(made[0]["options"])["defense.marvell.sumkl"] == "inf"
@@ -193,17 +193,6 @@ def test_hostile_texts_stay_in_their_line_and_column(tmp_path):
     assert not any(cell[:1] in "=+@\t" for line in text.splitlines() for cell in line.split(",") if cell)
 
 
-def test_a_damaged_run_is_left_out_and_counted_and_the_others_are_written(tmp_path):
-    out = sweep(tmp_path / "out", seeds=1)
-    (out / "m040" / "metrics.csv").write_text("epoch,split\n0,test\n")
-    (out / "m160" / "metrics.csv").unlink()
-    write_run(out / "failed", seed=9, failed="it broke")
-    tree = read_tree([out])
-    tree.set_aside(export(tree.runs, [out], tmp_path / "r.jsonl")[1])
-    assert tree.counts() == "1 run taken; left out: 1 failed, 2 unreadable"
-    assert {strict(line)["run"] for line in (tmp_path / "r.jsonl").read_text().splitlines()} == {"none0"}
-
-
 def test_nothing_is_written_where_there_is_nothing_to_write(tmp_path):
     file = tmp_path / "r.jsonl"
     file.write_text("mine")
@@ -221,15 +210,7 @@ def test_nothing_is_written_where_there_is_nothing_to_write(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "out", "r.jsonl"]
 
 
-def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path):
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    (tmp_path / "r.jsonl").symlink_to(victim)
-    exported(sweep(tmp_path / "out", seeds=1), file=tmp_path / "r.jsonl")
-    assert victim.read_text() == "mine"
-
-
-def test_the_example_of_polars_gives_the_numbers_of_the_page(tmp_path, monkeypatch):
+def test_the_example_of_the_documentation_gives_the_numbers_of_the_page(tmp_path, monkeypatch):
     """Two-sided 0.6 and net of a coin 0.7: the page has 0.7. A layer that no attacker sees reads 1."""
     monkeypatch.chdir(tmp_path)
     worst = {"attack": "norm", "message": "gradient", "party": "a", "layer": "f1", "figure": "AUC", "value": 0.8}
@@ -263,25 +244,8 @@ def test_the_example_of_polars_gives_the_numbers_of_the_page(tmp_path, monkeypat
     assert (sumkl, attack, value, runs) == ("0.5", "norm", pytest.approx(section.over_seeds("leak_auc").iloc[0].mean), 2)
     assert value == pytest.approx(0.7)
     assert found["worst"]["value"].to_list() == pytest.approx([0.8, 0.8])
-
-
-@pytest.mark.slow
-def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    out = sweep(tmp_path / "outputs")
-    write_run(out / "of an experiment", experiment="marvell_sumkl", **marvell(0.5))
-    exported(out, file=tmp_path / "results.jsonl")
-    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "results.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(example.replace('"f5"', '"f2"'), "results.md", "exec"), {})
-    printed = capsys.readouterr().out
-    assert "0.53" in printed
-    assert "0.16" in printed
-    table = text.partition("### Columns")[2].partition("Every line")[0]
-    named = [
-        name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line.split("|")[1])
-    ]
-    assert named == list(TABLE_COLUMNS)
+    named = re.findall(r"^\| (`.+?) \|", text.partition("### Columns")[2].partition("Every line")[0], re.MULTILINE)
+    assert re.findall(r"\w+", " ".join(named)) == list(TABLE_COLUMNS)
 
 
 @pytest.fixture
@@ -313,17 +277,10 @@ def test_a_run_without_its_measurements_is_left_out_with_a_warning_that_names_it
     for name in DAMAGED:
         assert re.search(rf"lost: {name} is left out: (no metrics\.csv|metrics\.csv can't be read: .+)", said), name
     assert not any("lost" in run for run in table["run"].to_pylist())
-
-
-def test_numbers_keep_every_bit(tmp_path):
-    numbers = [0.1 + 0.2, 5e-324, 1.7976931348623157e308, -1 / 3, 12.0, float("inf")]
-    lines = "".join(f'0,train,"a, b",,,,loss,{number},,,\n' for number in numbers)
-    (write_run(tmp_path / "run") / "metrics.csv").write_text(HEAD + lines)
-    table = load(tmp_path)
-    of_csv = table.filter(pc.field("split") != "run")
-    assert of_csv["value"].to_pylist() == numbers
-    assert of_csv["infinite"].to_pylist() == [None] * 5 + [1]
-    assert set(of_csv["party"].to_pylist()) == {"a, b"}
+    tree = read_tree([folder])
+    tree.set_aside(export(tree.runs, [folder], folder / "r.jsonl")[1])
+    assert tree.counts() == "3 runs taken; left out: 1 failed, 1 unfinished, 5 unreadable"
+    assert not any("lost" in strict(line)["run"] for line in (folder / "r.jsonl").read_text().splitlines())
 
 
 def test_the_table_is_filtered_and_grouped_without_pandas(folder):

@@ -12,7 +12,6 @@ from support.outputs_tree import write_run
 
 from vflbench.errors import UserError
 from vflbench.report.pictures import read_pictures
-from vflbench.report.terminal import final_table
 from vflbench.results.folder import (
     MOST_BYTES,
     Unreadable,
@@ -21,7 +20,6 @@ from vflbench.results.folder import (
     read_error,
     read_run_config,
     read_summary,
-    recorded_config,
 )
 from vflbench.results.recorder import Recorder
 from vflbench.results.runs import entries, load
@@ -101,15 +99,6 @@ def test_results_are_written_through_no_link(tmp_path):
     with pytest.raises((UserError, OSError, ValueError)):
         recorder.write([MetricRow(0, "test")])
     assert victim.read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", ["summary.json", "manifest.json", "config.yaml"])
-def test_a_finished_run_of_pipes_ends_in_a_paragraph(tmp_path, name):
-    folder = write_run(tmp_path / "run")
-    (folder / name).unlink()
-    os.mkfifo(folder / name)
-    with pytest.raises(UserError, match="can('t)? be read"):
-        recorded_config(folder) if name == "config.yaml" else final_table(folder)
 
 
 def test_arrays_are_numbers_and_nothing_is_unpickled(tmp_path):
