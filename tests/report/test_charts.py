@@ -128,16 +128,6 @@ def test_a_label_looks_the_same_in_all_figures(tmp_path):
     assert len({tuple(look) for look in looks.values()}) == len(looks) > 6
 
 
-def test_settings_are_distinguished_by_their_marks_alone(tmp_path):
-    """In print without colours `none`, `max_norm` and `alibi` were three equal circles."""
-    for name in ("none", "max_norm", "alibi", "dcor", "marvell"):
-        write_run(
-            tmp_path / name, defense={} if name == "none" else {name: {}}, leaks=[leak("norm", "f2", 0.7)], test_auc=0.7
-        )
-    section = section_of(tmp_path)
-    assert len({section.styles[name].shape for name in section.settings.index}) == 5
-
-
 @pytest.mark.slow
 def test_the_plane_has_a_mark_for_each_setting_and_a_front_of_those_that_may_be_compared(tmp_path):
     sweep(tmp_path)

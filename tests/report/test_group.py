@@ -78,4 +78,8 @@ def test_a_defense_has_one_colour_in_all_sections_and_its_settings_a_shape_each(
     looks = {name: first.styles[name] for name in ("none", "marvell, sumkl 0.04", "marvell, sumkl 0.16")}
     assert len(set(looks.values())) == 3
     assert looks["marvell, sumkl 0.04"].colour == looks["marvell, sumkl 0.16"].colour == first.styles["marvell"].colour
+    for name in ("max_norm", "alibi", "dcor"):
+        write_run(tmp_path / name, defense={name: {}})
+    (_, section) = sections(read_tree([tmp_path]).runs)
+    assert len({section.styles[name].shape for name in section.settings.index}) == 6, "in print without colours"
     assert first.styles["norm on gradients"].colour not in {style.colour for style in looks.values()}

@@ -56,7 +56,7 @@ SENTENCES = {
             "worst": reading(),
             "leaks": [
                 leak("norm", 0.912),
-                leak("spectral", 0.21, "embedding"),
+                leak("spectral", 0.21, "embedding") | {"net": {"mean": 0.6}},
                 leak("norm", 1.0, layer="h1", visible=False),
             ],
         },
@@ -108,12 +108,6 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("case", SENTENCES)
-def test_sentence(case):
-    given, text = SENTENCES[case]
-    assert verdict_text([run_of(**given)]) == text
-
-
 SEEDS = {
     "means": (
         [{"worst": reading(value=0.9)}, {"worst": reading(value=0.8), "test_auc": 0.71}],
@@ -135,12 +129,6 @@ SEEDS = {
 }
 
 
-@pytest.mark.parametrize("case", SEEDS)
-def test_seeds(case):
-    given, text = SEEDS[case]
-    assert verdict_text([run_of(**one) for one in given]) == text
-
-
 ATTACKS = {
     "at the cut": (
         reading(),
@@ -158,13 +146,6 @@ ATTACKS = {
         "norm on gradients at the cut, AUC 0.912 (one batch, no interval); needs no label",
     ),
 }
-
-
-@pytest.mark.parametrize("case", ATTACKS)
-def test_attack(case):
-    worst, given, text = ATTACKS[case]
-    run = run_of(worst, **given)
-    assert words.attack_text(run, run.summary.verdict.worst) == text
 
 
 LINES = {
@@ -189,12 +170,6 @@ LINES = {
         "100 % of the entries rebuilt (b), test AUC 0.790",
     ),
 }
-
-
-@pytest.mark.parametrize("case", LINES)
-def test_line_of_a_sweep(case):
-    given, text = LINES[case]
-    assert line(run_of(**given)) == text
 
 
 GUESSES = (
@@ -233,38 +208,33 @@ REBUILT = {
 }
 
 
-@pytest.mark.parametrize("case", REBUILT)
-def test_rebuilt(case):
-    entries, text = REBUILT[case]
-    assert rebuilt([run_of(reconstructions=entries)]) == [text]
+SAID = {
+    "sentence": (SENTENCES, lambda given: verdict_text([run_of(**given)])),
+    "sentence over seeds": (SEEDS, lambda given: verdict_text([run_of(**one) for one in given])),
+    "line of a sweep": (LINES, lambda given: line(run_of(**given))),
+    "rebuilt": (REBUILT, lambda given: " ".join(rebuilt([run_of(reconstructions=given)]))),
+}
+"""What is worded -> its cases, and by what."""
 
 
-@pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [
-        (0.912, 2, "0.91"),
-        (0.9968, 2, "0.997"),
-        (0.9996, 3, "0.9996"),
-        (NAN, 2, "undefined"),
-    ],
-)
-def test_a_number_never_looks_like_all_that_is_not(value, digits, text):
-    assert number(value, digits) == text
+@pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind, (cases, _) in SAID.items() for case in cases])
+def test_what_is_said(kind, case):
+    cases, words_of = SAID[kind]
+    given, text = cases[case]
+    assert words_of(given) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.912, "91 %"),
-        (1.0, "100 %"),
-        (0.9996, "99.96 %"),
-        (0.0, "0 %"),
-        (0.0004, "0.04 %"),
-        (NAN, "undefined"),
-    ],
-)
-def test_a_share_never_looks_like_all_or_none_that_is_not(value, text):
-    assert as_share(value) == text
+@pytest.mark.parametrize(("worst", "given", "text"), ATTACKS.values(), ids=ATTACKS)
+def test_attack(worst, given, text):
+    run = run_of(worst, **given)
+    assert words.attack_text(run, run.summary.verdict.worst) == text
+
+
+def test_a_number_or_share_never_looks_like_all_or_none_that_is_not():
+    assert [number(value) for value in (0.912, 0.9968, NAN)] == ["0.91", "0.997", "undefined"]
+    assert number(0.9996, 3) == "0.9996"
+    shares = {0.912: "91 %", 1.0: "100 %", 0.9996: "99.96 %", 0.0: "0 %", 0.0004: "0.04 %", NAN: "undefined"}
+    assert list(map(as_share, shares)) == list(shares.values())
 
 
 def privacy(canaries=200, *, violated=False, probability=0.023, **more):
@@ -294,11 +264,12 @@ def test_not_violated_is_never_verified_and_a_setting_has_the_least_power_of_its
 
 
 def test_two_keys_of_one_last_part_have_one_part_more():
-    assert in_words({"audit.epochs": "last", "epochs": 3}) == ["audit.epochs last", "epochs 3"]
-    assert in_words({"defense.label_gdp.mu": 1.0}) == ["mu 1"]
-    assert in_words({"audit.epochs": "last"}) == ["audit.epochs last"]
-    assert in_words({"attack.a.rows": 3, "attack.b.rows": 4}) == ["a.rows 3", "b.rows 4"]
-    assert in_words({"audit.epochs": None, "epochs": 3}) == ["epochs 3"]
+    assert in_words({"audit.epochs": "last", "epochs": 3, "defense.label_gdp.mu": 1.0}) == [
+        "audit.epochs last",
+        "epochs 3",
+        "mu 1",
+    ]
+    assert in_words({"attack.a.rows": 3, "attack.b.rows": 4, "epochs": None}) == ["a.rows 3", "b.rows 4"]
 
 
 def leaks_of(value, **more):

@@ -106,10 +106,6 @@ def test_arrays_are_numbers_and_nothing_is_unpickled(tmp_path):
     good = np.arange(6.0).reshape(2, 3, order="F")
     np.savez_compressed(path, a=good, b=np.array([True]))
     assert np.array_equal(read_pictures(path)["a"], good)
-    for content in (b"", b"PK\x03\x04", b"x" * 99):
-        path.write_bytes(content)
-        with pytest.raises(Unreadable):
-            read_pictures(path)
     np.savez(path, a=np.array([{}], object))
     with pytest.raises(Unreadable):
         read_pictures(path)
