@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 from report.drawn import by_name, lines_of, section_of
-from support.outputs_tree import interval, leak, write_run
+from support.outputs_tree import leak, rebuilt, write_run
 
 from vflbench.places import config_folder
 from vflbench.report.charts import Figure
@@ -179,21 +179,13 @@ def test_when_split_guard_noticed_and_whom_it_accused(tmp_path):
     assert [row[4] for row in texts(table_of(tmp_path, "alarms"))][:1] == ["0 of 0"]
 
 
-def solved(folder, seed, rows, columns, seconds, **options):
-    figures = {
-        "solver_seconds": interval(seconds),
-        "ended": interval(1.0),
-        "unique": interval(0.75),
-        "matches": interval(2.0),
-    }
-    entry = {"attack": "batch_reconstruction", "message": "update", "party": "a", "layer": "f1", "batches": 10}
-    config = {"dataset": {"_target_": "vflbench.data.synthetic.Bernoulli", "rows": rows, "features": columns, **options}}
-    kept = {
-        "reconstructions": [{**entry, "figures": figures}],
-        "experiment": "quantification_table1",
-        "dataset": "bernoulli",
-    }
-    write_run(folder, seed=seed, config=config, **kept)
+def solved(folder, seed, rows, columns, seconds):
+    answer = rebuilt(
+        "f1", "batch_reconstruction", message="update", solver_seconds=seconds, ended=1.0, unique=0.75, matches=2
+    )
+    config = {"dataset": {"_target_": "vflbench.data.synthetic.Bernoulli", "rows": rows, "features": columns}}
+    more = {"experiment": "quantification_table1", "dataset": "bernoulli", "config": config}
+    write_run(folder, seed=seed, reconstructions=[answer], **more)
 
 
 def test_seconds_of_solvers_stand_beside_all_20_published_ones_of_which_two_are_marked(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from report.drawn import section_of
 from support.hostile_runs import EVIL, ODD, TEXTS, deep, faults, places, replaced_by, with_value, written
-from support.outputs_tree import interval, leak, marvell, reading, sweep, verdict, write_adversarial_run, write_run
+from support.outputs_tree import interval, leak, marvell, reading, rebuilt, sweep, verdict, write_adversarial_run, write_run
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError
@@ -61,7 +61,6 @@ def rich_run(folder):
     noise = {"party": "a", "layer": "f2", "defense": "marvell", "mechanism": "noise", "width": 3, "messages": 4}
     noise |= {"epsilon": 1.0, "delta": 1e-6, "epsilon_all": 2.0, "delta_all": 1e-5, "reason": "a reason"}
     classes = {"accuracy": interval(0.3), "ami": interval(0.2), "macro_auc": interval(0.6)}
-    rebuilt = {"attack": "inversion", "message": "embedding", "party": "a", "layer": "f2", "visible": True, "batches": 2}
     facts = {"notes": ["a note"], "skipped": {"hints": "no label"}, "unscored": {"cosine": "too few"}, "device": "cpu"}
     return write_run(
         folder,
@@ -72,7 +71,7 @@ def rich_run(folder):
         privacy=privacy,
         embedding_privacy=[noise],
         distance_correlation=[{"party": "a", "layer": "f2", "visible": True, "dcor": interval(0.1)}],
-        reconstructions=[rebuilt | {"figures": {"mse": interval(0.1)}, "notes": {"slow": 1}}],
+        reconstructions=[rebuilt(mse=0.1) | {"notes": {"slow": 1}}],
         figures=[{"party": "a", "layer": "f2", "message": "gradient", "figure": "flips", "value": 3}],
         another_list=[{"name": "x", "size": 3, "gain": interval(0.5)}],
         facts=facts,

@@ -6,9 +6,10 @@ import re
 
 import numpy as np
 import pytest
+from report.test_pictures import save
 from support.browser_pages import SCREENS, opened
 from support.hostile_runs import TEXTS
-from support.outputs_tree import FACTS, interval, leak, marvell, reading, sweep, verdict, write_adversarial_run, write_run
+from support.outputs_tree import FACTS, leak, marvell, reading, rebuilt, sweep, verdict, write_adversarial_run, write_run
 
 from vflbench.report.page import Wishes, write_report
 
@@ -43,46 +44,21 @@ def write_every_kind(root):
     for seed in range(3):
         write_run(root / f"none{seed}", seed=seed, test_auc=0.76 + 0.01 * seed, norm=0.9, verdict=judged(0.9))
         for sumkl, value in ((0.04, 0.54), (0.16, 0.58), (4.0, 0.8)):
-            promise = marvell(sumkl, min(1, value + 0.01))
-            write_run(
-                root / f"m{sumkl}_{seed}",
-                seed=seed,
-                test_auc=0.7 + value / 20,
-                norm=value,
-                verdict=judged(value),
-                **promise,
-            )
+            more = {"norm": value, "verdict": judged(value), **marvell(sumkl, min(1, value + 0.01))}
+            write_run(root / f"m{sumkl}_{seed}", seed=seed, test_auc=0.7 + value / 20, **more)
         write_adversarial_run(root / f"scaled{seed}", seed=seed)
         write_run(root / f"sumkl{seed}", seed=seed, experiment="bytedance_sumkl", norm=0.6, **marvell(0.64, 0.8))
     write_run(root / "single", dataset="adult", verdict=judged(0.7), config=rows(1))
     known = {"kind": "audit", "source": {"path": "/data/partner/recorded"}, "threats": FACTS["threats"]}
     known |= {"data": {"train_rows": 900, "classes": 2, "train_class_ratios": [0.5, 0.5]}, "skipped": {"hints": "no labels"}}
     write_run(root / "audit", dataset="x", verdict=judged(0.7), facts=known, config=rows(2))
-    place = {"message": "update", "party": "a", "layer": "theta", "visible": True, "batches": 2, "notes": {}}
     shares = {"labels_right": 0.73, "guess_labels_right": 0.52, "entries_right": 0.82, "guess_entries_right": 0.5}
-    figures = {name: interval(value) for name, value in shares.items()}
+    answer = rebuilt("theta", "batch_reconstruction", message="update", **shares)
     for count in (3, 5):
-        entry = {**place, "attack": "batch_reconstruction", "figures": figures}
         more = {"dataset": "bernoulli", "experiment": "quantification_table1", "config": rows(count), "test_auc": None}
-        write_run(root / f"batches{count}", leaks=[], reconstructions=[entry], **more)
-    entry = {
-        **place,
-        "attack": "model_inversion",
-        "message": "embedding",
-        "layer": "f2",
-        "figures": {"psnr": interval(20.0)},
-    }
-    inversion = write_run(
-        root / "inversion",
-        dataset="digits",
-        test_auc=None,
-        test_accuracy=0.8,
-        leaks=[],
-        reconstructions=[entry],
-        config=rows(6),
-    )
-    pictures = {f"model_inversion/a/f2/{name}": np.random.default_rng(0).random((12, 8, 8)) for name in ("truth", "answer")}
-    np.savez(inversion / "reconstructions.npz", **pictures)
+        write_run(root / f"batches{count}", leaks=[], reconstructions=[answer], **more)
+    pictures = np.random.default_rng(0).random((12, 8, 8))
+    save(root / "inversion", rebuilt(psnr=20.0), pictures=pictures, dataset="digits", test_auc=None, test_accuracy=0.8)
     attacks = ("norm", "direct", "spectral", "residual", "posterior", "completion_both", "hidden_subset_sum")
     leaks = [leak(name, "f2", 0.6 + 0.05 * place) for place, name in enumerate(attacks)]
     for mu in (0.5, 1, 10, 100):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from report.drawn import by_name, levels_of, points_of, section_of, texts_of
-from support.outputs_tree import interval, write_run
+from support.outputs_tree import rebuilt, write_run
 
 from vflbench.report.pictures import (
     data_url,
@@ -20,11 +20,6 @@ from vflbench.results.runs import read_run
 from vflbench.results.schema import HEADER
 
 ATTACK = {"attack": {"inversion": {"_target_": "vflbench.attacks.model_inversion.ModelInversion"}}}
-
-
-def entry(layer, party="all", message="embedding", attack="inversion", **values):
-    place = {"attack": attack, "message": message, "party": party, "layer": layer, "visible": True}
-    return place | {"figures": {name: interval(value) for name, value in values.items()}, "batches": 1}
 
 
 def save(folder, *reconstructions, seed=0, pictures=None, **options):
@@ -117,7 +112,10 @@ def sweep(tmp_path):
     for seed in range(2):
         pictures = np.random.default_rng(seed).random((4, 6, 6))
         for levels, mse in ((2, 0.02), (16, 0.1)):
-            entries = [entry("f2", mse=mse, ssim=1 - mse), entry("mean", message="none", mse=0.1, ssim=0.4)]
+            entries = [
+                rebuilt(party="all", mse=mse, ssim=1 - mse),
+                rebuilt("mean", party="all", message="none", mse=0.1, ssim=0.4),
+            ]
             how = {"defense": {"quantize": {"levels": levels}}, "test_auc": 0.7 + levels / 100, "pictures": pictures}
             save(tmp_path / f"{levels}_{seed}", *entries, seed=seed, **how)
     return tmp_path
@@ -139,7 +137,7 @@ def test_what_was_rebuilt_stands_side_by_side_and_never_over_two_data_sets(sweep
     assert len(grid.spec["datasets"]["pictures"]) == 3
     for levels in (2, 16):
         config = {"dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "train.txt", "rows": 5}}
-        entries = entry("f2", mse=0.02), entry("mean", message="none", mse=0.4)
+        entries = rebuilt(party="all", mse=0.02), rebuilt("mean", party="all", message="none", mse=0.4)
         save(sweep / f"fewer{levels}", *entries, defense={"quantize": {"levels": levels}}, config=config)
     again = by_name(figures(section_of(sweep), []))
     assert {"recovery_mse_1", "recovery_mse_2"} <= set(again), "guesses differ between data sets"
@@ -148,6 +146,6 @@ def test_what_was_rebuilt_stands_side_by_side_and_never_over_two_data_sets(sweep
 
 def test_an_exact_answer_has_a_place_on_a_logarithmic_axis(tmp_path):
     for number, mse in enumerate((0.0, 0.7)):
-        save(tmp_path / str(number), entry("f2", mse=mse), defense={"quantize": {"levels": number}})
+        save(tmp_path / str(number), rebuilt(party="all", mse=mse), defense={"quantize": {"levels": number}})
     points = points_of(by_name(figures(section_of(tmp_path), []))["recovery_mse"])
     assert [point["x"] for point in points] == [1e-6, 0.7]

@@ -5,7 +5,7 @@ import math
 
 import pandas as pd
 import pytest
-from support.outputs_tree import interval, leak, marvell, sweep, write_adversarial_run, write_run
+from support.outputs_tree import interval, leak, marvell, rebuilt, sweep, write_adversarial_run, write_run
 
 from vflbench.errors import UserError
 from vflbench.numerics.interval import Interval, OverRuns
@@ -122,7 +122,6 @@ def test_a_column_for_each_number_of_known_rows(tmp_path):
 
 
 def test_details_of_other_kinds_of_runs(tmp_path):
-    recovered = {"attack": "inversion", "message": "embedding", "party": "a", "layer": "f2", "visible": True, "batches": 2}
     classes = {"classes": {"accuracy": interval(0.3), "ami": interval(0.2), "macro_auc": interval(0.6)}}
     privacy = {"epsilon": 1.0, "delta": 1e-6, "releases": [{"defense": "d", "mechanism": "m", "epsilon": 1.0, "times": 1}]}
     for seed in (0, 1):
@@ -133,7 +132,7 @@ def test_details_of_other_kinds_of_runs(tmp_path):
             test_auc=None,
             test_accuracy=0.8,
             leaks=[leak("kmeans", "f2", None, message="embedding") | classes],
-            reconstructions=[recovered | {"figures": {"hamming": interval(0.1 + 0.1 * seed)}, "beats_every_guess": True}],
+            reconstructions=[rebuilt(hamming=0.1 + 0.1 * seed) | {"beats_every_guess": True}],
             skipped={"norm": "it tells 2 classes apart"},
             unscored={"averaging": "too few rows"},
             figures=[{"party": "a", "layer": "f2", "message": "gradient", "figure": "clipped_share", "value": 0.25}],

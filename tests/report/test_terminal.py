@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support.outputs_tree import leak, marvell, reading, verdict, write_run
+from support.outputs_tree import leak, marvell, reading, rebuilt, verdict, write_run
 
 from vflbench.report.group import sections
 from vflbench.report.tables import cost
@@ -183,8 +183,7 @@ def test_characters_that_a_terminal_would_obey_are_escaped(tmp_path, monkeypatch
 def test_a_table_keeps_to_120_characters_whatever_its_cells_hold(tmp_path):
     figures = [{"party": "a", "layer": "f2", "message": "embedding", "figure": "kept", "value": 1613}]
     long = [leak("x" * 60, "l" * 60, 0.9, party="p" * 60), leak("norm", "f2", 0.8, message="embedding")]
-    entry = {"attack": "mine", "message": "embedding", "party": "a", "visible": True, "batches": 1, "notes": {}}
-    answers = [entry | {"layer": f"f{k}", "figures": {"psnr": {"mean": 12.5 + k}}} for k in range(34)]
+    answers = [rebuilt(f"f{k}", "mine", psnr=12.5 + k) for k in range(34)]
     adversary = {"y" * 60: {"party": "label", "text": "it cheats " * 30}}
     given = {"figures": figures, "leaks": long, "reconstructions": answers, "facts": {"adversary": adversary}}
     text = final_table(write_run(tmp_path / "run", **given, skipped={f"attack_{k}": "no labels" for k in range(40)}))

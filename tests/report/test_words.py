@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from support.outputs_tree import marvell, reading, verdict, write_run
+from support.outputs_tree import interval, leak, marvell, reading, verdict, write_run
+from support.outputs_tree import rebuilt as answer
 
 from vflbench.report import words
 from vflbench.report.group import sections
@@ -18,24 +19,9 @@ TWO = {"cut_layers": {"a": ["f2"], "b": ["f2"]}}
 LEARNED = {"test_auc": 0.79, "test_auc_low": 0.77, "test_auc_high": 0.81, "test_positives": 300, "test_negatives": 700}
 
 
-def leak(attack, value, message="gradient", layer="f2", party="a", *, visible=True):
-    place = {"attack": attack, "message": message, "party": party, "layer": layer, "visible": visible, "batches": 5}
-    return place | {"raw": {"mean": value}, "two_sided": {"mean": max(value, 1 - value)}}
-
-
-def of_classes(attack, ami, macro, message="embedding"):
-    place = {"attack": attack, "message": message, "party": "a", "layer": "f2", "visible": True, "batches": 5}
-    return place | {"classes": {"ami": {"mean": ami}, "macro_auc": {"mean": macro}, "accuracy": {"mean": 0.1}}}
-
-
-def entry(attack="inversion", layer="f2", message="embedding", party="a", answer=None, **figures):
-    place = {"attack": attack, "message": message, "party": party, "layer": layer, "visible": True, "batches": 5}
-    return place | {"figures": {name: {"mean": value} for name, value in figures.items()}} | (answer or {})
-
-
 def batch(**figures):
     usual = {"labels_right": 1.0, "guess_labels_right": 0.55, "guess_entries_right": 0.5, "matched_guess_right": 0.64}
-    return entry("batch_reconstruction", "theta", "update", **(usual | figures))
+    return answer("theta", "batch_reconstruction", message="update", **(usual | figures))
 
 
 def run_of(worst=None, *, facts=None, levels=None, changed=(), **summary):
@@ -55,9 +41,9 @@ SENTENCES = {
         {
             "worst": reading(),
             "leaks": [
-                leak("norm", 0.912),
-                leak("spectral", 0.21, "embedding") | {"net": {"mean": 0.6}},
-                leak("norm", 1.0, layer="h1", visible=False),
+                leak("norm", "f2", 0.912),
+                leak("spectral", "f2", 0.21, message="embedding") | {"net": {"mean": 0.6}},
+                leak("norm", "h1", 1.0, visible=False),
             ],
         },
         "Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); embeddings 79 %; the model itself 0.79 "
@@ -67,7 +53,7 @@ SENTENCES = {
     "known labels, and what own columns read alone": (
         {
             "worst": reading("completion", message="embedding"),
-            "leaks": [leak("spectral", 0.6)],
+            "leaks": [leak("spectral", "f2", 0.6)],
             "levels": {"known labels": reading("completion", features_only=0.84)},
             "facts": {"threats": LABELS},
         },
@@ -83,7 +69,13 @@ SENTENCES = {
     "three classes": (
         {
             "worst": reading("completion", 0.9896, figure="macro AUC", message="embedding"),
-            "leaks": [of_classes("completion", 0.87, 0.99), of_classes("mixture", 0.4, 0.2, "gradient")],
+            "leaks": [
+                leak(attack, "f2", None, message=message) | {"classes": {"ami": interval(ami), "macro_auc": interval(macro)}}
+                for attack, message, ami, macro in (
+                    ("completion", "embedding", 0.87, 0.99),
+                    ("mixture", "gradient", 0.4, 0.2),
+                )
+            ],
         },
         "Embeddings at the cut give 99 % of label pairs away, each class against the rest (macro AUC 0.99; a coin 0.50); "
         "gradients 80 %; the model itself 0.79 on new rows.",
@@ -137,7 +129,7 @@ ATTACKS = {
     ),
     "at another layer": (
         reading(layer="f1"),
-        {"leaks": [leak("norm", 0.912, layer="f1"), leak("norm", 0.907)]},
+        {"leaks": [leak("norm", "f1", 0.912), leak("norm", "f2", 0.907)]},
         "norm on gradients at layer f1, AUC 0.912 (the worst of all: 0.90 to 0.93); at the cut, f2, 0.907; needs no label",
     ),
     "one batch": (
@@ -163,8 +155,8 @@ LINES = {
         {
             "reconstructions": [
                 batch(entries_right=0.5),
-                entry("b", message="update", entries_right=1.0),
-                entry(message="none", entries_right=0.9),
+                answer("theta", "b", message="update", entries_right=1.0),
+                answer(message="none", entries_right=0.9),
             ]
         },
         "100 % of the entries rebuilt (b), test AUC 0.790",
@@ -173,9 +165,9 @@ LINES = {
 
 
 GUESSES = (
-    entry(layer="class_mean", message="none", recognised=1.0, identified=0.06),
-    entry(layer="random_row", message="none", recognised=0.1, identified=0.05),
-    entry(layer="chance", message="none", identified=0.05),
+    answer(layer="class_mean", message="none", recognised=1.0, identified=0.06),
+    answer(layer="random_row", message="none", recognised=0.1, identified=0.05),
+    answer(layer="chance", message="none", identified=0.05),
 )
 PICTURES = (
     "the pictures of party a away: inversion rebuilds 94 % of the pictures recognisably (class mean 100 %), "
@@ -189,20 +181,20 @@ REBUILT = {
         "(a guess 64 %), 55 % of the labels (a guess 55 %), 0 % of the batches exactly.",
     ),
     "pictures": (
-        [entry(recognised=0.94, identified=0.5), *GUESSES],
+        [answer(recognised=0.94, identified=0.5), *GUESSES],
         f"Embeddings at the cut give {PICTURES}.",
     ),
     "no better than guesses": (
-        [entry(recognised=0.94, identified=0.5, answer=BEATEN), *GUESSES],
+        [answer(recognised=0.94, identified=0.5) | BEATEN, *GUESSES],
         f"Embeddings at the cut do not clearly give {PICTURES}; not surely better than every guess without messages.",
     ),
     "a column that is no label": (
-        [entry("attribute", layer="C3", attribute_auc=0.8, attribute_gain=0.2)],
+        [answer("C3", "attribute", attribute_auc=0.8, attribute_gain=0.2)],
         "Embeddings give the column C3 of party a away: attribute rebuilds 80 % of the order of pairs of rows "
         "(a guess 60 %).",
     ),
     "the strongest answer, read by another party": (
-        [entry(r2=0.2), entry(party="b by c", r2=0.7), entry(layer="mean", message="none", r2=0.9)],
+        [answer(r2=0.2), answer(party="b by c", r2=0.7), answer(layer="mean", message="none", r2=0.9)],
         "Embeddings at the cut, read by party c, give the columns of party b away: inversion rebuilds 70 % of the variance.",
     ),
 }

@@ -36,6 +36,12 @@ def leak(attack, layer, value, *, message="gradient", party="a", visible=True, h
     return place | values | {"batches": 5, "left_out": 0, "classes": {}}
 
 
+def rebuilt(layer="f2", attack="inversion", *, message="embedding", party="a", **figures):
+    """What an attack rebuilt."""
+    place = {"attack": attack, "message": message, "party": party, "layer": layer, "visible": True, "batches": 2}
+    return place | {"figures": {name: interval(value) for name, value in figures.items()}}
+
+
 def reading(attack="norm", value=0.912, low=0.9, high=0.93, **more):
     """What the verdict of a run has of an attack."""
     place = {"attack": attack, "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC"}
