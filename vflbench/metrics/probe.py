@@ -138,14 +138,13 @@ def _network(x: Tensor, labels: Tensor, classes: int, rng: torch.Generator, rows
 
 def _ranks_in_batches(heard: Sequence[Tensor], batch: Tensor) -> Tensor:
     """(n, m) ranks in the batch by each column of scores, scaled to [-1, 1]; equal scores share one; 0 for nan."""
-    from scipy.stats import rankdata  # takes half a second to import
-
     columns = torch.cat([scores.reshape(len(batch), -1).double() for scores in heard] or [torch.zeros(len(batch), 0)], dim=1)
     ranks = torch.zeros(columns.shape)
     for number in batch.unique():
-        values = columns[batch == number]
-        places = torch.from_numpy(rankdata(values.numpy(), axis=0, nan_policy="omit"))
-        ranks[batch == number] = ((2 * places - 1) / (~values.isnan()).sum(dim=0) - 1).nan_to_num(0.0).float()
+        values = columns[batch == number].T.contiguous()
+        ordered, there = values.sort(dim=1).values, ~values.isnan()  # nan comes last
+        ends = sum(torch.searchsorted(ordered, values, right=right) for right in (False, True))
+        ranks[batch == number] = (ends / there.sum(dim=1, keepdim=True).double() - 1).where(there, 0.0).float().T
     return ranks
 
 
