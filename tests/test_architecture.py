@@ -177,7 +177,7 @@ CAPS = {
     "vflbench/messages": 1_860,
     "vflbench/metrics": 1_419,
     "vflbench/models": 1_085,
-    "vflbench/numerics": 836,
+    "vflbench/numerics": 833,
     "vflbench/protocols": 1_699,
     "vflbench/report": 2_414,
     "vflbench/results": 1_184,
