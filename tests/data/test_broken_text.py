@@ -27,9 +27,8 @@ CASES = [
     ("criteo", [SHORT], {}, ["row 1", "got 39", "40", "label"]),
     ("criteo", [*CRITEO[:5], SHORT, *CRITEO[6:]], {}, ["row 6", "got 39"]),
     ("criteo", [*CRITEO[:9], criteo_line(2)], {}, ["row 10", "column label", "'2'", "0 or 1"]),
-    ("criteo", [*CRITEO, criteo_line(0, {5: "many"})], {}, ["row 21", "column I5", "'many'", "integers"]),
+    ("criteo", [*CRITEO, criteo_line(0, {5: "many"})], {}, ["row 21", "column I5", "'many'", "numbers"]),
     ("criteo", [*CRITEO, criteo_line(0, {5: "1_000"})], {}, ["row 21: column I5"]),
-    ("criteo", [criteo_line(0, {13: str(2**63)})], {}, ["row 1", "column I13"]),
     (
         "criteo",
         "\n".join([*CRITEO, criteo_line(0, categories={2: "@"})]).encode().replace(b"@", b"\xff"),
@@ -67,7 +66,6 @@ CASES = [
     ("binary", BITS, {"columns": 5}, ["between 1 and 2"]),
     ("binary", BITS, {"columns": ["c"]}, ["no column c"]),
     ("binary", ["Class,a", "0.1,1", "0.2,0", "0.3,1", "0.4,1", "0.5,0"], {}, ["a class, not a measurement"]),
-    ("binary", [",".join(map(str, range(100_001)))], {}, ["row 1: the header names 100,001 columns"]),
     *(
         ("binary", [*SVM, line], {}, [" 13"])
         for line in (

@@ -46,10 +46,7 @@ def test_tables_that_mislead(tmp_path, name):
     assert dataset.prepare().facts["read_as"]["delimiter"] == mark
 
 
-def test_without_a_header_numbers_decide_and_what_is_even_is_asked(tmp_path):
-    path = write(tmp_path / "t", [f"{i},5;{i % 7},25;{i % 2}" for i in range(40)])
-    options = {"path": path, "label": "c3", "header": False}
-    assert Csv(**options).prepare().facts["read_as"]["delimiter"] == ";"
+def test_what_splits_all_lines_evenly_is_asked(tmp_path):
     even = write(tmp_path / "even", ["a,b;c,d"] * 40)
     problem = error_of(Csv(path=even, label="c2", header=False))
     assert "can be split at comma (',') or semicolon (';'); say which with dataset.delimiter" in problem

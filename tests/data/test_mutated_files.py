@@ -47,25 +47,19 @@ def lines_of(body: bytes) -> list[str]:
 
 
 def criteo(body: bytes) -> list[Row | None]:
-    """The rows of a body, None for a bad one: 40 fields, a label of 0 or 1, and 13 integers of 64 bits or nothing."""
+    """The rows of a body, None for a bad one: 40 fields, a label of 0 or 1, and 13 numbers or nothing."""
     rows: list[Row | None] = []
     for fields in (line.split("\t") for line in lines_of(body)):
         fits = len(fields) == 40 and is_text(fields) and fields[0] in ("0", "1")
         numbers = [field for field in fields[1:14] if field] if fits else []
-        fits = fits and all(re.fullmatch("-?[0-9]+", field) and is_integer(field) for field in numbers)
-        rows.append(Row(fields[0], [float(n) if n else math.nan for n in fields[1:14]], fields[14:]) if fits else None)
+        fits = fits and all(real(field) is not None for field in numbers)
+        rows.append(Row(fields[0], [real(n) if n else math.nan for n in fields[1:14]], fields[14:]) if fits else None)
     return rows
-
-
-def is_integer(text: str) -> bool:
-    digits = text.lstrip("-").lstrip("0")
-    return len(digits) < 20 and -(2**63) <= int(f"{'-' * text.startswith('-')}0{digits}") < 2**63
 
 
 def avazu(body: bytes) -> list[Row | None]:
     rows: list[Row | None] = []
-    for line in lines_of(body):
-        (fields,) = records(line.encode("utf-8", "surrogateescape"), ",", multiline=False) or [None]
+    for fields in records(body, ",", multiline=True):
         fits = fields is not None and len(fields) == 24 and fields[1] in ("0", "1") and is_text(fields[1:])  # no id
         rows.append(Row(fields[1], [], [fields[0], *fields[2:]]) if fits else None)
     return rows

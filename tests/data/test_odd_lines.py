@@ -2,7 +2,6 @@
 
 import re
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -12,7 +11,6 @@ from support.raw_files import write
 from vflbench.data.binary import Binary
 from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet
-from vflbench.data.readings import Plain
 from vflbench.errors import UserError
 
 SVM = [f"{1 if i % 2 else -1} 1:{i % 3} 2:1" for i in range(12)]
@@ -96,12 +94,6 @@ def test_a_quote_that_is_not_closed_costs_its_line_and_no_other(tmp_path, line, 
 def test_a_quoted_value_may_hold_line_ends_delimiters_and_quotes(tmp_path):
     path = write(tmp_path / "x.csv", [*PLAIN, '100,"one\ntwo, ""three""\n",0,v1', '101,"",1,"v2"', '102,5"x,1,v2'])
     assert len(Csv(path=path, label="y").read(None)[0].labels) == 103
-
-
-@pytest.mark.parametrize("others", [[], ["x"]], ids=["alone", "beside a bad one"])
-def test_whether_an_integer_is_accepted_rests_on_no_other_row(others):
-    values = pa.array(["1", "1" + "0" * 18, "0x10", "-3", *others])
-    assert np.isnan(Plain(whole=True).numbers(values)[0]).tolist() == [False, False, True, False, *(True for _ in others)]
 
 
 def test_rows_have_their_numbers_however_many_threads_the_library_has(tmp_path):

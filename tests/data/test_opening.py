@@ -7,7 +7,6 @@ import signal
 import socket
 import stat
 import tarfile
-import warnings
 import zipfile
 
 import numpy as np
@@ -59,7 +58,7 @@ def odd(tmp_path):
         str(tmp_path / "socket"): "socket",
         "/dev/null": "device",
         str(tmp_path / "dangling"): "a link to a file that is not there",
-        str(tmp_path / "loop"): "can't be read: Too many levels",
+        str(tmp_path / "loop"): "it can't be read: Too many levels",
     }
     listening.close()
 
@@ -135,7 +134,7 @@ def test_an_encrypted_or_lying_archive_is_one_paragraph(tmp_path):
     assert "CRC" in problem_of(Criteo(path=path))
 
 
-def test_pictures_start_no_program_and_are_bounded(tmp_path, monkeypatch):
+def test_pictures_start_no_program(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / name / "1.png")
@@ -150,7 +149,3 @@ def test_pictures_start_no_program_and_are_bounded(tmp_path, monkeypatch):
     (tmp_path / "b" / "2").mkdir()
     assert "a folder within a class" in problem_of(ImageFolder(path=str(tmp_path)))
     (tmp_path / "b" / "2").rmdir()
-    monkeypatch.setattr("vflbench.data.pictures._MOST_DECODED", 10)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert "4 x 4 pixels are more than 10" in problem_of(ImageFolder(path=str(tmp_path)))

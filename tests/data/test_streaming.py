@@ -16,7 +16,6 @@ from vflbench.errors import UserError
 def test_the_smallest_integer_of_32_bits_is_no_missing_value(tmp_path):
     table = prepare_table(request(write(tmp_path / "x", ["0\t-2147483648\tfig", "1\t\tfig", "1\t5\tfig"]))).table
     assert np.array_equal(table.numeric[:, 0], [-(2.0**31), np.nan, 5], equal_nan=True)
-    assert (table.statistics.low.tolist(), table.statistics.high.tolist()) == ([-(2.0**31)], [5])
 
 
 @pytest.mark.parametrize("waiting", [0, 70, 1 << 22])
@@ -33,9 +32,7 @@ def test_one_vocabulary_covers_all_blocks(waiting, tmp_path, monkeypatch):
             kept = words[:rows]
             ranks = {word: rank for rank, word in enumerate(sorted(set(kept)))}
             assert table.categorical[:, 0].tolist() == [ranks[word] for word in kept], (length, rows)
-            assert table.statistics.counts[0].tolist() == [kept.count(word) for word in sorted(set(kept))], (length, rows)
             assert table.numeric[:, 0].tolist() == list(range(len(kept)))
-            assert (table.statistics.low.tolist(), table.statistics.high.tolist()) == ([0], [len(kept) - 1])
 
 
 def test_numbers_that_all_differ_take_no_more_memory_in_a_longer_file(tmp_path, monkeypatch):
@@ -65,9 +62,9 @@ def test_a_file_without_rows_is_rejected(tmp_path):
         empty = write(tmp_path / f"x-{compress}", gzip.compress(b"") if compress else b"")
         assert problem_of(empty) == "it can't be read: Empty CSV file"
         blank = write(tmp_path / f"y-{compress}", ["", ""], compress=compress)
-        assert problem_of(blank) == "the file is empty or holds no rows of tabs (y, n, c)"
+        assert problem_of(blank) == "the file is empty or holds no rows"
         only_header = write(tmp_path / f"z-{compress}", ["k,y,c"], compress=compress)
-        assert problem_of(only_header, COMMAS) == "the file is empty or holds no rows of commas (k, y, c)"
+        assert problem_of(only_header, COMMAS) == "the file is empty or holds no rows"
 
 
 def test_facts_hold_the_whole_path_and_the_hash_of_the_bytes_on_disk(tmp_path, monkeypatch):
@@ -88,7 +85,7 @@ def test_bad_rows_are_counted_and_shown_and_too_many_are_an_error(tmp_path, monk
     prepared = prepare_table(request(path, bad_rows="skip", max_bad_fraction=0.25))
     assert prepared.table.numeric[:, 0].tolist() == [i for i in range(100) if i % 4]
     assert prepared.facts["bad_rows"]["count"] == 25
-    expected = [f"row {i}: column n: it holds integers, and 'word' can't be read as one" for i in (1, 5, 9, 13, 17)]
+    expected = [f"row {i}: column n: it holds numbers, and 'word' can't be read as one" for i in (1, 5, 9, 13, 17)]
     assert prepared.facts["bad_rows"]["first"] == expected
     with pytest.raises(UserError, match=r"25 of 100 rows are bad \(25.00%\), more than allowed") as error:
         prepare_table(request(path, bad_rows="skip", max_bad_fraction=0.24))

@@ -6,26 +6,25 @@ import pytest
 from vflbench.data.cache import Request, prepare_table
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import find_parts, open_parts
-from vflbench.data.readings import INTEGER
+from vflbench.data.readings import NUMBER
 from vflbench.data.text import TextFormat, parsed, texts
 from vflbench.errors import UserError
 
 TABS = TextFormat(
-    "tabs (y, n, c)",
     ("y", "n", "c"),
     label="y",
     delimiter="\t",
     header=False,
     quotes=False,
-    readings={"n": INTEGER},
+    readings={"n": NUMBER},
 )
-COMMAS = TextFormat("commas (k, y, c)", ("k", "y", "c"), label="y", ignored=frozenset({"k"}))
+COMMAS = TextFormat(("k", "y", "c"), label="y", ignored=frozenset({"k"}))
 GOOD = ["0\t-7\tpear", "1\t\tfig", "1\t12\t", "0\t3\tfig"]
 GOOD_NUMBERS = [-7, None, 12, 3]
 
 
 def request(path, form=TABS, rows=None, **options) -> Request:
-    return Request(FileDataset(path=str(path), **options), find_parts(path), lambda: form, rows, {"test": form.name})
+    return Request(FileDataset(path=str(path), **options), find_parts(path), lambda: form, rows, {"test": form.delimiter})
 
 
 def table_of(path, form=TABS) -> dict[str, list]:

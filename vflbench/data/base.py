@@ -108,15 +108,11 @@ class Dataset:
 
     def fitted(self, raw: RawTable, assignment: Assignment, role: np.ndarray) -> Encoding:
         """The encoding of these parties' columns, each fitted by itself."""
-        every_row_fitted, kept = self.fit_on == "all", role != DROPPED
-        statistics = raw.statistics if every_row_fitted and kept.all() else None
-        if statistics is None:
-            fitted = kept if every_row_fitted else role == TRAIN
-            statistics = measure(raw, np.flatnonzero(fitted))
+        every_row_fitted = self.fit_on == "all"
         return fit(
             raw,
             assignment,
-            statistics,
+            measure(raw, np.flatnonzero(role != DROPPED if every_row_fitted else role == TRAIN)),
             every_row_fitted=every_row_fitted,
             min_count=self.min_count,
             numeric_transform=self.numeric_transform,

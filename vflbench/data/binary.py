@@ -16,7 +16,7 @@ from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts, listed, open_parts, read_whole
 from vflbench.data.labels import class_names, is_real
 from vflbench.data.readings import NUMBER, Plain
-from vflbench.data.table import RawTable, Statistics, raw_table
+from vflbench.data.table import RawTable, raw_table
 from vflbench.data.text import TextFormat, column_names, parsed, texts
 from vflbench.errors import UserError, shown
 from vflbench.numerics.system import refuse_too_large
@@ -73,10 +73,8 @@ class Binary(Dataset):
 
 def binary_table(names: Sequence[str], x: np.ndarray, labels: np.ndarray, classes: int = 2) -> RawTable:
     """A table whose binary columns are not rescaled, even if they are constant. x: (n, d). labels: (n,)."""
-    table = raw_table(dict(zip(names, x.T, strict=True)), labels, classes)
-    is_binary = ((x == 0) | (x == 1)).all(axis=0)
-    low, high = x.min(axis=0), x.max(axis=0)
-    return replace(table, statistics=Statistics(np.where(is_binary, 0.0, low), np.where(is_binary, 1.0, high), ()))
+    limits = np.where(((x == 0) | (x == 1)).all(axis=0), [[0.0], [1.0]], np.nan)
+    return replace(raw_table(dict(zip(names, x.T, strict=True)), labels, classes), limits=(limits[0], limits[1]))
 
 
 class _Bits(Plain):

@@ -3,7 +3,6 @@
 It is made of blocks of rows, in bounded memory: once over the rows, and once over their codes.
 """
 
-import errno
 import hashlib
 import json
 import math
@@ -12,7 +11,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise, repeat
@@ -27,7 +26,7 @@ from tqdm import tqdm
 
 from vflbench.data.files import Part, listed, open_parts
 from vflbench.data.labels import listed_rows, with_remedy
-from vflbench.data.table import RawTable, Statistics, to_float
+from vflbench.data.table import RawTable
 from vflbench.data.text import TextFormat, TextRows, parsed
 from vflbench.errors import UserError, shown
 from vflbench.plain_files import in_a_line, open_plain, open_to_write, sync_folder, written_whole
@@ -35,7 +34,7 @@ from vflbench.plain_files import in_a_line, open_plain, open_to_write, sync_fold
 if TYPE_CHECKING:
     from vflbench.data.file_dataset import FileDataset
 
-_VERSION = 8
+_VERSION = 9
 """Of what is accepted as a row, of what columns are taken for, and of a table's files. Others' tables are prepared again."""
 _TABLE = re.compile(r"[0-9a-f]{32}(\.part)?")
 _DAMAGED = (OSError, ValueError, KeyError, TypeError)
@@ -93,17 +92,14 @@ class Prepared:
         more = "; ..." if bad["count"] > len(bad["first"]) else ""
         return [f"bad rows{owner} left out: {bad['count']:,} ({'; '.join(bad['first'])}{more})"] if bad["count"] else []
 
-    def line(self, left_out: Collection[str] = ()) -> str:
-        """A summary to print. left_out: columns that are no features."""
+    def line(self) -> str:
+        """A summary to print."""
         size = sum(file.stat().st_size for file in self.folder.iterdir())
         bad, classes = self.facts.get("bad_rows", {"count": 0})["count"], listed_rows(self.facts["class_rows"])
-        sizes = dict(zip(self.table.categorical_names, self.table.sizes, strict=True))
-        names, ids = [name for name in self.table.names if name not in left_out], sum(sizes.values())
-        ids -= sum(size for name, size in sizes.items() if name in left_out)
-        more = f" ({len(self.table.names) - len(names)} left out)" if len(names) < len(self.table.names) else ""
+        count = len(self.table.names)
         return (
             f"{'prepared' if self.made else 'already prepared'}: {len(self.table):,} rows, "
-            f"{len(names)} column{'' if len(names) == 1 else 's'}{more}, {ids:,} ids"
+            f"{count} column{'' if count == 1 else 's'}, {sum(self.table.sizes):,} ids"
             f"{f', bad rows left out: {bad:,}' if bad else ''}; "
             f"{f'classes {classes}; ' if classes else ''}{size / 1e6:,.1f} MB in {self.folder}"
         )
@@ -181,7 +177,6 @@ def _make(folder: Path, request: Request) -> None:
 def _prepared(request: Request, folder: Path, *, made: bool) -> Prepared:
     """The rows, memory-mapped, so that only rows that are read take memory; and facts."""
     schema, arrays = read_arrays(folder)
-    counts = np.split(arrays.pop("counts"), np.cumsum(schema["sizes"], dtype=np.int64))[:-1]
     columns: dict[str, Any] = {key: tuple(schema[key]) for key in ("names", "numeric_names", "categorical_names", "sizes")}
     content = json.dumps([columns, schema["classes"], schema["arrays"]])
     table = RawTable(
@@ -189,7 +184,6 @@ def _prepared(request: Request, folder: Path, *, made: bool) -> Prepared:
         **arrays,
         classes=schema["classes"],
         fingerprint=hashlib.sha256(content.encode()).hexdigest(),
-        statistics=Statistics(np.array(schema["low"], float), np.array(schema["high"], float), tuple(counts)),
         folder=folder,
     )
     paths = [str(part.file.resolve()) + (f"::{part.member}" if part.member else "") for part in request.parts]
@@ -238,14 +232,8 @@ def read_arrays(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _unwritable(error: OSError) -> UserError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        problem = (
-            "the disk is full; prepared data takes about as much space as the text. "
-            "Incomplete files were removed. Free space, or set VFLBENCH_CACHE to a folder on another disk"
-        )
-    else:
-        problem = f"prepared data can't be stored there: {error.strerror or error}; set VFLBENCH_CACHE to another folder"
-    return UserError(problem, key="VFLBENCH_CACHE", value=cache_folder())
+    problem = f"prepared data, of about the size of the text, can't be stored there: {error.strerror or error}"
+    return UserError(f"{problem}; set VFLBENCH_CACHE to another folder", key="VFLBENCH_CACHE", value=cache_folder())
 
 
 _BAD_ROWS_SHOWN = 5
@@ -266,48 +254,39 @@ class Preparation:
         self.bad_shown: list[str] = []
         self.where = ""  # the rows are that come next, if there are several files
         self.hashes: list[str | None] = []
-        self.blocks: list[
-            tuple[list[pa.Array], list[np.ndarray]]
-        ] = []  # of each column its values, and how often each occurs
+        self.blocks: list[list[pa.Array]] = []  # of each column its values
         self.ends: list[int] = []  # the first block is of all that have joined
 
     def run(self) -> None:
         """Prepare the table."""
         form, ids, id_rows = self.form, [], []
-        low, high = [], []  # of each block
         with ExitStack() as stack:
             files = [
                 stack.enter_context(open_to_write(self.folder / name, "wb", private=True))
-                for name in ("numeric", "categorical", "labels", "counts")
+                for name in ("numeric", "categorical", "labels")
             ]
             for rows in self._blocks():
                 names, numbers, codes, values_of_block = encoded(rows.table, form)
-                for file, array in zip(files, (numbers, codes[:, :-1], codes[:, -1]), strict=False):
+                for file, array in zip(files, (numbers, codes[:, :-1], codes[:, -1]), strict=True):
                     file.write(array.tobytes())
                     file.flush()
-                low.append(to_float(numbers).min(axis=0))  # missing counts as 0
-                high.append(to_float(numbers).max(axis=0))
-                counts = [np.bincount(codes[:, j], minlength=len(known)) for j, known in enumerate(values_of_block)]
-                self.blocks.append((values_of_block, counts))
+                self.blocks.append(values_of_block)
                 self.ends.append(self.rows)
-                joined, *waiting = (sum(map(len, values)) for values, _ in self.blocks)
+                joined, *waiting = (sum(map(len, values)) for values in self.blocks)
                 if sum(waiting) > max(_WAITING, joined):
                     self._join()
                 if form.id:
                     ids += pc.fill_null(rows.table[form.id].cast(pa.string()), "").to_pylist()
                     id_rows.append((rows.numbers, self.where))
-            self._check_rows()
-            named = (f"{number}{where}" for numbers, where in id_rows for number in numbers.tolist())
-            check_identifiers(ids, form.id, self.request.parts[0], named)
-            self._join()
-            ((values, counts),) = self.blocks
-            orders = [pc.sort_indices(of_column).to_numpy() for of_column in values]
-            counts = [count[order] for count, order in zip(counts, orders, strict=True)]
-            for count in counts[:-1]:
-                files[-1].write(count.tobytes())
-        labels = dict(zip(values[-1].take(pa.array(orders[-1])).to_pylist(), counts[-1].tolist(), strict=True))
+        self._check_rows()
+        named = (f"{number}{where}" for numbers, where in id_rows for number in numbers.tolist())
+        check_identifiers(ids, form.id, self.request.parts[0], named)
+        self._join()
+        ((*values, label_values),) = self.blocks
+        ranks = [np.argsort(pc.sort_indices(of_column)).astype(np.int32) for of_column in (*values, label_values)]
+        rows_of_label = np.bincount(np.memmap(self.folder / "labels", np.int32, "r"), minlength=len(label_values))
+        labels = dict(sorted(zip(label_values.to_pylist(), rows_of_label.tolist(), strict=True)))
         classes, class_of = self.request.dataset.classes(labels, self.rows) if form.label else ([], np.zeros(1, np.int64))
-        sizes = [len(count) for count in counts[:-1]]
         numeric, categorical = (
             [name for name, is_number in names.items() if is_number is wanted] for wanted in (True, False)
         )
@@ -315,20 +294,16 @@ class Preparation:
             "numeric": ("float64", (self.rows, len(numeric))),
             "categorical": ("int32", (self.rows, len(categorical))),
             "labels": ("int32", (self.rows,)),
-            "counts": ("int64", (sum(sizes),)),
         }
-        ranks = [np.argsort(order).astype(np.int32) for order in orders]
         ranks[-1] = class_of[ranks[-1]]
         self._replace([repeat(rank) for rank in ranks], [*range(0, self.rows, _REPLACED_ROWS), self.rows])
-        rows_of_class = np.bincount(class_of, counts[-1], len(classes)).astype(int).tolist()
+        rows_of_class = np.bincount(class_of, [*labels.values()], len(classes)).astype(int).tolist()
         schema = {
             "names": list(names),
             "numeric_names": numeric,
             "categorical_names": categorical,
-            "sizes": sizes,
+            "sizes": [len(of_column) for of_column in values],
             "classes": max(2, len(classes)),
-            "low": np.min(low, axis=0).tolist(),
-            "high": np.max(high, axis=0).tolist(),
             "ids": ids,
             "facts": self._facts(classes, rows_of_class),
         }
@@ -336,16 +311,14 @@ class Preparation:
 
     def _join(self) -> None:
         """Make one block of all. The codes of the first stay as they are."""
-        values, counts, maps = [], [], []
-        for j in range(len(self.blocks[0][0])):
-            pieces = [of_block[j].cast(pa.large_string()) for of_block, _ in self.blocks]
+        values, maps = [], []
+        for of_blocks in zip(*self.blocks, strict=True):
+            pieces = [piece.cast(pa.large_string()) for piece in of_blocks]
             joined = pa.concat_arrays(pieces).dictionary_encode()
-            places, several = joined.indices.to_numpy(), np.concatenate([of_block[j] for _, of_block in self.blocks])
             values.append(joined.dictionary)
-            counts.append(np.bincount(places, several, len(joined.dictionary)).astype(np.int64))
-            maps.append(np.split(places, np.cumsum([len(piece) for piece in pieces])[:-1])[1:])
+            maps.append(np.split(joined.indices.to_numpy(), np.cumsum([len(piece) for piece in pieces])[:-1])[1:])
         self._replace(maps, self.ends)
-        self.blocks, self.ends = [(values, counts)], self.ends[-1:]
+        self.blocks, self.ends = [values], self.ends[-1:]
 
     def _replace(self, maps: Sequence[Iterable[np.ndarray]], ends: Sequence[int]) -> None:
         """Other codes on disk: one map a column for the rows from each end to the next, which alone are in memory."""
@@ -384,7 +357,7 @@ class Preparation:
         first = f"; the first: {'; '.join(self.bad_shown)}"
         if not self.rows:
             where = [str(part) for part in self.request.parts]
-            what = f"all {rows:,} rows are bad{first}" if rows else f"the file is empty or holds no rows of {self.form.name}"
+            what = f"all {rows:,} rows are bad{first}" if rows else "the file is empty or holds no rows"
             raise UserError(what, key="dataset.path", value=where[0] if len(where) == 1 else where)
         if self.bad_count > allowed * rows:
             what = f"{self.bad_count:,} of {rows:,} rows are bad ({self.bad_count / rows:.2%}), more than allowed"

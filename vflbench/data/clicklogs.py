@@ -1,15 +1,17 @@
 """Click logs of several days: Criteo and Avazu, tested on one day, trained on those before it."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from vflbench.data.base import TEST, TRAIN
 from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Part, listed
-from vflbench.data.readings import INTEGER
+from vflbench.data.readings import NUMBER
 from vflbench.data.table import RawTable
 from vflbench.data.text import TextFormat, column_names
 from vflbench.errors import UserError
@@ -65,13 +67,12 @@ DAYS = 7
 CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
 
 CRITEO = TextFormat(
-    name="labelled Criteo data (label, 13 integers, 26 categories; tab-separated)",
     columns=("label", *INTEGERS, *CATEGORIES),
     label="label",
     delimiter="\t",
     header=False,
     quotes=False,
-    readings=dict.fromkeys(INTEGERS, INTEGER),
+    readings=dict.fromkeys(INTEGERS, NUMBER),
 )
 
 
@@ -94,18 +95,13 @@ class Criteo(DailyLog):
         return equal_parts(len(raw), DAYS)
 
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 AVAZU = TextFormat(
-    name="labelled Avazu data (id, click and 22 columns; comma-separated, with a header)",
     columns=(
         *("id", "click", "hour", "C1", "banner_pos", "site_id", "site_domain", "site_category"),
         *("app_id", "app_domain", "app_category", "device_id", "device_ip", "device_model"),
         *("device_type", "device_conn_type", "C14", "C15", "C16", "C17", "C18", "C19", "C20", "C21"),
     ),
     label="click",
-    multiline=False,
     ignored=frozenset({"id"}),  # unique in each row; its 20 digits fit neither a float nor 64 signed bits
 )
 
@@ -142,11 +138,8 @@ class Avazu(DailyLog):
         return AVAZU if self.hour == "raw" else replace(AVAZU, finish=_split_hour)
 
 
-def _split_hour(table: "pa.Table") -> "pa.Table":
+def _split_hour(table: pa.Table) -> pa.Table:
     """Replace `hour` (YYMMDDHH) by `day` (YYMMDD) and `hour_of_day` (HH)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     position, hour = table.column_names.index("hour"), table.column("hour").cast(pa.string())
     day, hour_of_day = pc.utf8_slice_codeunits(hour, 0, 6), pc.utf8_slice_codeunits(hour, 6)
     table = table.set_column(position, "day", day.dictionary_encode())

@@ -1,7 +1,6 @@
 """Any delimited table, with a header or without."""
 
 import csv as lines
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +13,6 @@ from vflbench.errors import UserError
 from vflbench.options import NonNegativeInt, options
 
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
-_NUMBER = re.compile(r"\s*[-+]?[0-9]*[.,]?[0-9]+\s*")
 
 
 @options
@@ -92,12 +90,11 @@ def _inferred_delimiter(part: Part, layout: TextFormat, wanted: Sequence[str]) -
     """The delimiter that splits the first lines best.
 
     It must split the first line. Those with which the header has one of the wanted names are preferred; where there are
-    several, the one with which most lines have as many fields as the first, and then most fields are numbers. Raises
-    UserError where two do equally well.
+    several, the one with which most lines have as many fields as the first. Raises UserError where two do equally well.
     """
     start = [line for line in first_text(part, layout).splitlines()[layout.skip_lines :] if line.strip()]
     start = [line for line in start if not (layout.comment and line.startswith(layout.comment))][:200]
-    scores: dict[str, tuple[bool, float, float]] = {}
+    scores: dict[str, tuple[bool, int]] = {}
     for mark in _DELIMITERS:
         rows: list[list[str]] = []
         with suppress(lines.Error):  # of a line that is not split at this mark, and too long
@@ -106,10 +103,7 @@ def _inferred_delimiter(part: Part, layout: TextFormat, wanted: Sequence[str]) -
             continue
         names = {name.strip() for name in rows[0]}
         named = bool(names & set(wanted)) if layout.header else len(rows[0]) == len(layout.columns)
-        split = [row for row in rows if len(row) == len(rows[0])]
-        values = [value for row in split[layout.header :] for value in row]
-        plain = sum(not value or _NUMBER.fullmatch(value) is not None for value in values) / max(1, len(values))
-        scores[mark] = (named, len(split) / len(rows), plain)
+        scores[mark] = (named, sum(len(row) == len(rows[0]) for row in rows))
     chosen = [mark for mark, score in scores.items() if score == max(scores.values())]
     if len(chosen) > 1:
         which = " or ".join(f"{_DELIMITERS[mark]} ({mark!r})" for mark in chosen)

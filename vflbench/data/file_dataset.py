@@ -76,12 +76,9 @@ def _foreign_code(cls: type) -> dict[str, str]:
 
     The loader of a plug-in's module knows that of its folder; else it is that of the files of the class and its bases.
     """
-    names = dict.fromkeys(base.__module__ for base in cls.__mro__)
-    foreign = [sys.modules.get(name) for name in names if name.partition(".")[0] not in (_OURS, *sys.stdlib_module_names)]
-    modules = [module for module in foreign if module is not None and getattr(module, "__file__", None)]
-    if not modules:
-        return {}
-    known = [getattr(getattr(module, "__loader__", None), "code", "") for module in modules]
-    files = [Path(str(module.__file__)) for module in modules]
-    digests = [code or hashlib.sha256(file.read_bytes()).hexdigest() for file, code in zip(files, known, strict=True)]
-    return {"code": hashlib.sha256(" ".join(digests).encode()).hexdigest()}
+    modules = {base.__module__: sys.modules.get(base.__module__) for base in cls.__mro__}
+    foreign = [module for name, module in modules.items() if name.partition(".")[0] not in (_OURS, "builtins")]
+    files = [Path(file) for module in foreign if (file := getattr(module, "__file__", None))]
+    codes = [getattr(getattr(module, "__loader__", None), "code", "") for module in foreign]
+    content = [*(code.encode() for code in codes), *(file.read_bytes() for file in files)]
+    return {"code": hashlib.sha256(b" ".join(content)).hexdigest()} if foreign else {}

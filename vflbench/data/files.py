@@ -1,8 +1,6 @@
 """Input files of a dataset: plain paths, patterns and members of archives. Nothing is unpacked to disk."""
 
 import bz2
-import csv
-import errno
 import glob
 import gzip
 import hashlib
@@ -11,7 +9,6 @@ import lzma
 import os
 import re
 import stat
-import sys
 import tarfile
 import zipfile
 import zlib
@@ -24,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from vflbench.errors import UserError, shown
+from vflbench.plain_files import in_a_line
 
 KEY = "dataset.path"
 NOTHING, FOLDER = "there is no such file", "this is a folder; name the file in it, or a pattern such as 'day_*'"
@@ -84,15 +82,13 @@ def refusal(path: str | Path) -> str | None:
         return "it is empty and names no file"
     try:
         mode = os.stat(path).st_mode
-    except ValueError:
-        return "it can't be read: there is a NUL character in it"
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            return f"it can't be read: {error.strerror}"
+    except (FileNotFoundError, NotADirectoryError):
         return "it is a link to a file that is not there" if os.path.islink(path) else NOTHING
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-        return FOLDER if stat.S_ISDIR(mode) else None
-    return "it is a named pipe, a socket or a device; only regular files are read"
+    except (OSError, ValueError) as error:
+        return f"it can't be read: {in_a_line(error)}"
+    if stat.S_ISDIR(mode):
+        return FOLDER
+    return None if stat.S_ISREG(mode) else "it is a named pipe, a socket or a device; only regular files are read"
 
 
 def check_folder(path: str | Path, key: str = KEY) -> None:
@@ -110,17 +106,12 @@ def check_folder(path: str | Path, key: str = KEY) -> None:
 @contextmanager
 def damaged(part: object) -> Iterator[None]:
     """Whatever a damaged file or archive raises while it is read becomes a UserError that names it."""
-    arrow = sys.modules.get("pyarrow")
-    formats = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, csv.Error)
-    known = (OSError, EOFError, ValueError, RuntimeError, KeyError, IndexError, OverflowError, MemoryError, *formats)
-    errors = known if arrow is None else (*known, arrow.ArrowException)
     try:
         yield
     except UserError:
         raise
-    except errors as error:
-        reason = shown(" ".join(str(error).split()) or type(error).__name__, 300)
-        raise UserError(f"it can't be read: {reason}", key=KEY, value=str(part)) from error
+    except Exception as error:  # of zlib, lzma, tarfile, zipfile, pyarrow, ...
+        raise UserError(f"it can't be read: {in_a_line(error, 300)}", key=KEY, value=str(part)) from error
 
 
 class Stored(io.RawIOBase):
@@ -236,8 +227,7 @@ def _parts_of(word: str, members: Sequence[str] | None) -> list[Part]:
 
 def _natural_order(file: Path) -> list[tuple[int, int, str]]:
     """Sort key that compares digits as numbers."""
-    runs = [run for run in re.split(r"([0-9]+)", str(file)) if run]
-    return [(0, len(run.lstrip("0")), run.lstrip("0")) if run[0] in "0123456789" else (1, 0, run) for run in runs]
+    return [(0, int(run), "") if run[0] in "0123456789" else (1, 0, run) for run in re.findall("[0-9]+|[^0-9]+", str(file))]
 
 
 def _members(file: Path, patterns: Sequence[str] | None) -> list[Part]:

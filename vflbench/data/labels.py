@@ -36,10 +36,11 @@ def label_problem(text: str) -> str | None:
     """Why this text can't name a class; None if it can."""
     if text.strip() in MISSING:
         return NO_LABEL
+    said = f"the label is {shown(repr(text), 60)}"
     if not text.isprintable():
-        return f"the label is {_quoted(text)}; a class has a name of printable characters"
+        return f"{said}; a class has a name of printable characters"
     if len(text) > _LONGEST:
-        return f"the label is {_quoted(text)}, of {len(text):,} characters; the name of a class has at most {_LONGEST}"
+        return f"{said}, of {len(text):,} characters; the name of a class has at most {_LONGEST}"
     return None
 
 
@@ -99,7 +100,3 @@ def _is_same(label: str, value: str | int | float | bool) -> bool:
     return label == str(value).strip() or (
         not isinstance(value, str) and is_real(label) and Decimal(label) == Decimal(str(value))
     )
-
-
-def _quoted(text: str) -> str:
-    return repr(text[:60]) + ("..." if len(text) > 60 else "")

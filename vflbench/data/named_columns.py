@@ -64,7 +64,7 @@ class NamedColumns(Dataset):
             problem = f"no column is left beside the label{' and identifiers' if left_out else ''}"
             raise UserError(f"{problem}; a party needs at least one", key="dataset.path", value=facts.get("path"))
         said = [*use_lines(raw, read_as.get("columns", {}), left_out), *class_lines(str(self.label), class_rows)]
-        lines = [*doubts, *case_lines(class_rows)]
+        lines = list(doubts)
         if isinstance(self.parties, Mapping) and (unused := unassigned_columns(self.assign(names), names)):
             lines.append(f"no party in dataset.parties names these columns, so they are not used: {listed(unused, 10)}")
         return names, {COLUMNS_ARE: said}, tuple(lines)
@@ -73,8 +73,7 @@ class NamedColumns(Dataset):
         """A table of what each column is taken for, with lines on what may be wrong. labelled: whether it has the labels."""
         left_out, doubts = self.judged(raw, facts.get("read_as", {}))
         table = column_table(raw, facts, str(self.label) if labelled else "", self.id, left_out)
-        notes = [*doubts, *case_lines(facts.get("class_rows", {}))]
-        return [*table, *(line for note in notes for line in _wrapped(f"note: {note}"))]
+        return [*table, *(line for note in doubts for line in _wrapped(f"note: {note}"))]
 
     def judged(self, raw: RawTable, read_as: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
         """Columns that are no features, and why; lines on columns that may be something else than they are taken for."""
@@ -199,17 +198,6 @@ def _copies(raw: RawTable, but: Collection[str]) -> list[str]:
                 f"dataset.types={{{shown(name, 60)}: ignore}}"
             )
     return out
-
-
-def case_lines(class_rows: Mapping[str, int]) -> list[str]:
-    """A line on classes that differ in nothing but case."""
-    spellings: dict[str, list[str]] = {}
-    for name in class_rows:
-        spellings.setdefault(name.casefold(), []).append(name)
-    twice = [names for names in spellings.values() if len(names) > 1]
-    named = "; ".join(", ".join(shown(name, 40) for name in names) for names in twice[:3])
-    line = f"some classes differ only in case ({named}); dataset.positive=[...] names spellings of one class"
-    return [line] if twice else []
 
 
 def class_lines(label: str, class_rows: Mapping[str, int]) -> list[str]:

@@ -19,8 +19,6 @@ from vflbench.data.text import TextFormat, TextRows, names_error
 from vflbench.errors import UserError, shown
 from vflbench.options import options
 
-_SUFFIXES = (".parquet", ".parq", ".pq")
-
 
 @options
 class Parquet(PartyFiles):
@@ -116,7 +114,7 @@ def _below(word: str) -> list[str]:
     folder = Path(os.path.expanduser(word))
     if refusal(folder) != FOLDER:
         return [word]
-    below = [file for file in sorted(folder.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
+    below = sorted(folder.rglob("*.parquet"))
     paths = [str(file) for file in below if not any(name[0] in "._" for name in file.relative_to(folder).parts)]
     if not paths:
         problem = "the folder holds no files NAME.parquet, in it or in the folders below it"

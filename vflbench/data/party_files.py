@@ -186,7 +186,6 @@ class PartyFiles(NamedColumns, FileDataset):
         shown_as = described(readings, {name: shape.missing for name, shape in shapes.items()}, sorted(ignored), doubts)
         return replace(
             layout,
-            name=f"the table of {len(layout.columns)} columns",
             label=label,
             id=identifier,
             readings=readings,
@@ -292,8 +291,7 @@ class PartyFiles(NamedColumns, FileDataset):
         if self.party_files is None:
             if not self._is_joined:
                 prepared = self.prepare()
-                left_out = self.judged(prepared.table, prepared.facts.get("read_as", {}))[0]
-                return [prepared.line(left_out), *self.table_lines(prepared.table, prepared.facts)]
+                return [prepared.line(), *self.table_lines(prepared.table, prepared.facts)]
             sources = self._joined()
         else:
             self.check_parties()
@@ -519,8 +517,6 @@ def write_party_tables(data: TrainTest, folder: Path) -> dict[str, Path]:
             about = {"party": party, **vars(held), **(of_label_party if party == LABEL_PARTY else {})}
             write_arrays(place, shapes, about)
         sync_folder(folder)
-    except FileExistsError as error:
-        raise UserError("there is such a folder already; name a new one", key="party table", value=place) from error
     except OSError as error:
         raise UserError(f"it can't be written: {error.strerror or error}", key="party table", value=place) from error
     return {party: folder / party for party in columns}

@@ -24,7 +24,7 @@ from PIL import Image, UnidentifiedImageError
 from vflbench.data.base import Dataset
 from vflbench.data.columns import Assignment
 from vflbench.data.files import FOLDER, KEY, Part, archived_parts, check_folder, listed, open_regular, read_whole, refusal
-from vflbench.data.labels import MOST_CLASSES, label_problem
+from vflbench.data.labels import label_problem
 from vflbench.data.table import RawTable
 from vflbench.errors import UserError, shown
 from vflbench.numerics.pixels import Area, area_of, pixel_names
@@ -416,8 +416,6 @@ Side = Annotated[Count, Range(1, 10**4)]
 """Pixels."""
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")  # of Pillow's: EPS would start a program
 _WHITE = {"L": 255.0, "I;16": 65535.0}
-_MOST_DECODED = 1 << 26  # pixels of a picture before it is resized
-_MOST_BYTES = 1 << 32  # of all pictures
 
 
 @options
@@ -455,9 +453,6 @@ class ImageFolder(Pictures):
             if picture.shape != pixels[0].shape:
                 sizes = " and ".join(f"{p.shape[0]} x {p.shape[1]}" for p in (pixels[0], picture))
                 raise _error(file, f"pictures must have one size, and these have {sizes} (height x width); set dataset.size")
-            if picture.size * len(rows) > _MOST_BYTES:
-                problem = f"{len(rows):,} pictures of {picture.size:,} pixels are too many for memory"
-                raise _error(self.path, f"{problem}; set dataset.size or rows")
         table, white = np.stack(pixels), _WHITE.get(first)
         if white is None:
             table = table - table.min()
@@ -469,8 +464,6 @@ class ImageFolder(Pictures):
         check_folder(self.path)
         folders = sorted(child for child in Path(self.path).iterdir() if child.is_dir() and not child.name.startswith("."))
         classes = [folder.name for folder in folders]
-        if len(classes) > MOST_CLASSES:
-            raise _error(self.path, f"it has {len(classes):,} subfolders; there are at most {MOST_CLASSES:,} classes")
         for name in classes:
             if unfit := label_problem(name):
                 raise _error(self.path, f"of a subfolder: {unfit}")
@@ -492,11 +485,9 @@ class ImageFolder(Pictures):
         grey pixels of more than 8 bits.
         """
         with open_regular(file) as stream, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd metadata; sizes are checked below
+            warnings.simplefilter("ignore")  # of odd metadata
             try:
                 with Image.open(stream, formats=_FORMATS) as picture:
-                    if picture.width * picture.height > _MOST_DECODED:
-                        raise ValueError(f"{picture.height} x {picture.width} pixels are more than {_MOST_DECODED:,}")
                     mode = "I;16" if picture.mode.startswith("I;16") else picture.mode if picture.mode in ("I", "F") else "L"
                     if mode != "L" and not self.grey:
                         problem = f"its grey pixels of more than 8 bits ({picture.mode}) have no colours"

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -33,30 +32,23 @@ _WORDS = {"ymd": "year, month, day", "dmy": "day, month, year", "mdy": "month, d
 
 @dataclass(frozen=True)
 class Plain:
-    """Numbers as programs write them, such as -1.5e3 (or inf, which no table may hold); whole: integers alone."""
+    """Numbers as programs write them, such as -1.5e3 (or inf, which no table may hold)."""
 
-    whole: bool = False
     parts: tuple[str, ...] = ("",)
 
     @property
     def words(self) -> str:
-        return "integers" if self.whole else "numbers"
+        return "numbers"
 
     def numbers(self, values: pa.Array) -> list[np.ndarray]:
         try:
-            if self.whole and pc.any(pc.match_substring(values, "x", ignore_case=True)).as_py():
-                raise pa.ArrowInvalid("the library reads 0x10 as an integer")
-            plain = values.cast(pa.int64() if self.whole else pa.float64()).cast(pa.float64(), safe=False)
-            return [plain.to_numpy(zero_copy_only=False)]
+            return [values.cast(pa.float64()).to_numpy(zero_copy_only=False)]
         except pa.ArrowInvalid:
-            pattern = r"^-?\d+$" if self.whole else r"^[ \t]*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[ \t]*$"
-            read = _finite(_where(pc.match_substring_regex(values, pattern), pc.ascii_trim_whitespace(values))) + 0.0
-            for place in np.flatnonzero(np.abs(read) >= 2**63) if self.whole else ():  # what 64 bits hold, exactly
-                read[place] = read[place] if -(2**63) <= Decimal(values[int(place)].as_py()) < 2**63 else np.nan
-            return [read]
+            pattern = r"^[ \t]*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[ \t]*$"
+            return [_finite(_where(pc.match_substring_regex(values, pattern), pc.ascii_trim_whitespace(values)))]
 
 
-NUMBER, INTEGER = Plain(), Plain(whole=True)
+NUMBER = Plain()
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,8 @@ class RawTable:
     numeric: (n, k) float64 with NaN where missing.
     categorical: (n, c) int32 codes. Codes of column j are 0 .. sizes[j] - 1, in the order of the values.
     labels: (n,) classes 0 .. classes - 1. fingerprint: digest of the content.
-    statistics: over all rows, if they are known beforehand.
-    limits: minimum and maximum of each numeric column, (k,) each, if the kind of column fixes them, as for pixels;
-    `numeric` may then be (n, k) uint8.
+    limits: minimum and maximum of each numeric column, (k,) each, NaN where the kind of column fixes none; of pixels,
+    `numeric` may be (n, k) uint8.
     folder: of a table on disk, which has a file for each of `numeric`, `categorical` and `labels`.
     """
 
@@ -54,7 +53,6 @@ class RawTable:
     labels: np.ndarray
     classes: int = 2
     fingerprint: str = ""
-    statistics: Statistics | None = None
     limits: tuple[np.ndarray, np.ndarray] | None = field(default=None, compare=False)
     folder: Path | None = None
 
@@ -69,7 +67,6 @@ class RawTable:
             categorical=self.categorical[positions],
             labels=self.labels[positions],
             fingerprint="",
-            statistics=None,
             folder=None,
         )
 
@@ -190,17 +187,17 @@ _PIECE_ROWS, _PIECE_CELLS = 16_384, 1 << 19  # encoded at a time, so that interm
 
 def measure(raw: RawTable, rows: np.ndarray) -> Statistics:
     """Statistics of the rows at these positions, at least one."""
-    low = np.full(len(raw.numeric_names), np.inf)
-    high = np.full(len(raw.numeric_names), -np.inf)
+    low, high = np.array(raw.limits) if raw.limits else np.full((2, len(raw.numeric_names)), np.nan)
+    free = np.flatnonzero(np.isnan(low))
     counts = tuple(np.zeros(size, dtype=np.int64) for size in raw.sizes)
     for start in range(0, len(rows), 1 << 18):
         piece = raw.take(rows[start : start + (1 << 18)])
-        if len(low) and raw.limits is None:
-            x = to_float(piece.numeric)
-            low, high = np.minimum(low, x.min(axis=0)), np.maximum(high, x.max(axis=0))
+        if len(free):
+            x = to_float(piece.numeric[:, free])
+            low[free], high[free] = np.fmin(low[free], x.min(axis=0)), np.fmax(high[free], x.max(axis=0))
         for j, count in enumerate(counts):
             count += np.bincount(piece.categorical[:, j], minlength=len(count))
-    return Statistics(*(raw.limits or (low, high)), counts)
+    return Statistics(low, high, counts)
 
 
 def to_float(values: np.ndarray) -> np.ndarray:

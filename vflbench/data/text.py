@@ -21,7 +21,7 @@ from vflbench.data.readings import MISSING_PART, ColumnReading, Plain, numeric_c
 from vflbench.errors import shown
 
 BLOCK_BYTES = 12 << 20  # some 50,000 rows of Criteo; no row is longer
-_MOST_COLUMNS, _LONGEST_NAME = 100_000, 200
+_LONGEST_NAME = 200
 _NOT_ENCODED = "\uffff"  # stands for bytes that the encoding of a text doesn't have
 _UNCLOSED = "\ufffe"  # stands for a line in which a quote is opened and not closed
 
@@ -30,19 +30,18 @@ _UNCLOSED = "\ufffe"  # stands for a line in which a quote is opened and not clo
 class TextFormat:
     """The layout of one kind of file.
 
-    name: what error messages call the format. columns: all names in order; empty: not known yet.
+    columns: all names in order; empty: not known yet.
     label: the column of labels; empty: there is none, as in the file of a party that is not the label party.
     header: whether the first row must hold the names. binary_label: labels are 0 and 1; otherwise any text.
     id: the column of identifiers, which are kept beside the columns; empty: there is none.
     readings: columns of numbers, and how they are read. ignored: columns that are not
     read. The others are categorical. indicators: columns of numbers beside which one says where a value is missing.
-    missing: words that stand for a missing value. quotes: whether values may be quoted; multiline: and then hold line ends.
+    missing: words that stand for a missing value. quotes: whether values may be quoted, and then hold line ends.
     encoding: of the bytes. skip_lines, comment, trim: as options of `dataset=csv`. typed: whether columns have types, so
     that texts of digits are texts. read_as: what a person may want to know of this. finish: derives the final columns from
     the parsed ones.
     """
 
-    name: str = "the table"
     columns: tuple[str, ...] = ()
     label: str = ""
     delimiter: str = ","
@@ -54,7 +53,6 @@ class TextFormat:
     binary_label: bool = True
     missing: tuple[str, ...] = ("",)
     quotes: bool = True
-    multiline: bool = True
     encoding: str = "utf-8"
     skip_lines: int = 0
     comment: str = ""
@@ -116,8 +114,6 @@ def column_names(part: Part, form: TextFormat) -> tuple[str, ...]:
 
 def names_error(names: Sequence[str]) -> str | None:
     """What is wrong with the names of columns, whatever the table; None if nothing is."""
-    if len(names) > _MOST_COLUMNS:
-        return f"the header names {len(names):,} columns; there are at most {_MOST_COLUMNS:,}"
     for number, name in enumerate(names, 1):
         if _NOT_ENCODED in name:
             return f"the header names column {number} {_shown(name)}, which is {_not_encoded()}"
@@ -239,7 +235,7 @@ def _reader(part: Part, stream: Any, form: TextFormat, bad: list[BadRow]) -> Ite
             parse_options=csv.ParseOptions(
                 delimiter=form.delimiter,
                 quote_char='"' if form.quotes else False,
-                newlines_in_values=form.quotes and form.multiline,
+                newlines_in_values=form.quotes,
                 invalid_row_handler=skip,
             ),
             convert_options=csv.ConvertOptions(
@@ -304,7 +300,7 @@ def _closed(part: Part, pieces: Iterator[bytes], form: TextFormat) -> Iterator[b
     for such a line among the first, which names columns.
     """
     mark = re.escape(form.delimiter.encode())
-    quoted = rb'"(?:[^"]++|"")*+' if form.multiline and not form.trim else rb'"(?:[^"\r\n]++|"")*+'
+    quoted = rb'"(?:[^"]++|"")*+' if not form.trim else rb'"(?:[^"\r\n]++|"")*+'
     plain = rb'[^"%s\r\n][^%s\r\n]*+' % (mark, mark)
     value = rb'(?:%s"|%s)?+' % (quoted, plain)
     whole = re.compile(rb"(?:%s(?:%s%s)*+(?:\r\n?|\n))*+" % (value, mark, value))
@@ -338,10 +334,9 @@ def _trimmer(delimiter: str) -> Callable[[str], str]:
     if delimiter == " ":
         value = re.compile(r'"(?:[^"]|"")*+"[^ \t]*|[^ \t]+')
         return lambda row: " ".join(value.findall(row.strip(" \t\r\n"))) + "\n"
-    blanks, mark = " " if delimiter == "\t" else r"[ \t]", re.escape(delimiter)
-    quoted = rf'"(?:[^"]|"")*+"(?={blanks}*(?:{mark}|$))'
-    field = re.compile(rf"{blanks}*+({quoted}|[^{mark}]*?){blanks}*({mark}|$)")
-    return lambda row: field.sub(r"\1\2", row.rstrip("\r\n")) + "\n"
+    blanks = " " if delimiter == "\t" else " \t"
+    around = re.compile(rf'("(?:[^"]|"")*+")|[{blanks}]*({re.escape(delimiter)}|$)[{blanks}]*')
+    return lambda row: around.sub(r"\1\2", row.strip(f"{blanks}\r\n")) + "\n"
 
 
 def _shown(text: str) -> str:
