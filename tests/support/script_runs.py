@@ -1,33 +1,17 @@
 """The programs of scripts/, run in this process: as from the command line, without the seconds that imports take."""
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-
 
 def load(name: str) -> ModuleType:
-    """scripts/NAME.py as a fresh module. A script may import its neighbours."""
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    before = sys.modules.get(name)
-    sys.modules[name] = module
-    try:
-        with mock.patch.object(sys, "path", [str(SCRIPTS), *sys.path]):
-            spec.loader.exec_module(module)
-    finally:  # what the script imported stays: extensions such as vl_convert can be loaded once in a process
-        sys.modules.pop(name)
-        if before is not None:
-            sys.modules[name] = before
-    return module
+    """scripts/NAME.py, loaded anew: pytest finds it by `pythonpath`."""
+    return importlib.reload(importlib.import_module(name))
 
 
 def run(script: str | ModuleType, *arguments: object) -> subprocess.CompletedProcess[str]:
