@@ -23,22 +23,6 @@ def test_the_noise_of_a_row_is_laplace_in_each_coordinate_and_independent():
 
 
 @pytest.mark.parametrize("prior", ["uniform", "prediction"])
-def test_a_row_keeps_its_noise_in_any_batch_order_process_and_after_any_state(rng, prior):
-    n, classes = 3000, 4
-    ids, y = torch.randperm(3 * n, generator=rng)[:n], torch.randint(classes, (n,), generator=rng)
-    logits = torch.randn(n, classes, generator=rng)
-    defense = Alibi(prior=prior)
-    first = torch.cat([defense.labels(y[s], logits[s], drawing(rng, ids[s])) for s in torch.arange(n).chunk(7)])
-    order = torch.randperm(n, generator=rng)
-    assert torch.equal(defense.labels(y[order], -3 * logits[order], drawing(rng, ids[order])), first[order])
-    elsewhere = Alibi(prior=prior)
-    elsewhere.restore(defense.state())
-    assert torch.equal(elsewhere.labels(y, logits, drawing(torch.Generator().manual_seed(99), ids)), first)
-    soft = [one._batch[1] for one in (defense, elsewhere)]
-    assert torch.allclose(soft[0], soft[1][order]) == (prior == "uniform")  # from another prediction another soft label
-
-
-@pytest.mark.parametrize("prior", ["uniform", "prediction"])
 @pytest.mark.parametrize("classes", [2, 5])
 def test_the_loss_is_the_cross_entropy_to_the_posterior_by_bayes_rule(rng, classes, prior):
     n, eps = 40, 0.8

@@ -60,26 +60,6 @@ def test_measured_frequencies_are_those_of_the_mechanism(rng):
         assert defense.figures() == {}
 
 
-@pytest.mark.parametrize(("mechanism", "classes"), list(product(("randomized_response", "lp_2st"), (2, 4))))
-def test_a_row_keeps_its_label_in_any_batch_order_process_and_after_any_state(rng, mechanism, classes):
-    n = 5000
-    ids, y = torch.randperm(3 * n, generator=rng)[:n], torch.randint(classes, (n,), generator=rng)
-    logits = torch.randn(n, 1 if classes == 2 else classes, generator=rng)
-    defense = LabelDp(mechanism=mechanism)
-    first = torch.cat([defense.labels(y[s], logits[s], drawing(rng, ids[s])) for s in torch.arange(n).chunk(7)])
-    assert 0.1 < (first != y).double().mean() < 0.8
-    order = torch.randperm(n, generator=rng)
-    again = defense.labels(y[order], -3 * logits[order], drawing(rng, ids[order]))  # the model says something else by now
-    assert torch.equal(again, first[order])
-    elsewhere = LabelDp(mechanism=mechanism)
-    elsewhere.restore(defense.state())
-    other = torch.Generator().manual_seed(99)
-    assert torch.equal(elsewhere.labels(y, -logits, drawing(other, ids)), first)
-    fresh = LabelDp(mechanism=mechanism, fresh_every_epoch=True)
-    draws = [fresh.labels(y, logits, drawing(rng, ids)) for _ in range(2)]
-    assert not torch.equal(*draws)
-
-
 def expected_response(p, eps):
     """Ghazi et al., Algorithms 1 and 2, row by row: (K, K) transition probabilities, and the k that was chosen."""
     order = sorted(range(len(p)), key=lambda j: -p[j])

@@ -1,10 +1,15 @@
+import copy
 import math
 
 import pytest
 import torch
+from defenses.contexts import drawing
 from scipy import stats
 from torch.nn import functional as F
 
+from vflbench.defenses.alibi import Alibi
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.label_gdp import LabelGdp
 from vflbench.defenses.label_noise import (
     chances,
     estimate_columns,
@@ -122,3 +127,23 @@ def test_the_gradient_of_the_soft_loss_is_the_residual():
         soft_loss(logits, targets).backward()
         p = logits.sigmoid() if logits.shape[1] == 1 else logits.softmax(dim=1)
         assert torch.allclose(logits.grad, (p - targets).detach() / 5, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize(
+    "defense",
+    [LabelDp(), LabelDp(mechanism="lp_2st"), LabelDp(mechanism="zero_sum"), Alibi(), LabelGdp()],
+    ids=["dp", "lp_2st", "zero_sum", "alibi", "gdp"],
+)
+def test_a_row_keeps_its_label_in_any_batch_order_process_and_after_any_state(rng, defense, classes):
+    n = 3000
+    ids, y = torch.randperm(3 * n, generator=rng)[:n], torch.randint(classes, (n,), generator=rng)
+    logits = torch.randn(n, 1 if classes == 2 else classes, generator=rng)
+    begun, elsewhere = copy.deepcopy(defense), copy.deepcopy(defense)
+    first = torch.cat([begun.labels(y[s], logits[s], drawing(rng, ids[s])) for s in torch.arange(n).chunk(7)])
+    assert 0.1 < (first != y).double().mean() < 0.8
+    order = torch.randperm(n, generator=rng)
+    again = begun.labels(y[order], -3 * logits[order], drawing(rng, ids[order]))  # the model says something else by now
+    assert torch.equal(again, first[order])
+    elsewhere.restore(begun.state())
+    assert torch.equal(elsewhere.labels(y, -logits, drawing(torch.Generator().manual_seed(99), ids)), first)
