@@ -5,18 +5,22 @@ in other units are protected alike, and the wire counts what crosses.
 import pytest
 import torch
 import yaml
+from attacks.views import gradients, scores_of, shares
 from support.builders import session, table
 
+from vflbench.attacks.direct import Direct
 from vflbench.cli.components import component
 from vflbench.defenses.base import Context, Defense, LabelDefense
 from vflbench.defenses.batch_average import BatchAverage
 from vflbench.defenses.chain import Chain
+from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.sign import Sign
 from vflbench.defenses.top_k import TopK
 from vflbench.messages.facts import PartyFeatures
 from vflbench.messages.message import Kind
 from vflbench.messages.wire import Wire
 from vflbench.models.wide_deep import WideDeep
+from vflbench.numerics.auc import auc
 from vflbench.places import config_folder
 
 ROWS, BATCH, D = 60, 20, 6
@@ -122,3 +126,21 @@ def test_the_wire_counts_what_crosses(rng, defense, up, down):
     session(rows, model=model, defenses=[defense], wire=wire).round(rows.ids)
     traffic = wire.take_traffic()
     assert (traffic["a", "label", Kind.EMBEDDING].bytes, traffic["label", "a", Kind.GRADIENT].bytes) == (up, down)
+
+
+@pytest.mark.parametrize(
+    "defense",
+    [
+        Sign(scale="batch"),
+        Sign(scale="row"),
+        TopK(fraction=1 / 16, message="gradients"),
+        Quantize(levels=2, message="gradients"),
+    ],
+)
+def test_compressed_gradients_give_the_class_away(rng, defense):
+    """g = (p - y) J with a J that varies from row to row: what is left has its signs, for one class the opposite ones."""
+    y = (torch.rand(512, generator=rng) < 0.25).long()
+    j = torch.randn(32, generator=rng) + 0.5 * torch.randn(512, 32, generator=rng)
+    g = (0.5 * torch.rand(512, generator=rng) - y)[:, None] * j
+    sent = plain(defense.gradient(g, y, Context(torch.arange(512), None, 0, rng)))
+    assert auc(scores_of(Direct(), gradients(sent), shares(0.25)), y) > 0.99
