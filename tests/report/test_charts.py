@@ -280,11 +280,6 @@ def test_a_heat_map_has_each_value_in_its_cell_and_colours_from_white_to_red():
     assert {"0.7", "1.00", "0.50", "norm", "none"} <= set(texts_of(figure))
 
 
-def test_a_run_without_curves_is_still_a_run(tmp_path):
-    (write_run(tmp_path / "run") / "metrics.csv").write_text('epoch,split\nx,"')
-    assert list(drawn(tmp_path)) == ["layers"]
-
-
 def test_an_axis_on_which_all_points_have_one_place_says_which():
     """Vega named it 1."""
     assert "0.883" in texts_of(curve([{"label": "a", "x": 0.8833, "y": 0.6}]))

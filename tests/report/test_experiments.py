@@ -5,12 +5,12 @@ import json
 import pandas as pd
 import pytest
 from report.drawn import by_name, lines_of, section_of
-from support.outputs_tree import leak, rebuilt, write_run
+from support.outputs_tree import leak, marvell, rebuilt, write_run
 
 from vflbench.places import config_folder
 from vflbench.report.charts import Figure
-from vflbench.report.experiments import commands, published_table, special
-from vflbench.report.published import read_experiment
+from vflbench.report.experiments import commands, measured, published_table, special
+from vflbench.report.published import Value, read_experiment
 from vflbench.report.tables import Table
 
 THREATS = {
@@ -213,3 +213,31 @@ def test_prices_are_lines_with_a_point_for_each_number_of_epochs(tmp_path):
         "none": [("1", 0.8), ("5", 0.9)],
         "label_dp zero_sum, ceiling 0.680": [("1", 0.7), ("5", 0.8)],
     }
+
+
+def of_marvell(folder, seed, test_auc, **dataset):
+    options = {"dataset": {"_target_": "vflbench.data.clicklogs.Criteo", **dataset}}
+    write_run(folder, seed=seed, test_auc=test_auc, config=options, **marvell(0.5))
+
+
+def value(what):
+    return Value(what, 0.7, "test_auc", {"defense.marvell.sumkl": 0.5})
+
+
+def test_a_value_is_compared_with_the_seeds_of_one_setting(tmp_path):
+    for seed in range(3):
+        of_marvell(tmp_path / f"a{seed}", seed, 0.7 + 0.01 * seed)
+    one = measured(value("test AUC"), section_of(tmp_path))
+    assert (one.mean, one.runs) == (pytest.approx(0.71), 3)
+    of_marvell(tmp_path / "other", 0, 0.1, rows=5)
+    assert measured(value("test AUC"), section_of(tmp_path)).runs == 0, "two settings are no one value"
+
+
+def test_only_a_mean_over_days_is_compared_with_a_mean_over_days(tmp_path):
+    for day in (2, 3):
+        of_marvell(tmp_path / f"day{day}", 0, 0.6 + 0.1 * (day - 2), test_day=day)
+    one = measured(value("test AUC, mean over days"), section_of(tmp_path))
+    assert (one.mean, one.runs) == (pytest.approx(0.65), 2)
+    assert measured(value("test AUC"), section_of(tmp_path)).runs == 0
+    of_marvell(tmp_path / "fewer", 0, 0.1, test_day=2, rows=5)
+    assert measured(value("test AUC, mean over days"), section_of(tmp_path)).runs == 0

@@ -2,26 +2,22 @@
 
 import contextlib
 import faulthandler
-import io
 import json
 import os
 import random
 import re
 import shutil
 import sys
-import zipfile
 
 import pytest
 import yaml
-from report.drawn import section_of
-from support.hostile_runs import EVIL, ODD, TEXTS, deep, faults, places, replaced_by, with_value, written
+from support.hostile_runs import EVIL, ODD, TEXTS, faults, places, replaced_by, with_value, written
 from support.outputs_tree import interval, leak, marvell, reading, rebuilt, sweep, verdict, write_adversarial_run, write_run
 
 from vflbench.cli.report import report
 from vflbench.errors import UserError
 from vflbench.report.charts import files
 from vflbench.report.page import write_report
-from vflbench.report.pictures import rebuilt_figures
 from vflbench.report.terminal import final_table
 from vflbench.results.folder import ERROR
 from vflbench.results.runs import Run, load, read_run
@@ -88,36 +84,6 @@ def test_a_name_of_an_experiment_is_no_path(tmp_path):
     assert len(list((root / "report").rglob("*"))) > 20
 
 
-BAD_FILES = {
-    "deep json": ("summary.json", deep(100_000)),
-    "deep manifest": ("manifest.json", '{"a":' * 50_000),
-    "5000 digits": ("summary.json", '{"test_auc": ' + "9" * 5000 + "}"),
-    "a number as text": ("summary.json", '{"test_auc": "0.7"}'),
-    "a mapping for a list": ("summary.json", '{"leaks": {}}'),
-    "utf-16": ("manifest.json", '{"kind": "audit"}'.encode("utf-16")),
-    "nul": ("config.yaml", b"a: \x00"),
-    "a seed that is a list": ("config.yaml", "seed: [1, 2]\ndefense: {}"),
-    "base 60": ("config.yaml", "a: 1" + ":00" * 300_000),
-    "merge": ("config.yaml", "a: &a {x: 1}\nb: &b {<<: [*a, *a]}\nc: {<<: &c [*b, *c]}\n"),
-}
-
-
-@pytest.mark.slow
-def test_a_file_that_cannot_be_trusted_makes_one_line_each(tmp_path):
-    write_run(tmp_path / "good", seed=1)
-    for case, (name, content) in BAD_FILES.items():
-        bad = write_run(tmp_path / case)
-        (bad / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        odd = read_run(bad)
-        assert odd.kind in ("unreadable", "unfinished"), case
-        assert odd.reason.startswith(f"{name} can't be read: "), case
-        assert odd.reason.isprintable(), case
-        assert len(odd.reason) < 400, case
-    text = reported(tmp_path, tmp_path / "report")
-    assert "1 finished run in" in text
-    assert all(f"/{case}</td>" in text for case in BAD_FILES)
-
-
 def test_what_is_no_plain_file_is_neither_waited_for_nor_followed(tmp_path):
     root, victim = tmp_path / "outputs", tmp_path / "secret"
     victim.write_text("root:x:0:0:the secret\n")
@@ -144,35 +110,9 @@ def test_an_honest_run_that_is_a_link_is_not_followed(tmp_path):
     assert read_run(folder).honest is None
 
 
-def zipped(content):
-    """An archive of rebuilt data that is this."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for part in ("truth", "answer"):
-            archive.writestr(f"x/a/f2/{part}.npy", content)
-    return file.getvalue()
-
-
-def test_rebuilt_data_that_cannot_be_read_are_left_out_and_named(tmp_path):
-    contents = [b"GIF89a" + bytes(100), zipped(bytes(1000))[:200], zipped(b"%!PS-Adobe-3.0"), zipped(bytes(300_000_000))]
-    for number, content in enumerate(contents):
-        folder, odd = write_run(tmp_path / str(number)), []
-        (folder / "reconstructions.npz").write_bytes(content)
-        assert list(rebuilt_figures(section_of(folder), odd)) == []
-        assert [one.path.name for one in odd] == ["reconstructions.npz"]
-
-
 OPEN = (
-    "threats",
-    "skipped",
-    "unscored",
-    "versions",
-    "modules",
-    "guarantees",
-    "references",
-    "bytes_sent",
-    "defense",
-    "attack",
+    *("threats", "skipped", "unscored", "versions", "modules", "guarantees", "references", "bytes_sent"),
+    *("defense", "attack"),
 )
 """Mappings of which the keys are names."""
 

@@ -30,13 +30,6 @@ def test_an_adversary_keeps_the_honest_run_beside_it_which_is_not_counted(tmp_pa
     assert finished_folders(tmp_path) == [tmp_path / "honest", folder]
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", "\x00", None])
-def test_a_manifest_that_cannot_be_read_makes_no_run(tmp_path, content):
-    file = write_run(tmp_path / "run") / "manifest.json"
-    file.unlink() if content is None else file.write_text(content)
-    assert read_run(tmp_path / "run").kind == ("unfinished" if content is None else "unreadable")
-
-
 @pytest.mark.parametrize("version", [0, FORMAT + 1, None, "1.0"])
 def test_a_record_of_another_version_is_refused_in_a_sentence_that_names_its_folder(tmp_path, version):
     file = write_run(tmp_path / "run") / "manifest.json"

@@ -1,9 +1,12 @@
 """Files that others may have written are read as data, or refused in one line; files are written through no link."""
 
+import io
 import json
 import math
 import os
+import re
 import subprocess
+import zipfile
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ from vflbench.results.folder import (
     read_summary,
 )
 from vflbench.results.recorder import Recorder
-from vflbench.results.runs import entries, load
+from vflbench.results.runs import entries, load, read_run
 from vflbench.results.schema import HEADER, MetricRow, Summary
 
 
@@ -32,24 +35,40 @@ def test_aliases_and_infinity_are_options_of_runs(tmp_path):
     assert read_run_config(tmp_path) == {"a": values, "c": values}
 
 
-ENDLESS = {
-    "a bomb": (BOMB, "too many aliases"),
-    "itself as a value": ("a: &a {b: {c: *a}}", "Circular"),
-    "itself as a key": ("&a {*a : 1}", "unhashable key|recursive"),
-    "lists": ("a: " + deep(40_000), "nested too deeply"),
-    "mappings": ("a: " + deep(9_000, "{a: ", "}"), "nested too deeply"),
-    "size": (f"a: {'x' * 100_000}", "at most 100,000 are read"),
-    "a list": ("[1]", "no options"),
-    "a call": ("a: !!python/object/apply:os.system [touch /tmp/called]", "constructor"),
+BAD_FILES = {
+    "a bomb": ("config.yaml", BOMB, "too many aliases"),
+    "itself as a value": ("config.yaml", "a: &a {b: {c: *a}}", "Circular"),
+    "itself as a key": ("config.yaml", "&a {*a : 1}", "unhashable key|recursive"),
+    "lists": ("config.yaml", "a: " + deep(40_000), "nested too deeply"),
+    "mappings": ("config.yaml", "a: " + deep(9_000, "{a: ", "}"), "nested too deeply"),
+    "merge": ("config.yaml", "a: &a {x: 1}\nb: &b {<<: [*a, *a]}\nc: {<<: &c [*b, *c]}\n", "merges mappings"),
+    "size": ("config.yaml", f"a: {'x' * 100_000}", "at most 100,000 are read"),
+    "base 60": ("config.yaml", "a: 1" + ":00" * 300_000, "at most 100,000 are read"),
+    "a list": ("config.yaml", "[1]", "no options"),
+    "a call": ("config.yaml", "a: !!python/object/apply:os.system [touch /tmp/called]", "constructor"),
+    "nul": ("config.yaml", "a: \x00", ""),
+    "a seed that is a list": ("config.yaml", "seed: [1, 2]\ndefense: {}", "no whole number"),
+    "deep json": ("summary.json", deep(100_000), "recursion"),
+    "deep manifest": ("manifest.json", '{"a":' * 50_000, "recursion"),
+    "5000 digits": ("summary.json", '{"test_auc": ' + "9" * 5000 + "}", "digits"),
+    "a number as text": ("summary.json", '{"test_auc": "0.7"}', "test_auc is '0.7'"),
+    "a mapping for a list": ("summary.json", '{"leaks": {}}', "leaks is "),
+    "utf-16": ("manifest.json", '{"kind": "audit"}'.encode("utf-16"), "another version"),
+    "no mapping": ("manifest.json", "[1]", "valid dictionary"),
 }
+"""What -> the file, its content, and why it isn't read."""
 
 
-@pytest.mark.parametrize("case", ENDLESS)
-def test_a_config_that_grows_without_end_or_is_none_is_refused(tmp_path, case):
-    text, reason = ENDLESS[case]
-    (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(Unreadable, match=rf"config\.yaml can't be read: .*{reason}"):
-        read_run_config(tmp_path)
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_file_that_cannot_be_trusted_is_refused_in_one_line(tmp_path, case):
+    name, content, reason = BAD_FILES[case]
+    folder = write_run(tmp_path / "run")
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    odd = read_run(folder)
+    assert odd.kind == "unreadable"
+    assert re.search(rf"^{name} can't be read: .*{reason}", odd.reason)
+    assert odd.reason.isprintable()
+    assert len(odd.reason) < 400
 
 
 def test_a_file_of_more_bytes_than_the_limit_is_refused(tmp_path):
@@ -101,14 +120,26 @@ def test_results_are_written_through_no_link(tmp_path):
     assert victim.read_text() == "mine"
 
 
+def zipped(content):
+    """An archive of rebuilt data that is this."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("x/a/f2/truth.npy", content)
+    return file.getvalue()
+
+
 def test_arrays_are_numbers_and_nothing_is_unpickled(tmp_path):
     path = tmp_path / "reconstructions.npz"
     good = np.arange(6.0).reshape(2, 3, order="F")
     np.savez_compressed(path, a=good, b=np.array([True]))
     assert np.array_equal(read_pictures(path)["a"], good)
-    np.savez(path, a=np.array([{}], object))
-    with pytest.raises(Unreadable):
-        read_pictures(path)
+    objects = io.BytesIO()
+    np.savez(objects, a=np.array([{}], object))
+    others = (zipped(bytes(1000))[:200], zipped(b"%!PS-Adobe-3.0"), zipped(bytes(300_000_000)), objects.getvalue())
+    for content in (b"", b"GIF89a" + bytes(100), *others):
+        path.write_bytes(content)
+        with pytest.raises(Unreadable):
+            read_pictures(path)
 
 
 def test_a_table_of_all_runs_takes_odd_numbers_and_rows(tmp_path):
