@@ -1,6 +1,7 @@
 """What a command prints of a result: a sentence and at most six lines of 80 columns, whatever the run was."""
 
 import re
+import shutil
 
 import pytest
 from support.outputs_tree import leak, marvell, reading, rebuilt, verdict, write_run
@@ -13,9 +14,16 @@ from vflbench.results.runs import read_tree
 LONG = "party " + "a long reason of another hand, " * 20
 
 
-def text_of(folder, monkeypatch, **options):
-    monkeypatch.chdir(folder.parent)
-    return result_text(folder, **options)
+@pytest.fixture
+def shown(tmp_path, monkeypatch):
+    """What is printed of a run that reads as `reading` says. how: options of `result_text`."""
+    monkeypatch.chdir(tmp_path)
+
+    def text_of(how=None, **given):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        return result_text(write_run(tmp_path / "run", **{"verdict": verdict(reading()), **given}), **(how or {}))
+
+    return text_of
 
 
 def rest(text):
@@ -23,12 +31,9 @@ def rest(text):
     return text.split("\n\n", 1)[1].splitlines()
 
 
-def test_the_result_is_a_sentence_and_lines_that_say_who_what_and_where_next(tmp_path, monkeypatch):
+def test_the_result_is_a_sentence_and_lines_that_say_who_what_and_where_next(shown):
     ends = {"test_auc_low": 0.77, "test_auc_high": 0.8, "test_positives": 250, "test_negatives": 750}
-    folder = write_run(
-        tmp_path / "run", test_auc=0.788, test_accuracy=0.79, test_calibration=1.02, verdict=verdict(reading()), **ends
-    )
-    assert text_of(folder, monkeypatch) == (
+    assert shown(test_auc=0.788, test_accuracy=0.79, test_calibration=1.02, **ends) == (
         "Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); the\n"
         "model itself 0.79 on new rows.\n"
         "\n"
@@ -50,134 +55,101 @@ def test_table_txt_holds_cpu_seconds_against_those_of_training_and_a_page_has_th
     assert list(cost(section).frame["of the CPU"]) == ["audit 3, train 2, audit/norm 1"]
 
 
-def test_an_attack_of_ones_own_has_a_line_where_another_one_reads_more(tmp_path, monkeypatch):
+def test_an_attack_of_ones_own_has_a_line_where_another_one_reads_more(shown):
     leaks = [leak("norm", "f2", 0.912), *(leak("loudest", layer, value) for layer, value in (("f1", 0.7), ("f2", 0.8)))]
     config = {"attack": {"norm": {"_target_": "vflbench.attacks.norm.Norm"}, "loudest": {"_target_": "loudest.Loudest"}}}
     ours = {"leaks": leaks, "config": config, "facts": {"plugins": [{"folder": "mine", "files": {}}]}}
-    folder = write_run(tmp_path / "run", verdict=verdict(reading()), **ours)
-    assert "own      loudest on gradients at the cut, AUC 0.800" in rest(text_of(folder, monkeypatch))
-    worst = write_run(tmp_path / "worst", verdict=verdict(reading("loudest")), **ours)
-    assert not any(line.startswith("own") for line in rest(text_of(worst, monkeypatch)))
+    assert "own      loudest on gradients at the cut, AUC 0.800" in rest(shown(**ours))
+    assert "\nown" not in shown(verdict=verdict(reading("loudest")), **ours)
 
 
 def promise(**more):
-    usual = {"claim": "sumKL", "bounds": "the leak", "message": "", "messages": 4, "assumption": "", "tested": []}
     numbers = {
         "leak_auc_one_message": 0.6,
         "leak_auc_all_messages": 0.68,
         "error_one_message": 0.4,
         "error_all_messages": 0.3,
     }
-    return usual | numbers | {"assumption_holds": None, "exceeded": []} | more
+    return {"claim": "sumKL", "bounds": "the leak", "messages": 4, "assumption_holds": None} | numbers | more
 
 
-PRIVACY = {
-    "epsilon": 1.0,
-    "mu": None,
-    "epsilon_low": 0.338,
-    "canaries": 270,
-    "violated": False,
-    "delta": 1e-6,
-    "epsilon_at_delta": 1.0,
-    "releases": [],
-}
+LABELS = "what the messages add about one row, given everything else"
+PRIVACY = {"epsilon": 1.0, "epsilon_low": 0.338, "canaries": 270, "delta": 1e-6}
 EXCEEDED = [reading("remainder", 0.9999, ceiling=0.68, level="messages only")]
+FALLS = {"verdict": verdict(reading(), falls=reading(because=LONG)), "guarantees": {"marvell": promise()}}
 CASES = {
     "many skipped": {"skipped": {f"attack_{i}": LONG for i in range(30)}},
     "failed": {"failed": f"the promise was violated. {LONG}"},
-    "falls": {
-        **marvell(4),
-        "verdict": verdict(reading(), falls=reading(because=LONG)),
-        "guarantees": {"marvell": promise()},
-    },
+    "falls": {**marvell(4), **FALLS},
     "alarm": {**marvell(4), "guarantees": {"marvell": promise(exceeded=EXCEEDED, assumption="x", assumption_holds=False)}},
-    "label privacy": {
-        "guarantees": {"label_dp": promise(bounds="what the messages add about one row, given everything else")}
-    },
+    "label privacy": {"guarantees": {"label_dp": promise(bounds=LABELS)}, "privacy": PRIVACY},
     "long names": {"verdict": verdict(reading("an_attack_of_" + "the_users_" * 5 + "own"))},
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_there_are_at_most_six_lines_of_80_columns_and_the_last_two_say_where_to_look(tmp_path, monkeypatch, case):
-    given = {"test_auc": 0.788, "test_accuracy": 0.79, "verdict": verdict(reading())} | CASES[case]
-    folder = write_run(tmp_path / "run", privacy=PRIVACY if case == "label privacy" else None, **given)
-    text = text_of(folder, monkeypatch, colour=False)
+def test_there_are_at_most_six_lines_of_80_columns_and_the_last_two_say_where_to_look(shown, case):
+    text = shown(test_auc=0.788, test_accuracy=0.79, **CASES[case])
     assert 2 <= len(rest(text)) <= MOST, text
     assert max(map(len, text.splitlines())) <= 80, text
     assert rest(text)[-2:] == ["details  run/table.txt", "next     vflbench report run --open"]
 
 
-def test_alarms_come_first_and_are_red_on_a_terminal_alone(tmp_path, monkeypatch):
-    folder = write_run(tmp_path / "run", verdict=verdict(reading()), **CASES["alarm"])
-    assert rest(text_of(folder, monkeypatch))[0].startswith(
-        "ALARM    remainder, without labels, reads AUC 0.9999 of gradients at a f2, at"
-    )
-    assert "\033" not in text_of(folder, monkeypatch)
-    coloured = text_of(folder, monkeypatch, colour=True)
+def test_alarms_come_first_and_are_red_on_a_terminal_alone(shown):
+    alarm = "ALARM    remainder, without labels, reads AUC 0.9999 of gradients at a f2, at"
+    assert rest(plain := shown(**CASES["alarm"]))[0].startswith(alarm)
+    assert "\033" not in plain
+    coloured = shown({"colour": True}, **CASES["alarm"])
     assert coloured.startswith("\033[1mWith marvell: gradients at the cut give")
     assert rest(coloured)[0].startswith("\033[1;31mALARM")
 
 
-def test_label_privacy_says_what_was_spent_and_what_canaries_prove(tmp_path, monkeypatch):
-    given = CASES["label privacy"]
-    text = text_of(write_run(tmp_path / "a", verdict=verdict(reading()), privacy=PRIVACY, **given), monkeypatch)
-    assert "privacy  label DP with eps = 1; 270 canaries prove eps at least 0.338\n" in text
-    broken = PRIVACY | {"violated": True, "epsilon_low": 1.7}
-    text = text_of(write_run(tmp_path / "b", verdict=verdict(reading()), privacy=broken, **given), monkeypatch)
-    assert "prove eps at least 1.7: VIOLATED" in text
-    unchecked = PRIVACY | {"canaries": 0, "epsilon_low": None}
-    text = text_of(write_run(tmp_path / "c", verdict=verdict(reading()), privacy=unchecked, **given), monkeypatch)
-    assert "not checked, as there are no canaries" in text
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ({}, "privacy  label DP with eps = 1; 270 canaries prove eps at least 0.338\n"),
+        ({"violated": True, "epsilon_low": 1.7}, "prove eps at least 1.7: VIOLATED"),
+        ({"canaries": 0, "epsilon_low": None}, "not checked, as there are no canaries"),
+    ],
+)
+def test_label_privacy_says_what_was_spent_and_what_canaries_prove(shown, found, text):
+    assert text in shown(**CASES["label privacy"] | {"privacy": PRIVACY | found})
 
 
-LABELS = "what the messages add about one row, given everything else"
-
-
-def test_an_auc_above_the_ceiling_of_label_privacy_is_said_to_be_no_alarm(tmp_path, monkeypatch):
+def test_an_auc_above_the_ceiling_of_label_privacy_is_said_to_be_no_alarm(shown, tmp_path):
     above = promise(bounds=LABELS, leak_auc_all_messages=0.746, exceeded=[reading(value=0.76, low=0.75, ceiling=0.746)])
-    folder = write_run(
-        tmp_path / "a", verdict=verdict(reading(value=0.76)), privacy=PRIVACY, guarantees={"label_gdp": above}
-    )
-    text = final_table(folder)
+    lines = rest(shown({"colour": True}, privacy=PRIVACY, guarantees={"label_gdp": above}))
+    ceiling = "ceiling  norm, without labels, reads AUC 0.760 of gradients at a f2, at least"
+    assert any(line.startswith(ceiling) for line in lines)
     why = f"the ceiling is on {LABELS}, and features predict labels as well; canaries measure what it bounds"
-    said = f"This breaks no promise: {why}"
-    assert said in " ".join(text.split())
-    shown = rest(text_of(folder, monkeypatch, colour=True))
-    assert any(
-        line.startswith("ceiling  norm, without labels, reads AUC 0.760 of gradients at a f2, at least") for line in shown
-    )
+    assert f"This breaks no promise: {why}" in " ".join(final_table(tmp_path / "run").split())
     below = promise(bounds=LABELS, leak_auc_all_messages=0.746)
-    folder = write_run(tmp_path / "b", verdict=verdict(reading(value=0.75, low=0.67)), guarantees={"label_gdp": below})
-    assert not any(line.startswith("ceiling") for line in rest(text_of(folder, monkeypatch)))
+    assert "\nceiling" not in shown(guarantees={"label_gdp": below})
 
 
-def test_thresholds_follow_the_sentence_and_all_of_them_are_shown(tmp_path, monkeypatch):
-    folder = write_run(tmp_path / "run", verdict=verdict(reading()))
+def test_thresholds_follow_the_sentence_and_all_of_them_are_shown(shown):
     gates = [f"{'FAIL' if i % 2 else 'PASS'}: figure_{i} is 0.912, 0.3 above 0.6; its interval is {LONG}" for i in range(9)]
-    lines = text_of(folder, monkeypatch, gates=gates, colour=True).splitlines()
+    lines = shown({"gates": gates, "colour": True}).splitlines()
     assert sum("\033[1;31mFAIL" in line for line in lines) == 4
     assert sum("\033[1;32mPASS" in line for line in lines) == 5
-    assert (
-        max(len(line.replace("\033[1;31m", "").replace("\033[1;32m", "").replace("\033[0m", "")) for line in lines[2:]) <= 80
-    )
+    assert max(len(re.sub("\033.*?m", "", line)) for line in lines) <= 80
 
 
-def test_the_honest_run_stands_beside_one_with_an_adversary(tmp_path, monkeypatch):
+def test_the_honest_run_stands_beside_one_with_an_adversary(shown, tmp_path):
     facts = {"adversary": {"fsha": {"party": "label", "text": "cheats"}}}
     honest = {"test_auc": 0.75, "leak_auc_two_sided": {"norm": {"gradient": {"f2": 0.6123}}}}
-    folder = write_run(tmp_path / "run", test_auc=0.5, verdict=verdict(reading()), facts=facts, honest=honest)
-    assert "model    test AUC 0.500, without the adversary 0.750" in text_of(folder, monkeypatch)
-    table = final_table(folder)
-    assert "model    test AUC 0.500, without the adversary 0.750" in table
+    model = "model    test AUC 0.500, without the adversary 0.750"
+    assert model in shown(test_auc=0.5, facts=facts, honest=honest)
+    table = final_table(tmp_path / "run")
+    assert model in table
     rows = [line.split() for line in table.splitlines() if line.startswith("norm ")]
     assert ["0.612" in row for row in rows] == [True, False, False]
 
 
-def test_characters_that_a_terminal_would_obey_are_escaped(tmp_path, monkeypatch):
-    folder = write_run(tmp_path / "run", verdict=verdict(reading("norm\033[2J\r")), leaks=[leak("norm", "f2", 0.9)])
-    assert "\033" not in text_of(folder, monkeypatch)
-    assert "\\x1b[2J" in text_of(folder, monkeypatch)
+def test_characters_that_a_terminal_would_obey_are_escaped(shown):
+    text = shown(verdict=verdict(reading("norm\033[2J\r")))
+    assert "\033" not in text
+    assert "\\x1b[2J" in text
 
 
 def test_a_table_keeps_to_120_characters_whatever_its_cells_hold(tmp_path):
