@@ -6,7 +6,6 @@ import math
 import pytest
 
 from vflbench.cli.help import listing
-from vflbench.errors import UserError
 from vflbench.places import config_folder
 from vflbench.report.published import read_experiment, read_experiments
 
@@ -43,14 +42,6 @@ def test_yaml_and_json_are_read_as_one(tmp_path):
     assert (mine.does, mine.source, mine.minutes) == ("Shows this. And that.", "somebody, 2022.", 1.5)
     assert (mine.dataset, mine.is_sweep, dict(mine.sweep)) == ("mnist", True, {"seed": "0,1"})
     assert (mine.reproduce, mine.values[0].number) == (["dataset.path={data}/x"], None)
-
-
-def test_the_error_for_a_broken_file_of_values_names_it(tmp_path):
-    (tmp_path / "mine.yaml").write_text("# Mine.\n")
-    for text in ('{"data": ', '{"what": 1}', '{"values": [{"wath": 1}]}'):
-        (tmp_path / "published_values.json").write_text(f'{{"mine": {text}}}')
-        with pytest.raises(UserError, match=r"published_values\.json"):
-            read_experiment(tmp_path / "mine.yaml")
 
 
 def test_the_list_of_experiments_has_source_and_cost(experiments):

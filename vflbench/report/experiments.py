@@ -9,6 +9,7 @@ import re
 import shlex
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -18,7 +19,7 @@ from vflbench.errors import UserError
 from vflbench.numerics.figure_range import range_of
 from vflbench.numerics.interval import POLICIES, OverRuns, alarm, over_runs
 from vflbench.report.charts import Figure, curves, heat_map, names_axis, numbers
-from vflbench.report.group import Section, Setting, at_cut
+from vflbench.report.group import Section, Setting
 from vflbench.report.published import LOSS_OF, OVER_DAYS, PublishedExperiment, Value
 from vflbench.report.tables import Table, by_attack
 from vflbench.report.tables import table as made_table
@@ -50,7 +51,7 @@ def _table(section: Section, name: str, title: str, rows: Any, note: str) -> Tab
 
 def published_table(section: Section, experiment: PublishedExperiment) -> Table:
     """Published value, value here, and the difference; no rows if the experiment lists no values."""
-    section, rows = at_cut(section), []
+    section, rows = replace(section, layer=section.layer or "cut"), []  # as papers report leaks, unless a layer was chosen
     for value in experiment.values:
         here, number = measured(value, section), value.number
         printed = f"{value.mark} ({value.reason})" if value.mark else value.reason or "no number is printed"

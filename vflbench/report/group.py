@@ -326,11 +326,6 @@ def sections(
     return made
 
 
-def at_cut(section: Section) -> Section:
-    """The same section with leaks taken at the cut layer, unless a layer was chosen: as papers report them."""
-    return section if section.layer else replace(section, layer="cut")
-
-
 def with_honest_runs(section: Section) -> Section:
     """The same section of the honest runs that runs with an adversary keep; of the others nothing is measured."""
     names = zip(section.runs["run"], section.runs["setting"], strict=True)

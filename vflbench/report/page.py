@@ -62,9 +62,6 @@ def write_report(folders: Sequence[Path], out: Path, wishes: Wishes | None = Non
     are added to its odd ones. Raises UserError if there is nothing to report on.
     """
     wishes = wishes or Wishes()
-    for folder in folders:
-        if not folder.is_dir():
-            raise UserError("there is no such folder", key=f"vflbench report {folder}")
     tree = tree or read_tree(folders)
     if not tree.runs and not tree.odd:
         raise UserError("there is no run in or under it", key=f"vflbench report {' '.join(map(str, folders))}")

@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from vflbench.errors import UserError
 from vflbench.places import config_folder
 
 OVER_DAYS = "mean over days"
@@ -78,23 +77,19 @@ class PublishedExperiment:
         return chosen.get("dataset")
 
 
-def read_experiments(folder: Path | None = None, names: Collection[str] | None = None) -> dict[str, PublishedExperiment]:
-    """Name -> experiment for every YAML file in a folder; None: configs/experiment. names: those that are wanted."""
-    files = sorted((folder or config_folder() / "experiment").glob("*.yaml"))
+def read_experiments(names: Collection[str] | None = None) -> dict[str, PublishedExperiment]:
+    """Name -> experiment for every YAML file in configs/experiment. names: those that are wanted."""
+    files = sorted((config_folder() / "experiment").glob("*.yaml"))
     return {file.stem: read_experiment(file) for file in files if names is None or file.stem in names}
 
 
 def read_experiment(file: Path) -> PublishedExperiment:
-    """file: NAME.yaml. Raises UserError if published_values.json beside it can't be read."""
+    """file: NAME.yaml, with published_values.json beside it."""
     comments: dict[str, Any] = dict(comments_of(file))
     comments.pop("threat")
-    values = file.with_name("published_values.json")
-    try:
-        published: dict[str, Any] = json.loads(values.read_text()).get(file.stem, {}) if values.exists() else {}
-        published["values"] = tuple(Value(**value) for value in published.get("values", ()))
-        return PublishedExperiment(file.stem, config=yaml.safe_load(file.read_text()) or {}, **comments, **published)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"this file does not have the expected content ({error})", key="experiment", value=values) from error
+    published = json.loads(file.with_name("published_values.json").read_text()).get(file.stem, {})
+    published["values"] = tuple(Value(**value) for value in published.get("values", ()))
+    return PublishedExperiment(file.stem, config=yaml.safe_load(file.read_text()) or {}, **comments, **published)
 
 
 def comments_of(file: Path) -> dict[str, str]:
