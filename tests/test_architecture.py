@@ -179,7 +179,7 @@ CAPS = {
     "vflbench/models": 1_085,
     "vflbench/numerics": 833,
     "vflbench/protocols": 1_699,
-    "vflbench/report": 2_414,
+    "vflbench/report": 2_405,
     "vflbench/results": 1_184,
     "vflbench/run": 3_385,
 }
