@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 from support.builders import session, table, weights
-from support.raw_files import all_rows
 
 from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset
-from vflbench.data.rows import AlignedRows, Batches, ordered_batches
+from vflbench.data.rows import AlignedRows, Batches
 from vflbench.data.table import CHUNK_ROWS, raw_table
 from vflbench.messages.threat import Role
 from vflbench.options import options
@@ -37,19 +36,6 @@ def load():
 def small_buffers(monkeypatch):
     """As if little fitted in memory: three chunks or so of the eleven that are trained on."""
     monkeypatch.setattr(rows_module, "BUFFER_ROWS", 3 * CHUNK_ROWS)
-
-
-def assert_looked_up(rows, expected, ids):
-    """The parties' columns and labels of these rows, from `rows` and from the table that has all of them."""
-    for party in expected.features:
-        ours, theirs = rows.parties[party](ids), expected.features[party]
-        assert torch.equal(ours.numeric, theirs.numeric)
-        assert torch.equal(ours.categorical, theirs.categorical)
-        assert ours.columns == theirs.columns
-    assert torch.equal(rows.labels(ids), expected.labels)
-    whole = rows.rows(ids)
-    assert torch.equal(whole.ids, ids)
-    assert torch.equal(whole.labels, expected.labels)
 
 
 def test_rows_are_found_whether_ids_lie_close_together_or_far_apart(rng):
@@ -88,21 +74,6 @@ def test_labels_may_be_others_than_those_of_the_table(rng):
     assert torch.equal(flipped.rows(ids).labels, flipped.labels(ids))
     assert torch.equal(rows.labels(ids), everything.labels[ids])
     assert torch.equal(flipped.parties["a"](ids).numeric, everything.features["a"].numeric[ids])
-
-
-@pytest.mark.usefixtures("small_buffers")
-def test_each_batch_of_an_epoch_is_found():
-    """Batches across two and more buffers included."""
-    data = load()
-    everything = all_rows(data)
-    everything = everything.rows(everything.ids.argsort())
-    assert torch.equal(everything.ids, torch.arange(12_000))
-    rows = data.aligned()
-    for size in (700, 1024, 5000):
-        for ids in Batches(data.train, size, torch.Generator().manual_seed(1)):
-            assert_looked_up(rows, everything.rows(ids), ids)
-        for batch in ordered_batches(data.train, size):
-            assert_looked_up(rows, batch, batch.ids)
 
 
 @pytest.mark.usefixtures("small_buffers")

@@ -97,7 +97,7 @@ WRONG = {
         {"kind": "importance", "beta": 0.5},
         "beta: Unexpected keyword argument; a division by importance has",
     ),
-    "range": ({"kind": "importance", "alpha": 0.0}, "alpha: it must be a number from 0.001 to 1e6"),
+    "range": ({"kind": "importance", "alpha": 0.0}, "alpha: it must be a number from 0.001 to 1000000"),
 }
 
 

@@ -37,31 +37,12 @@ def test_quotes_are_ordinary_characters(tmp_path):
     assert load(Criteo(path=write(tmp_path / "x", lines))).train.features["a"].columns.cardinalities[2] == 3
 
 
-def test_lines_after_the_last_row_are_not_parsed(tmp_path):
-    path = write(tmp_path / "x", [*GOOD, "", "not a row", *GOOD])
-    assert len(load(Criteo(path=path, rows=20)).train) == 18
-    assert "row 21: Expected 40 columns, got 1" in error_of(Criteo(path=path, rows=21))
-    trimmed = load(Criteo(path=path, rows=5)).train.features["a"].columns
-    assert trimmed.cardinalities[0] == 3  # values after the last row have no id
-
-
 def test_categories_are_texts_not_numbers(tmp_path):
     """As numbers, 1e5, 100000 and 00100000 would be one."""
     words = ["1e5", "100000", "00100000", "NaN", "0x10", "16"]
     lines = [criteo_line(i % 2, categories={7: word}) for i, word in enumerate(words)]
     split = load(Criteo(path=write(tmp_path / "x", lines), test_fraction=0.2))
     assert split.train.features["a"].columns.cardinalities[6] == len(words)
-
-
-def unlabelled(line):
-    return line.split("\t", 1)[1]
-
-
-def test_a_wrong_line_in_a_later_block_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 100_000)
-    lines = GOOD * 300  # some 1,400 kB
-    lines[5000] = unlabelled(lines[5000])
-    assert "row 5,001: Expected 40 columns, got 39" in error_of(Criteo(path=write(tmp_path / "large.txt", lines)))
 
 
 @pytest.mark.slow

@@ -68,12 +68,6 @@ def test_the_positive_value_can_be_named(tmp_path):
     assert labels.tolist() == [0, 1, 0] * 10
 
 
-def test_labels_of_minus_one_and_one_are_negative_and_positive(tmp_path):
-    lines = ["x,y", *(f"{i},{-1 if i % 3 else 1}" for i in range(30))]
-    _, _, labels = in_file_order(load(Csv(path=write(tmp_path / "t", lines), label="y")))
-    assert labels.tolist() == [int(i % 3 == 0) for i in range(30)]
-
-
 def test_types_come_from_the_file_and_not_from_the_rows_asked_for(tmp_path, monkeypatch):
     """A text far below makes a column of numbers one of categories, whether its row is used or not."""
     monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 200)

@@ -77,16 +77,3 @@ def test_files_of_the_same_columns_follow_one_another(tmp_path):
 )
 def test_what_can_not_be_joined(tmp_path, changes, options, problem):
     assert problem in error_of(Csv(**{"path": stored(tmp_path, **changes), "id": "id", "label": "y", **options}))
-
-
-def test_a_folder_of_folders_is_one_table(tmp_path):
-    whole = pa.table({"x": [i % 7 for i in range(40)], "y": [i % 2 for i in range(40)]})
-    for number, day in enumerate(("mo", "tu")):
-        folder = tmp_path / "parts" / f"day={day}"
-        folder.mkdir(parents=True)
-        parquet.write_table(whole.slice(20 * number, 20), folder / "0.parquet")
-    (tmp_path / "parts" / "_temporary").mkdir()
-    parquet.write_table(whole, tmp_path / "parts" / "_temporary" / "0.parquet")
-    split = load(Parquet(path=str(tmp_path / "parts"), label="y"))
-    assert split.train.features["a"].columns.categorical == ("day",)
-    assert len(split.train) + len(split.test) == 40

@@ -1,12 +1,10 @@
 """Mutated lines or files for each reader: a table that a plain parser confirms, or one printable paragraph."""
 
-import gzip
 import io
 import math
 import pickle
 import random
 import re
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,14 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.cifar_files import pickled, pictures
-from support.plain_parsers import MISSING, WORDS, is_label, real, records
-from support.raw_files import avazu_line, criteo_line
+from support.plain_parsers import MISSING, is_label, real, records
+from support.raw_files import criteo_line
 from support.text_mutations import mutate, mutate_bytes
 
-from vflbench.data.binary import Binary
-from vflbench.data.clicklogs import AVAZU, Avazu, Criteo
+from vflbench.data.clicklogs import Criteo
 from vflbench.data.csv import Csv
-from vflbench.data.pictures import Cifar10, Cifar100, ImageFolder, Mnist
+from vflbench.data.pictures import Cifar10, Cifar100, ImageFolder
 from vflbench.errors import UserError
 
 LINES, FILES = 400, 60
@@ -57,14 +54,6 @@ def criteo(body: bytes) -> list[Row | None]:
     return rows
 
 
-def avazu(body: bytes) -> list[Row | None]:
-    rows: list[Row | None] = []
-    for fields in records(body, ",", multiline=True):
-        fits = fields is not None and len(fields) == 24 and fields[1] in ("0", "1") and is_text(fields[1:])  # no id
-        rows.append(Row(fields[1], [], [fields[0], *fields[2:]]) if fits else None)
-    return rows
-
-
 def table(body: bytes) -> list[Row | None]:
     """Of a number, a word and a label, with quotes that may hold line ends."""
     rows: list[Row | None] = []
@@ -95,13 +84,6 @@ READERS = {
         lambda path: Criteo(path=path, **SKIP),
         criteo,
     ),
-    "avazu": Reader(
-        [avazu_line(click=str(i % 2), C20=str(i % 4 - 1), device_ip=f"{i:08x}") for i in range(24)],
-        b",",
-        lambda path: Avazu(path=path, **SKIP),
-        avazu,
-        header=",".join(AVAZU.columns).encode() + b"\n",
-    ),
     "csv": Reader(
         [f"{i},w{i % 3},{'yes' if i % 3 else 'no'}" for i in range(24)],
         b",",
@@ -125,25 +107,17 @@ def test_no_good_row_is_lost_and_no_bad_one_is_accepted(name, tmp_path):
     assert facts["bad_rows"]["count"] == len(expected) - len(rows) > LINES // 10
     assert read.labels.tolist() == [int(row.label == reader.positive) for row in rows]
     numbers = read.numeric.astype(float) + 0.0
-    if read.numeric.dtype == np.int32:
-        numbers[read.numeric == np.iinfo(np.int32).min] = math.nan
     np.testing.assert_array_equal(numbers, np.array([row.numbers for row in rows]).reshape(len(rows), -1))
     for j, name in enumerate(read.categorical_names):
-        place = [*AVAZU.columns[:1], *AVAZU.columns[2:]].index(name) if reader.rows is avazu else j
-        words = [row.words[place] for row in rows]
+        words = [row.words[j] for row in rows]
         distinct = sorted(set(words), key=str.encode)
         assert read.categorical[:, j].tolist() == [distinct.index(word) for word in words], name
 
 
-BITS = [f"{'yes' if i % 2 else 'no'},{i % 2},{'y' if i % 3 else 'n'},{i / 4}".encode() for i in range(12)]
 PIXELS, CLASSES = pictures(2)
 ROWS = np.hstack([CLASSES[:, None], CLASSES[:, None], PIXELS.reshape(2, -1)]).astype(np.uint8).tobytes()
 VALUES = {"batch_label": "training batch", "labels": [3, 4], "data": PIXELS.reshape(2, -1), "filenames": ["a.png", "b.png"]}
 PICKLES = [pickled(VALUES), *(pickle.dumps(VALUES, protocol=protocol) for protocol in (2, 3, 4))]
-IDX = {
-    "images": struct.pack(">BBBB3I", 0, 0, 8, 3, 20, 4, 3) + bytes(k % 256 for k in range(240)),
-    "labels": struct.pack(">BBBB1I", 0, 0, 8, 1, 20) + bytes(k % 5 for k in range(20)),
-}
 
 
 def head_or_tail(content: bytes, rng: random.Random) -> bytes:
@@ -151,33 +125,6 @@ def head_or_tail(content: bytes, rng: random.Random) -> bytes:
     if rng.random() < 0.5:
         return mutate_bytes(content[:400], rng) + content[400:]
     return content[:-400] + mutate_bytes(content[-400:], rng)
-
-
-def binary_table(folder, rng):
-    body = b"\n".join([*BITS, mutate(rng.choice(BITS), b",", rng)])
-    (folder / "x").write_bytes(b"class,a,b,c\n" + body)
-
-    def confirm(read, facts):
-        rows = [records(line, ",", multiline=False)[0] for line in re.split(rb"\r\n?|\n", body) if line]
-        assert [facts["classes_are"][k] for k in read.labels] == [row[0].strip() for row in rows]
-        values = [[WORDS.get(cell.strip(" \t").lower(), real(cell)) for cell in row[1:]] for row in rows]
-        np.testing.assert_array_equal(read.numeric, np.array(values, float))
-
-    return Binary(path=str(folder / "x")), confirm
-
-
-def idx(folder, rng):
-    files = {**IDX, (name := rng.choice(("images", "labels"))): mutate_bytes(IDX[name], rng)}
-    for key, content in files.items():
-        (folder / key).write_bytes(gzip.compress(content, 1) if rng.random() < 0.3 else content)
-
-    def confirm(read, _):
-        assert files["images"][:4] == b"\0\0\x08\x03"
-        assert len(files["images"]) == 16 + math.prod(struct.unpack(">3I", files["images"][4:16]))
-        assert read.numeric.tobytes() == files["images"][16:]
-        assert read.labels.tolist() == list(files["labels"][8:])
-
-    return Mnist(images=str(folder / "images"), labels=str(folder / "labels")), confirm
 
 
 def binary_pictures(folder, rng):
@@ -217,7 +164,7 @@ def image_files(folder, rng):
     return ImageFolder(path=str(folder)), confirm
 
 
-@pytest.mark.parametrize("mutated", [binary_table, idx, binary_pictures, pickled_pictures, image_files])
+@pytest.mark.parametrize("mutated", [binary_pictures, pickled_pictures, image_files])
 def test_a_file_is_read_as_what_it_holds_or_refused(mutated, tmp_path):
     rng, refusals = random.Random(19), []
     for _ in range(FILES):

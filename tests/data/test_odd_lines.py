@@ -42,21 +42,6 @@ def test_other_line_ends_and_encodings_are_named(tmp_path, lines):
     assert len(read(write(tmp_path / "mixed", b"\xef\xbb\xbf" + mixed.encode())).read(None)[0]) == 12
 
 
-@pytest.mark.slow
-def test_more_text_columns_than_a_process_may_open_files(tmp_path):
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    names = [f"c{j}" for j in range(300)]
-    path = write(
-        tmp_path / "x", [",".join([*names, "y"]), *(",".join([f"w{i % 2}"] * 300 + [str(i % 2)]) for i in range(8))]
-    )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    try:
-        assert Csv(path=path, label="y").read(None)[0].sizes == (2,) * 300
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def test_files_of_a_binary_table_do_not_run_into_one_another(tmp_path):
     one, two = write(tmp_path / "1", b"1 1:1\n0 2:1"), write(tmp_path / "2", b"\xef\xbb\xbf1 2:1\n0 1:1")
     table, facts = Binary(path=[one, two]).read(None)

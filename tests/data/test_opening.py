@@ -4,7 +4,6 @@ import io
 import os
 import re
 import signal
-import socket
 import stat
 import tarfile
 import zipfile
@@ -47,20 +46,13 @@ def odd(tmp_path):
     (tmp_path / "dangling").symlink_to(tmp_path / "absent")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "file").write_text("x")
-    listening = socket.socket(socket.AF_UNIX)
-    here = os.getcwd()
-    os.chdir(tmp_path)  # a socket's path is short
-    listening.bind("socket")
-    os.chdir(here)
-    yield {
+    return {
         str(tmp_path / "pipe"): "named pipe",
         str(tmp_path / "to_pipe"): "named pipe",
-        str(tmp_path / "socket"): "socket",
         "/dev/null": "device",
         str(tmp_path / "dangling"): "a link to a file that is not there",
         str(tmp_path / "loop"): "it can't be read: Too many levels",
     }
-    listening.close()
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -119,21 +111,6 @@ def test_members_that_are_links_or_devices_are_not_read(tmp_path):
     assert "the archive holds 0 files" in problem_of(Criteo(path=str(tmp_path / "a.tar")))
 
 
-def test_an_encrypted_or_lying_archive_is_one_paragraph(tmp_path):
-    path = zipped(tmp_path / "a.zip", {"x": ("\n".join(LINES).encode(), 0)})
-    whole = (tmp_path / "a.zip").read_bytes()
-    place = whole.index(b"PK\x01\x02")
-    locked = bytearray(whole)
-    locked[6] |= 1
-    locked[place + 8] |= 1
-    (tmp_path / "a.zip").write_bytes(locked)
-    assert "encrypted" in problem_of(Criteo(path=path))
-    lying = bytearray(whole)
-    lying[place + 24 : place + 28] = (7).to_bytes(4, "little")
-    (tmp_path / "a.zip").write_bytes(lying)
-    assert "CRC" in problem_of(Criteo(path=path))
-
-
 def test_pictures_start_no_program(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -142,9 +119,6 @@ def test_pictures_start_no_program(tmp_path):
     Image.fromarray(np.zeros((4, 4), np.uint8)).save(eps, "EPS")
     (tmp_path / "b" / "2.png").write_bytes(eps.getvalue())
     assert "it is not a picture" in problem_of(ImageFolder(path=str(tmp_path)))
-    (tmp_path / "b" / "2.png").unlink()
-    os.mkfifo(tmp_path / "b" / "2.png")
-    assert "named pipe" in problem_of(ImageFolder(path=str(tmp_path)))
     (tmp_path / "b" / "2.png").unlink()
     (tmp_path / "b" / "2").mkdir()
     assert "a folder within a class" in problem_of(ImageFolder(path=str(tmp_path)))

@@ -1,13 +1,10 @@
 """Tables of one's own: what each column is taken for, and which columns are no features."""
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from support.raw_files import error_of, in_file_order, load, write
 
 from vflbench.data.csv import Csv
-from vflbench.data.parquet import Parquet
 
 N = 200
 RNG = np.random.default_rng(0)
@@ -123,20 +120,6 @@ def test_a_label_must_be_named_and_the_error_lists_the_columns(tmp_path):
     assert "dataset.id=y: the label can't be the identifier" in error_of(Csv(path=path, label="y", id="y"))
 
 
-def described(tmp_path, columns, **options):
-    """Of text, which is put on disk, and of Parquet, which is read into memory: the lines of `vflbench prepare`."""
-    columns = {**columns, "y": LABEL}
-    lines = [",".join(columns), *(",".join(str(values[i]) for values in columns.values()) for i in range(N))]
-    text = Csv(path=str(write(tmp_path / "t.csv", lines)), label="y", **options)
-    prepared = text.prepare()
-    table = pa.table({name: [None if value == "" else value for value in values] for name, values in columns.items()})
-    pq.write_table(table, tmp_path / "t.parquet")
-    return [
-        text.table_lines(prepared.table, prepared.facts),
-        Parquet(path=str(tmp_path / "t.parquet"), label="y", **options).described()[1:],
-    ]
-
-
 def test_what_is_missing_is_no_least_or_largest_value(tmp_path, monkeypatch):
     monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "cache"))
     columns = {
@@ -145,14 +128,16 @@ def test_what_is_missing_is_no_least_or_largest_value(tmp_path, monkeypatch):
         "visits": ["" if i % 10 == 0 else i % 7 for i in range(N)],
         "kind": ["" if i % 10 == 0 else "abc"[i % 3] for i in range(N)],
         "nothing": [""] * N,
+        "y": LABEL,
     }
-    for lines in described(tmp_path, columns, types={"nothing": "numeric"}):
-        said = {line.split()[0]: " ".join(line.split()[2:]) for line in lines}
-        assert said["income"] == "7,009 .. 7,999; 20 missing, used as 0"
-        assert said["debt"] == "-102.5 .. -3.5; 20 missing, used as 0"
-        assert said["visits"] == "0 .. 6; 20 missing, used as 0"
-        assert said["kind"].endswith("; 20 missing")
-        assert said["nothing"] == "no value; 200 missing, used as 0"
+    lines = [",".join(columns), *(",".join(str(values[i]) for values in columns.values()) for i in range(N))]
+    described = Csv(path=write(tmp_path / "t.csv", lines), label="y", types={"nothing": "numeric"}).described()
+    said = {line.split()[0]: " ".join(line.split()[2:]) for line in described}
+    assert said["income"] == "7,009 .. 7,999; 20 missing, used as 0"
+    assert said["debt"] == "-102.5 .. -3.5; 20 missing, used as 0"
+    assert said["visits"] == "0 .. 6; 20 missing, used as 0"
+    assert said["kind"].endswith("; 20 missing")
+    assert said["nothing"] == "no value; 200 missing, used as 0"
 
 
 def doubt(tmp_path, values, name="a", **options):

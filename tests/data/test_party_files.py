@@ -4,14 +4,11 @@ import random
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
-from pyarrow import parquet
 from support.raw_files import write
 
 from vflbench.data.csv import Csv
-from vflbench.data.parquet import Parquet
 from vflbench.data.party_files import read_label_table, read_party_table, write_party_tables
 from vflbench.errors import UserError
 
@@ -118,15 +115,11 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_apart_each_party_gets_the_table_that_it_has_in_one_process(kind, name, tmp_path):
+def test_apart_each_party_gets_the_table_that_it_has_in_one_process(name, tmp_path):
     """Its own file, its positions and the roles alone are what it knows."""
     options, paths = OPTIONS[name], files(tmp_path)
-    if kind == "parquet":
-        paths = {party: as_parquet(path) for party, path in paths.items()}
-    make = csv if kind == "csv" else of_parquet
-    joint = make(paths, **options).load(generator())
-    sides = {party: make({party: paths[party]}, **options).party_source(party) for party in paths}  # no other file is named
+    joint = csv(paths, **options).load(generator())
+    sides = {party: csv({party: paths[party]}, **options).party_source(party) for party in paths}  # no other file is named
     label = sides.pop("label")
     messages = {party: side.ids for party, side in sides.items()}
     assert all(type(text) is str for ids in messages.values() for text in ids)
@@ -169,24 +162,6 @@ def test_files_of_the_same_rows_in_the_same_order_are_read_as_one_file_of_all_co
         for party in ("a", "b", "label"):
             assert torch.equal(ours.features[party].numeric, theirs.features[party].numeric)
             assert torch.equal(ours.features[party].categorical, theirs.features[party].categorical)
-
-
-def of_parquet(party_files, **options) -> Parquet:
-    return Parquet(**{"party_files": party_files, **OPTIONS_OF_ALL, **options})
-
-
-def as_parquet(path: str) -> str:
-    """A csv file of the tests with the types that fit; identifiers are texts."""
-    head, *lines = [line.split(",") for line in Path(path).read_text().splitlines()]
-    columns = {}
-    for name, texts in zip(head, zip(*lines, strict=True), strict=True):
-        if name in ("x", "own", "gone"):
-            columns[name] = pa.array([float(text) if text else None for text in texts])
-        else:
-            columns[name] = pa.array(texts)
-    target = path.removesuffix(".csv") + ".parquet"
-    parquet.write_table(pa.table(columns), target, row_group_size=50)
-    return target
 
 
 def error_of(dataset) -> str:

@@ -1,6 +1,5 @@
 """A party's table as files: what is read back is, bit for bit, what the joint table holds of that party."""
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -151,51 +150,20 @@ def test_a_party_s_folder_holds_no_bytes_of_another_s(tmp_path):
     assert sum(array.size for array in arrays(read_label_table(folders["label"]).aligned().labels)) < 10 * len(y)
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tables")
-    return {party: (path, {f.name: f.read_bytes() for f in path.iterdir()}) for party, path in write_party_tables(
-        small(rows=300, parties={"a": ["I1", "C1"], "label": ["I2", "C2"]}), folder / "new").items()}  # fmt: skip
-
-
-def error_of(written, party, changes) -> str:
-    folder, content = written[party]
-    for name, data in {**content, **changes}.items():
-        if data is None:
-            (folder / name).unlink()
-        else:
-            (folder / name).write_bytes(data)
-    read = read_label_table if party == "label" else read_party_table
-    with pytest.raises(UserError) as error:
-        read(folder)
-    for name, data in content.items():
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).write_bytes(data)
-    read(folder)
-    return str(error.value)
-
-
-def described(written, of, /, **changes) -> dict[str, bytes]:
-    about = {**json.loads(written[of][1]["schema.json"].rsplit(b"\n", 1)[0]), **changes}
-    text = json.dumps(about).encode()
-    return {"schema.json": text + b"\n" + hashlib.sha256(text).hexdigest().encode()}
-
-
-def test_a_damaged_folder_is_refused_by_the_name_of_the_file(written):
-    whole = {party: content for party, (_, content) in written.items()}
-    wrong = [
-        ("a", {"schema.json": None}, "No such file"),
-        ("a", {"schema.json": b""}, "schema.json differs from its digest"),
-        ("a", {"schema.json": whole["a"]["schema.json"].replace(b"float32", b"float64")}, "schema.json differs"),
-        ("a", {"numeric": None}, "numeric: No such file"),
-        ("a", {"numeric": whole["a"]["numeric"][:-4]}, "numeric: its content differs from its digest"),
-        ("a", {"numeric": bytes(1200)}, "numeric: its content differs from its digest"),
-        ("label", {"roles": b"\x01" * 300}, "roles: its content differs from its digest"),
-        ("a", whole["label"], "it is the table of party label"),
-        ("label", described(written, "label", party="a"), "it is the table of party a"),
-    ]
-    for party, changes, problem in wrong:
-        text = error_of(written, party, changes)
-        assert f"/{party}: the table of a party can't be read: " in text, text
-        assert problem in text, text
-        assert "\n" not in text
+def test_a_damaged_folder_is_refused_by_the_name_of_the_file(tmp_path):
+    folders = write_party_tables(small(rows=300, parties={"a": ["I1", "C1"], "label": ["I2", "C2"]}), tmp_path)
+    with pytest.raises(UserError, match="it is the table of party label"):
+        read_party_table(folders["label"])
+    with pytest.raises(UserError, match="it is the table of party a"):
+        read_label_table(folders["a"])
+    for party, read in (("a", read_party_table), ("label", read_label_table)):
+        for file in folders[party].iterdir():
+            whole = file.read_bytes()
+            for damaged in (b"", whole[:-4], whole[:20] + bytes([whole[20] ^ 1]) + whole[21:]):
+                file.write_bytes(damaged)
+                with pytest.raises(
+                    UserError, match=f"/{party}: the table of a party can't be read: {file.name}.*differs from"
+                ):
+                    read(folders[party])
+            file.write_bytes(whole)
+        read(folders[party])

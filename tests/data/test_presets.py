@@ -1,7 +1,5 @@
 """dataset=credit, bank, adult and drive: values for the options of csv, with lines as the files have them."""
 
-import zipfile
-
 import pytest
 from omegaconf import OmegaConf
 from support.raw_files import error_of, in_file_order, load, write
@@ -64,10 +62,6 @@ def test_the_published_file_is_read_with_its_types_and_half_of_the_columns_stay_
     assert split.train.classes == classes
     assert len(split.train) + len(split.test) == (66 if name == "drive" else 40)
     assert any("divided at random" in note for note in split.notes)
-    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.write(path, "within")
-    zipped = load(dataset(name, str(tmp_path / "x.zip"), parties=1))
-    assert set(zipped.train.columns) == {"a"}
 
 
 def test_positive_rows_are_those_of_the_published_positive_class(tmp_path):

@@ -1,4 +1,3 @@
-import gzip
 import hashlib
 import tracemalloc
 
@@ -6,16 +5,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.raw_files import write
-from support.small_tables import COMMAS, GOOD, problem_of, request
+from support.small_tables import GOOD, request
 
 from vflbench.data.cache import prepare_table
 from vflbench.data.csv import Csv
 from vflbench.errors import UserError
-
-
-def test_the_smallest_integer_of_32_bits_is_no_missing_value(tmp_path):
-    table = prepare_table(request(write(tmp_path / "x", ["0\t-2147483648\tfig", "1\t\tfig", "1\t5\tfig"]))).table
-    assert np.array_equal(table.numeric[:, 0], [-(2.0**31), np.nan, 5], equal_nan=True)
 
 
 @pytest.mark.parametrize("waiting", [0, 70, 1 << 22])
@@ -55,16 +49,6 @@ def test_numbers_that_all_differ_take_no_more_memory_in_a_longer_file(tmp_path, 
             tracemalloc.stop()
             pa.set_memory_pool(before)
     assert peaks[1] < 1.5 * peaks[0], peaks
-
-
-def test_a_file_without_rows_is_rejected(tmp_path):
-    for compress in (False, True):
-        empty = write(tmp_path / f"x-{compress}", gzip.compress(b"") if compress else b"")
-        assert problem_of(empty) == "it can't be read: Empty CSV file"
-        blank = write(tmp_path / f"y-{compress}", ["", ""], compress=compress)
-        assert problem_of(blank) == "the file is empty or holds no rows"
-        only_header = write(tmp_path / f"z-{compress}", ["k,y,c"], compress=compress)
-        assert problem_of(only_header, COMMAS) == "the file is empty or holds no rows"
 
 
 def test_facts_hold_the_whole_path_and_the_hash_of_the_bytes_on_disk(tmp_path, monkeypatch):

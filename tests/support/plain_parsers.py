@@ -5,7 +5,6 @@ import re
 import unicodedata
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
-WORDS = {"": 0.0, "0": 0.0, "n": 0.0, "no": 0.0, "false": 0.0, "1": 1.0, "y": 1.0, "yes": 1.0, "true": 1.0}
 
 
 def real(text: str) -> float | None:
