@@ -6,7 +6,19 @@ import torch
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from sklearn.metrics import r2_score
 
-from vflbench.metrics.inversion import TableColumns, compare_pictures, compare_tables, mean_squared_error, psnr, ssim
+from vflbench.data.pictures import Digits
+from vflbench.metrics import inversion as recogniser
+from vflbench.metrics.inversion import (
+    CANDIDATES,
+    LineUp,
+    Recogniser,
+    TableColumns,
+    compare_pictures,
+    compare_tables,
+    mean_squared_error,
+    psnr,
+    ssim,
+)
 
 
 def test_errors_by_hand_and_by_scikit_image(rng):
@@ -87,3 +99,67 @@ def test_values_of_rows_have_the_figure_as_their_mean_and_the_right_spread(rng):
 def test_figures_of_pictures(rng):
     truth = torch.rand(2, 8, 8, generator=rng)
     assert compare_pictures(truth, truth).figures == {"mse": 0, "psnr": 100, "ssim": pytest.approx(1)}
+
+
+def squared(answer, truth, pool, line_up):
+    return lambda row: (torch.stack([truth[row], *pool[line_up.others[row]]]) - answer[row]).square().sum(dim=1)
+
+
+@pytest.fixture
+def people(rng):
+    """600 rows of three classes; the first 300 are asked about."""
+    labels = torch.arange(600) % 3
+    x = torch.randn(600, 5, generator=rng) + labels[:, None]
+    ids = torch.arange(600)
+    return x, labels, LineUp((ids[:300], labels[:300]), (ids, labels), rng, most=300)
+
+
+def test_others_are_of_the_class_and_never_the_row_itself(people):
+    _, labels, line_up = people
+    for row, others in enumerate(line_up.others):
+        assert len(others.unique()) == CANDIDATES - 1
+        assert row not in others
+        assert (labels[others] == labels[row]).all()
+    assert line_up.chance.eq(1 / CANDIDATES).all()
+
+
+def test_the_truth_is_identified_and_what_knows_the_class_alone_is_not(people, rng):
+    x, labels, line_up = people
+    means = torch.stack([x[labels == k].mean(dim=0) for k in range(3)])
+    far = 100 * torch.randn(3, 5, generator=rng)  # an answer out of all bounds is no better
+    answers = {"truth": x[:300], "class mean": means[labels[:300]], "far": far[labels[:300]], "swapped": x[:300].roll(3, 0)}
+    found = {name: line_up.identified(squared(a, x, x, line_up)).mean().item() for name, a in answers.items()}
+    assert found["truth"] == 1
+    for name in ("class mean", "far", "swapped"):
+        assert found[name] == pytest.approx(1 / CANDIDATES, abs=0.04), name
+
+
+def test_equal_rows_share_the_place(rng):
+    """Nobody is identified among copies, and a constant judge identifies by chance exactly."""
+    ids, labels = torch.arange(40), torch.zeros(40).long()
+    line_up = LineUp((ids[:10], labels[:10]), (ids, labels), rng)
+    assert line_up.identified(lambda _: torch.zeros(CANDIDATES)).eq(1 / CANDIDATES).all()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = Digits().load(torch.Generator().manual_seed(0))
+    return [(rows.features["a"].numeric.view(-1, 8, 8), rows.labels) for rows in (data.train.all(), data.test.all())]
+
+
+@pytest.mark.slow
+def test_true_pictures_are_recognised_and_noise_is_not(digits):
+    (pictures, labels), (unseen, classes) = digits
+    trained = Recogniser(pictures, labels, 10, torch.Generator().manual_seed(0))
+    assert trained.hits(unseen, classes).mean() > 0.93
+    noise = torch.rand(2000, 8, 8, generator=torch.Generator().manual_seed(1))
+    assert trained.hits(noise, torch.arange(2000) % 10).mean() < 0.14
+
+
+def test_the_same_generator_gives_the_same_network_for_colours_too(digits, monkeypatch):
+    monkeypatch.setattr(recogniser, "_STEPS", 20)
+    (pictures, labels), _ = digits
+    colours = pictures[:200, :, :, None].expand(-1, -1, -1, 3)
+    one, other = (Recogniser(colours, labels[:200], 10, torch.Generator().manual_seed(3)) for _ in range(2))
+    for a, b in zip(one.network.parameters(), other.network.parameters(), strict=True):
+        assert torch.equal(a, b)

@@ -5,7 +5,8 @@ import pytest
 import torch
 from sklearn import metrics
 
-from vflbench.metrics.utility import model_utility
+from vflbench.metrics.utility import DependenceTable, model_utility
+from vflbench.numerics.distance_correlation import distance_correlation
 
 
 def calibration_of(hits, probability, bins=15):
@@ -19,27 +20,18 @@ def calibration_of(hits, probability, bins=15):
     return float(probability.sum() / hits.sum()), ece
 
 
-def test_two_classes_agree_with_scikit_learn(rng):
-    logits, y = torch.randn(500, 1, generator=rng), torch.randint(2, (500,), generator=rng)
-    probability = logits[:, 0].double().sigmoid()
-    ours = model_utility(logits, y)
-    assert ours["auc"] == pytest.approx(metrics.roc_auc_score(y, probability))
-    assert ours["log_loss"] == pytest.approx(metrics.log_loss(y, probability))
-    assert ours["accuracy"] == metrics.accuracy_score(y, probability > 0.5)
-    assert (ours["calibration"], ours["ece"]) == pytest.approx(calibration_of(y == 1, probability))
-
-
-def test_many_classes_agree_with_scikit_learn(rng):
-    logits, y = torch.randn(500, 4, generator=rng), torch.randint(4, (500,), generator=rng)
-    probability = logits.double().softmax(1)
-    ours = model_utility(logits, y)
-    assert ours["log_loss"] == pytest.approx(metrics.log_loss(y, probability))
-    assert ours["accuracy"] == metrics.accuracy_score(y, probability.argmax(1))
-    assert (ours["calibration"], ours["ece"]) == pytest.approx(
-        calibration_of(probability.argmax(1) == y, probability.amax(1))
-    )
-    one_against_rest = [metrics.roc_auc_score(y == k, probability[:, k]) for k in range(4)]
-    assert ours["auc"] == pytest.approx(sum(one_against_rest) / 4)
+@pytest.mark.parametrize("classes", [2, 4])
+def test_figures_agree_with_scikit_learn(rng, classes):
+    logits = torch.randn(500, 1 if classes == 2 else classes, generator=rng)
+    y = torch.randint(classes, (500,), generator=rng)
+    chances = (torch.cat([torch.zeros_like(logits), logits], 1) if classes == 2 else logits).double().softmax(1)
+    ours, answer = model_utility(logits, y), chances.argmax(1)
+    sure, hits = (chances[:, 1], y == 1) if classes == 2 else (chances.amax(1), answer == y)
+    assert ours["log_loss"] == pytest.approx(metrics.log_loss(y, chances))
+    assert ours["accuracy"] == metrics.accuracy_score(y, answer)
+    assert (ours["calibration"], ours["ece"]) == pytest.approx(calibration_of(hits, sure))
+    one_against_rest = [metrics.roc_auc_score(y == k, chances[:, k]) for k in range(classes)]
+    assert ours["auc"] == pytest.approx(sum(one_against_rest) / classes)
 
 
 def test_what_a_missing_class_leaves_undefined_and_nothing_else_fails(rng):
@@ -56,3 +48,18 @@ def test_a_constant_at_the_base_rate_is_calibrated_and_one_at_twice_the_rate_is_
     right, twice = (model_utility(torch.full((100, 1), rate).logit(), y) for rate in (0.25, 0.5))
     assert (right["calibration"], right["ece"]) == pytest.approx((1, 0), abs=1e-7)
     assert (twice["calibration"], twice["ece"]) == pytest.approx((2, 0.25))
+
+
+PLACE = ("a", "f5", True)
+
+
+def test_the_mean_over_batches_of_both_classes_of_their_first_rows(rng):
+    table, values = DependenceTable(), []
+    for n in (50, 1500):
+        x, y = torch.randn(n, 4, generator=rng), torch.randint(2, (n,), generator=rng)
+        table.add(PLACE, x, y)
+        values.append(distance_correlation(x[:1024], y[:1024]).item())
+    table.add(PLACE, x, torch.zeros(1500, dtype=torch.long))  # a batch of one class is left out
+    (dependence,) = table.entries()
+    assert (dependence.party, dependence.layer, dependence.visible) == PLACE
+    assert dependence.dcor.mean == pytest.approx(sum(values) / 2)
