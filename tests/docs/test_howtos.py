@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from safetensors.numpy import load_file
 from vflbench import RecordedMessages, audit
 from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import Gradients
+from vflbench.messages.recording_format import manifest_in
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
 SCRIPTS = HOWTO / "record"
@@ -152,3 +154,26 @@ def test_arrays_in_one_call(tmp_path, monkeypatch):
     exec(compile(block, "audit.md", "exec"), names)
     assert re.match(r"Gradients at the cut give 9\d(\.\d)? % of label pairs away", names["report"].verdict)
     assert (tmp_path / "audited_arrays" / "report" / "report.html").is_file()
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/howto/audit.md"])
+def test_the_lines_shown_make_a_recording_with_epochs_and_labels(tmp_path, monkeypatch, page):
+    shown = re.search(r"\n( +from vflbench import Recording\n(?: .*\n|\n)*)", (ROOT / page).read_text("utf-8"))
+    assert shown
+    monkeypatch.chdir(tmp_path)
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 3, generator=rng), (torch.arange(40) % 4 == 0).float()
+    names = {
+        "bottom": torch.nn.Linear(3, 4),
+        "top": torch.nn.Linear(4, 1),
+        "batches": [(ids, x[ids], y[ids]) for ids in torch.arange(40).split(20)],
+        "loss_of": lambda out, y: torch.nn.functional.binary_cross_entropy_with_logits(out[:, 0], y),
+    }
+    exec(textwrap.dedent(shown[1].split("\n    vflbench ")[0]), names)
+    assert len(pq.read_table("recorded/labels.parquet")) == 40
+    assert manifest_in(Path("recorded")).labels == "label"
+    rows = audit("recorded", {"norm": Norm()}).rows()
+    assert {row.epoch for row in rows if row.metric == "leak_auc"} == {0, 1}

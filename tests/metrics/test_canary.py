@@ -1,11 +1,20 @@
 import math
 
+import numpy as np
 import pytest
 import torch
+from defenses.contexts import drawing
 from scipy import stats
 
-from vflbench.metrics.canary import Guesses, guess
+from vflbench.defenses.alibi import Alibi
+from vflbench.defenses.label_dp import LabelDp
+from vflbench.defenses.label_gdp import LabelGdp
+from vflbench.defenses.tpsl import Tpsl
+from vflbench.metrics.canary import Guesses, canaries_needed, guess, power
+from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.interval import least_probability
+from vflbench.run.attackers import Canaries
+from vflbench.run.summary import account
 
 
 def test_clopper_pearson_is_the_inverse_of_the_binomial_tail():
@@ -61,3 +70,134 @@ def test_one_class_or_no_other_rows_still_give_guesses():
     scores, canary = torch.arange(6.0), torch.tensor([1, 1, 0, 0, 0, 0]).bool()
     assert guess(scores, torch.zeros(6).bool(), canary).total == 2
     assert guess(scores, torch.zeros(6).bool(), torch.ones(6).bool()).total == 6
+
+
+TRIES = 500
+
+
+def within(found: int, probability: float, tries: int = TRIES) -> bool:
+    return abs(found / tries - probability) <= 4 * math.sqrt(max(probability * (1 - probability), 1 / tries) / tries)
+
+
+@pytest.mark.parametrize(("claim", "times", "canaries"), [(1.0, 1.5, 200), (2.0, 1.5, 300), (0.3, 2.0, 1000)])
+@pytest.mark.parametrize("gaussian", [True, False])
+def test_so_many_simulated_audits_catch_a_promise_that_is_too_weak(claim, times, canaries, gaussian):
+    """Labels through Gaussian noise, or through randomized response, read with the share of right guesses that it leaves."""
+    alpha, rng, caught = 0.001, np.random.default_rng(6), 0
+    right = stats.norm.cdf(times * claim / 2) if gaussian else 1 / (1 + math.exp(-times * claim))
+    for _ in range(TRIES):
+        coins = rng.integers(2, size=canaries)
+        said = np.where(rng.random(canaries) < right, coins, 1 - coins)
+        counts = [
+            rows.sum().item() for rows in (said == 1, (said == 1) & (coins == 1), said == 0, (said == 0) & (coins == 0))
+        ]
+        guesses = Guesses(*counts)
+        caught += (guesses.mu_low(alpha, canaries) if gaussian else guesses.epsilon_low(alpha)) > claim
+    assert within(caught, power(claim, times, canaries, alpha, gaussian=gaussian))
+
+
+def test_two_hundred_canaries_catch_one_and_a_half_times_the_promise_twice_in_a_hundred():
+    """At eps = 1 with ten readers, as a run with a few attacks has them."""
+    assert power(1.0, 1.5, 200, 0.001 / 10) == pytest.approx(0.0228, abs=1e-4)
+
+
+def test_a_kept_promise_is_suspected_less_often_than_alpha_and_power_grows():
+    for claim in (0.05, 0.3, 1.0, 3.0):
+        for gaussian in (False, True):
+            assert power(claim, 1.0, 500, 0.01, gaussian=gaussian) <= 0.01
+            grown = [round(power(claim, 2.0, n, 0.01, gaussian=gaussian), 9) for n in (50, 500, 5000, 50_000)]
+            assert grown == sorted(grown)
+    assert power(1.0, 1.5, 1, 0.001) == power(1.0, 1.5, 0, 0.001) == power(math.inf, 1.5, 200, 0.001) == 0
+    assert power(500.0, 2.0, 1000, 0.001) == pytest.approx(0, abs=1e-9)  # 1000 coins say nothing of so large an eps
+
+
+def test_so_many_canaries_are_needed():
+    for claim, times, gaussian in ((1.0, 1.5, False), (1.0, 1.5, True)):
+        needed = canaries_needed(claim, times, 0.0001, gaussian=gaussian)
+        assert power(claim, times, needed, 0.0001, gaussian=gaussian) >= 0.8
+        assert power(claim, times, int(0.8 * needed), 0.0001, gaussian=gaussian) < 0.8
+    assert canaries_needed(1e-4, 1.5, 0.001) is None
+
+
+def audited(promised, leaking, epochs, canaries, seed, classes=2):
+    """The account of a run whose labels `leaking` hides, while it promises what `promised` does."""
+    rng = torch.Generator().manual_seed(seed)
+    leaking.__class__ = type("Lying", (type(leaking),), {"guarantee": lambda _: promised.guarantee()})
+    ids, is_other = torch.arange(canaries), torch.randint(2, (canaries,), generator=rng).bool()
+    other = torch.randint(1, classes, (canaries,), generator=rng)
+    first = torch.randint(classes, (canaries,), generator=rng) if classes > 2 else torch.zeros_like(ids)
+    sides = torch.stack([first, (first + other) % classes])
+    coins = torch.where(is_other, sides[1], sides[0])
+    planted = Canaries(ids, coins, sides, classes)
+    logits = torch.zeros(canaries, 1 if classes == 2 else classes)
+    for defense in (promised, leaking):
+        defense.plan(epochs)
+    promised.labels(coins, logits, drawing(rng, ids))  # it learns how many classes there are
+    for epoch in range(epochs):
+        planted.read(ids, leaking.labels(coins, logits, drawing(rng, ids, epoch)), leaking.evidence())
+    return account({"it": leaking}, Exposure(epochs, epochs), [], planted)
+
+
+def caught_as_printed(made, epochs, times, *, canaries, tries, classes=2):
+    accounts = [audited(made(1.0), made(times), epochs, canaries, seed, classes) for seed in range(tries)]
+    printed = {power.times: power.probability for power in accounts[0].power}
+    found = sum(account.violated for account in accounts)
+    if times == 1:
+        assert found == 0
+    else:
+        assert within(found, printed[times], tries), (found / tries, printed[times])
+    return printed
+
+
+def test_gaussian_noise_twice_too_weak_is_caught_as_often_as_printed():
+    printed = caught_as_printed(lambda times: LabelGdp(mu=times), 2, 2.0, canaries=150, tries=80)
+    assert printed[2.0] > 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epochs", [2, 3])
+@pytest.mark.parametrize(
+    ("made", "canaries"),
+    [
+        (lambda times: LabelGdp(mu=times), 150),
+        (lambda times: LabelGdp(mu=times, noise="once"), 150),
+        (lambda times: LabelDp(eps=times), 400),
+        (lambda times: LabelDp(eps=times, mechanism="zero_sum"), 400),
+        (lambda times: LabelDp(eps=0.5 * times, fresh_every_epoch=True), 600),
+        (lambda times: Alibi(eps=times), 600),
+        (lambda times: Tpsl(eps=0.5 * times), 600),
+        (lambda times: Tpsl(eps=0.5 * times, noise="bernoulli"), 600),
+    ],
+    ids=["gdp", "gdp_once", "dp", "zero_sum", "fresh", "alibi", "tpsl", "bernoulli"],
+)
+def test_every_mechanism_that_leaks_more_than_it_promises_is_caught_as_often_as_printed(made, canaries, epochs):
+    """At an even and an odd number of epochs; one that keeps its promise isn't suspected."""
+    for times in (1.0, 2.0):
+        caught_as_printed(made, epochs, times, canaries=canaries, tries=30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda times: LabelGdp(mu=times),
+        lambda times: Alibi(eps=2 * times),
+        lambda times: Tpsl(eps=times),
+        lambda times: LabelDp(eps=times),
+        lambda times: LabelDp(eps=times, fresh_every_epoch=True),
+    ],
+    ids=["gdp", "alibi", "tpsl", "dp", "fresh"],
+)
+def test_so_it_is_with_three_classes(made):
+    for times in (1.0, 2.0):
+        caught_as_printed(made, 3, times, canaries=300, tries=30, classes=3)
+
+
+def test_labels_without_evidence_are_guessed_at_a_tie_too():
+    """A Gaussian mechanism of others hands on classes alone, of which two visits may say each the other."""
+    ids = torch.arange(400)
+    planted = Canaries(ids, (ids < 200).long())
+    planted.read(ids, torch.ones(400).long())
+    planted.read(ids, torch.zeros(400).long())
+    assert planted.guesses() == Guesses()
+    assert planted.guesses(every=True) == Guesses(200, 100, 200, 100)

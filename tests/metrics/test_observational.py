@@ -1,9 +1,13 @@
+import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from vflbench.metrics.observational import (
+    StratifiedTable,
     best_cut,
     better,
     epsilon_low,
@@ -71,3 +75,81 @@ def test_a_proxy_depends_on_no_label_of_the_rows_it_is_asked_about(rng):
     assert all(torch.equal(scores[name], again[name]) for name in scores)
     assert torch.corrcoef(torch.stack([scores["logistic"], x[ask, 0].double()]))[0, 1] > 0.9
     assert better({**scores, "wrong": -scores["logistic"]}, positive[ask]) != "wrong"
+
+
+def of(*strata: tuple[int, int, int, int]) -> StratifiedTable:
+    return StratifiedTable(*(np.array(column, dtype=np.int64) for column in zip(*strata, strict=True)))
+
+
+def test_of_one_stratum_it_inverts_the_tail_of_fishers_noncentral_hypergeometric_law():
+    for high, high_positive, low, low_positive in ((30, 25, 40, 8), (9, 9, 19, 1), (300, 250, 200, 20)):
+        for alpha in (0.025, 1e-4):
+            w = of((high, high_positive, low, low_positive)).log_odds_low(alpha)
+            law = stats.nchypergeom_fisher(high + low, high_positive + low_positive, high, math.exp(w))
+            assert law.sf(high_positive - 1) == pytest.approx(alpha, rel=1e-4)
+
+
+def test_of_several_strata_it_inverts_the_tail_of_the_sum():
+    table = of((4, 3, 5, 1), (6, 4, 3, 1), (2, 1, 2, 1))
+    odds = math.exp(table.log_odds_low(0.2))
+    laws = [stats.nchypergeom_fisher(*shape, odds) for shape in ((9, 4, 4), (9, 5, 6), (4, 2, 2))]
+    masses = [law.pmf(np.arange(7)) for law in laws]
+    tail = np.convolve(np.convolve(masses[0], masses[1]), masses[2])[3 + 4 + 1 :].sum()
+    assert odds > 1
+    assert tail == pytest.approx(0.2, rel=1e-4)
+
+
+def test_no_rows_one_class_and_one_group_show_nothing():
+    for counts in ((0, 0, 0, 0), (10, 10, 10, 10), (10, 5, 0, 0), (10, 0, 10, 0)):
+        table = of(counts)
+        assert table.log_odds_low(0.025) == 0
+        assert table.rows == 0
+    assert of((10, 5, 10, 5)).log_odds_low(0.3) == 0
+    assert of((0, 0, 0, 0)).log_odds()[0] == 0
+
+
+def test_a_difference_between_strata_is_no_difference_between_groups():
+    """Simpson: all rows together have odds ratio 16; within strata there is none."""
+    assert of((80, 64, 20, 16), (20, 4, 80, 16)).log_odds_low(0.025) == 0
+    assert of((100, 68, 100, 32)).log_odds_low(0.025) > 0.5
+    assert of((80, 64, 20, 16), (20, 4, 80, 16)).log_odds()[0] == pytest.approx(0, abs=0.05)
+
+
+def test_the_estimate_finds_the_odds_ratio_that_strata_share():
+    draws = np.random.default_rng(0)
+    high, low = np.full(200, 30), np.full(200, 30)
+    base = draws.uniform(-2, 2, 200)
+    p = lambda log_odds: 1 / (1 + np.exp(-log_odds))  # noqa: E731
+    table = StratifiedTable(high, draws.binomial(high, p(base + 1.3)), low, draws.binomial(low, p(base)))
+    estimate, error = table.log_odds()
+    assert abs(estimate - 1.3) < 3 * error
+    assert error < 0.06
+    assert 1.3 - 4 * error < table.log_odds_low(0.025) < estimate
+
+
+@pytest.mark.parametrize("eps", [0.3, 1.0])
+@pytest.mark.parametrize("prior", [0.5, 0.2])
+def test_randomized_response_exceeds_2_eps_no_more_often_than_alpha_for_any_groups_made_of_the_messages(eps, prior):
+    """Exactly, over all 2^5 labels and 2^5 released labels. Groups may depend on everything that was released."""
+    n, alpha = 5, 0.25
+    rows = np.array(list(itertools.product((0, 1), repeat=n)))  # (2^n, n)
+    keep = 1 / (1 + math.exp(-eps))
+    law_of_labels = np.prod(np.where(rows == 1, prior, 1 - prior), axis=1)
+    bounds: dict[tuple[int, int, int, int], float] = {}
+
+    def groupings(z: np.ndarray) -> list[np.ndarray]:
+        """1: high, 0: low, -1: not guessed."""
+        majority = int(z.sum() * 2 > n)
+        return [z, np.where(np.arange(n) < 2 + z.sum(), z, -1), z if majority else 1 - z]
+
+    for grouping in range(3):
+        wrong = 0.0
+        for z in rows:
+            group = groupings(z)[grouping]
+            chance = np.prod(np.where(rows == z, keep, 1 - keep), axis=1) * law_of_labels
+            for y, weight in zip(rows, chance, strict=True):
+                cell = (int((group == 1).sum()), int(y[group == 1].sum()), int((group == 0).sum()), int(y[group == 0].sum()))
+                if cell not in bounds:
+                    bounds[cell] = of(cell).log_odds_low(alpha)
+                wrong += weight * (bounds[cell] > 2 * eps)
+        assert wrong <= alpha, grouping
