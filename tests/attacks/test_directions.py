@@ -2,12 +2,11 @@ from statistics import NormalDist
 
 import pytest
 import torch
-from attacks.views import gradients, shares, view_of
+from attacks.epochs import ask, show
 from defenses.contexts import drawing
 
 from vflbench.attacks.directions import Directions
 from vflbench.defenses.max_norm import MaxNorm
-from vflbench.messages.facts import LocalModel
 from vflbench.numerics.auc import auc
 
 ROWS, WIDTH, PRIOR = 20_000, 32, 0.25
@@ -33,12 +32,10 @@ def gradients_of(x, y, gap, axis, rng, noise=0.0):
     return (logit.sigmoid() - y.float())[:, None] * axis * gap + noise * torch.randn(x.shape, generator=rng)
 
 
-def run(attack, x, g=None, prior=PRIOR, batches=8):
-    """What it answers at the end of an epoch with so many audited batches, whose rows are the first ones."""
-    for ids in [] if g is None else torch.arange(len(g)).split(512)[:batches]:
-        assert attack.observe(view_of(attack.threat, shares(prior), gradients(g[ids]), ids=ids)) is None
-    model = LocalModel(lambda ids: {"f1": x[ids]})
-    return attack.epoch(view_of(attack.threat, model, shares(prior), ids=torch.arange(len(x)), step=None))
+def run(attack, x, g, prior=PRIOR):
+    """What it answers at the end of an epoch with eight audited batches, whose rows are the first ones."""
+    show(attack, g[:4096], prior=prior)
+    return ask(attack, x, prior=prior)
 
 
 def oriented_best(candidates, y):

@@ -1,8 +1,6 @@
 """The attack from outside: whole runs in which no batch comes twice."""
 
 import pytest
-import torch
-from attacks.views import shares, view_of
 from support.builders import run_in
 
 from vflbench.attacks.hidden_subset_sum import HiddenSubsetSum
@@ -10,7 +8,6 @@ from vflbench.data.synthetic import Bernoulli
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
-from vflbench.messages.facts import PartyFeatures, Rules, Schema, Updates
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 
@@ -55,15 +52,3 @@ def test_noise_and_partial_updates_leave_a_guess(tmp_path):
     several = rebuilt(tmp_path / "steps", Shuffle(), rows=3, mode="asynchronous", batches=2)
     assert several["explained"] == 0
     assert "several local steps" in several["notes"]
-
-
-def test_one_row_of_one_update_is_rebuilt():
-    theta = torch.linspace(-0.4, 0.5, 6, dtype=torch.float64)
-    x, y = torch.tensor([[1.0, 0, 1, 1, 0, 1]], dtype=torch.float64), 1.0
-    step = 0.1 * x[0] * (y / 2 - x[0] @ theta / 4)
-    sent = torch.zeros(6, dtype=torch.float64)
-    updates = Updates(Rules(2, 0.1, "sum", 1, 1, Schema(tuple(range(6)))), theta, sent, theta + step / 2)
-    attack = HiddenSubsetSum()
-    answer = attack.batch(view_of(attack.threat, updates, PartyFeatures(torch.ones(1, 6), torch.empty(1, 0)), shares(0.5)))
-    assert torch.equal(answer.rows.double(), x)
-    assert answer.labels.tolist() == [y]

@@ -2,10 +2,9 @@ import math
 
 import pytest
 import torch
-from attacks.views import gradients, shares, view_of
+from attacks.epochs import ask, ordered, show
 
 from vflbench.attacks.posterior import Posterior
-from vflbench.messages.facts import LocalModel
 from vflbench.numerics.auc import auc
 
 ROWS, WIDTH, PRIOR = 4096, 16, 0.25
@@ -33,21 +32,11 @@ def of_along(z, a):
     return -0.5 * (z - a).square() / v - 0.5 * v.log()
 
 
-def run(attack, x, epochs, prior=PRIOR, first=0):
-    """Rounds of 64 followed rows; asked at the end of the last. epochs: gradients (n, d) each, from number `first` on."""
-    for epoch, g in enumerate(epochs, first):
-        for ids in torch.arange(len(x)).split(64):
-            assert attack.observe(view_of(attack.threat, shares(prior), gradients(g[ids]), ids=ids, epoch=epoch)) is None
-    return ask(attack, x, prior)
-
-
-def ask(attack, x, prior=PRIOR):
-    model = LocalModel(lambda ids: {"f1": x[ids]})
-    return attack.epoch(view_of(attack.threat, model, shares(prior), ids=torch.arange(len(x)), step=None))
-
-
-def ordered(scores):
-    return scores.layers["f1"][scores.ids.argsort()]
+def run(attack, x, epochs):
+    """What it answers after these epochs, gradients (n, d) each, in rounds of 64 rows."""
+    for epoch, g in enumerate(epochs):
+        show(attack, g, batch=64, epoch=epoch)
+    return ask(attack, x)
 
 
 @pytest.mark.slow

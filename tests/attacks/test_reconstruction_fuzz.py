@@ -52,7 +52,7 @@ def claim(result: batch_search.SearchResult, **claims: float) -> dict[str, float
     return {**result.figures, **claims}
 
 
-@pytest.mark.parametrize("path", ["binary", "counts", "asynchronous"])
+@pytest.mark.parametrize("path", ["binary", "mixed", "asynchronous"])
 def test_a_list_that_lacks_the_batch_is_wrong(path, lying):
     def lie(result):
         shifted = tuple(np.where(np.isnan(batch), batch, 1 - batch) for batch in result.candidates)

@@ -2,10 +2,9 @@ import math
 
 import pytest
 import torch
-from attacks.views import gradients, shares, view_of
+from attacks.epochs import ask, show
 
 from vflbench.attacks.residual import Residual
-from vflbench.messages.facts import LocalModel
 from vflbench.numerics.auc import auc
 
 ROWS, WIDTH, PRIOR = 8192, 16, 0.25
@@ -27,13 +26,9 @@ def randomized(rng, gap, flipped):
     return x, g, y, odds + math.log((1 - flipped) / flipped) * (2 * noisy.float() - 1)
 
 
-def run(attack, x, g, asked=None, audited=ROWS):
-    """Batches of 512 of the first rows, then the question about the rows asked, all unless given."""
-    for ids in torch.arange(audited).split(512) if audited else ():
-        assert attack.observe(view_of(attack.threat, shares(PRIOR), gradients(g[ids]), ids=ids)) is None
-    model = LocalModel(lambda ids: {"f1": x[ids]})
-    asked = torch.arange(len(x)) if asked is None else asked
-    return attack.epoch(view_of(attack.threat, model, shares(PRIOR), ids=asked, step=None))
+def run(attack, x, g, asked=None):
+    show(attack, g)
+    return ask(attack, x, rows=asked)
 
 
 @pytest.mark.parametrize("eps", [1.0, 4.0])
@@ -51,12 +46,12 @@ def test_an_undefended_gradient_is_the_label(rng):
 
 def test_it_answers_about_audited_rows_in_any_order(rng):
     x, g, _, _ = randomized(rng, gap=1.5, flipped=0.2)
-    everyone = run(Residual(), x, g, audited=2048)
+    everyone = run(Residual(), x, g[:2048])
     assert torch.equal(everyone.ids, torch.arange(2048))
     order = torch.randperm(ROWS, generator=rng)
-    mixed = run(Residual(), x, g, asked=order, audited=2048)
+    mixed = run(Residual(), x, g[:2048], order)
     assert torch.equal(mixed.ids, order[order < 2048])
     assert torch.allclose(mixed.layers["f1"], everyone.layers["f1"][mixed.ids], atol=1e-6)
-    assert run(Residual(), x, g, audited=0) is None
+    assert run(Residual(), x, g[:0]) is None
     again = Residual()
-    assert [len(run(again, x, g, audited=rows).ids) for rows in (2048, 1024)] == [2048, 1024]  # each epoch begins anew
+    assert [len(run(again, x, g[:rows]).ids) for rows in (2048, 1024)] == [2048, 1024]  # each epoch begins anew

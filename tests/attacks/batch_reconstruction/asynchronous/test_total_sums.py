@@ -42,26 +42,6 @@ def test_theorem_1():
 
 
 @pytest.mark.slow
-def test_the_sums_over_batches_follow_from_updates():
-    """For mean gradients the same at m times the rate."""
-    m, d = 8, 10
-    for (n, rate), mean, seed in product(((2, 1e-5), (2, 0.03), (5, 0.001)), (False, True), range(2)):
-        case = (n, rate, mean, seed)
-        step = rate * m if mean else rate
-        rng = np.random.default_rng(seed)
-        parts = batches(m, d, n, rng)
-        alphas, betas = sums(parts)
-        thetas = rng.normal(size=(2 * d, d))
-        local_map = recover_map(thetas, differences_of(parts, thetas, step, mean))
-        error = float(local_map.linear_error.max())
-        total = recover_total(-local_map.linear.T, local_map.constant, rate, n, rows=m, error=error)
-        assert not total.refusal, case
-        assert np.array_equal(total.alpha_sum, sum(alphas)), case
-        assert total.beta_sum is None or np.array_equal(total.beta_sum, sum(betas)), case
-        assert total.beta_sum is not None or n > 2 or rate == 0.03, case
-
-
-@pytest.mark.slow
 def test_rounding_is_right_while_the_second_order_term_is_below_one_half():
     for m, d, n in ((8, 10, 3), (5, 8, 4)):
         highest = []
