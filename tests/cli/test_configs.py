@@ -19,10 +19,9 @@ from omegaconf import DictConfig, OmegaConf
 import vflbench.cli.config  # noqa: F401
 from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE, build
-from vflbench.cli.components import SETTINGS, build_loggers, component, construct, locate
+from vflbench.cli.components import SETTINGS, build_loggers, component, locate
 from vflbench.cli.sweep import overrides_of_runs
 from vflbench.defenses.base import Defense
-from vflbench.errors import UserError
 from vflbench.metrics.privacy import Exposure
 from vflbench.options import Range
 from vflbench.places import config_folder
@@ -162,16 +161,6 @@ def test_settings_in_yaml_are_the_defaults_of_the_classes():
     settings = Settings(audit=Audit())
     assert {key: node[key] for key in SETTINGS} == {key: getattr(settings, key) for key in SETTINGS}
     assert dict(node["audit"]) == vars(Audit())
-    expected = {
-        "batches": "auto",
-        "epochs": "all",
-        "train_rows": 100_000,
-        "canaries": "auto",
-        "dcor": False,
-        "probe": True,
-        "auxiliary_path": None,
-    }
-    assert vars(Audit()) == expected
 
 
 def test_one_name_four_places():
@@ -212,13 +201,9 @@ def test_a_logger_is_a_class_in_one_module_and_names_its_source():
 
 SETS_AND_EMPTY = {("attack", "strongest"), ("attack", "none"), ("defense", "none"), ("adversary", "none"), ("logger", "csv")}
 NEEDED = {
-    ("dataset", "criteo"): ["dataset.path=x"],
-    ("dataset", "avazu"): ["dataset.path=x"],
-    ("dataset", "image_folder"): ["dataset.path=x"],
-    ("dataset", "csv"): ["dataset.path=x", "dataset.label=y"],
-    ("dataset", "parquet"): ["dataset.path=x", "dataset.label=y"],
-    ("dataset", "binary"): ["dataset.path=x"],
-    **{("dataset", preset): ["dataset.path=x"] for preset in ("adult", "bank", "credit", "drive")},
+    **{("dataset", name): ["dataset.path=x"] for name in ("criteo", "avazu", "image_folder", "binary")},
+    **{("dataset", name): ["dataset.path=x", "dataset.label=y"] for name in ("csv", "parquet")},
+    **{preset: ["dataset.path=x"] for preset in PRESETS},
     ("model", "torch"): ["model.bottom=torch.nn:Identity", "model.top=torch.nn:LazyLinear"],
 }
 """What a choice can't be built without."""
@@ -300,29 +285,6 @@ def test_every_number_has_a_range_with_two_ends_and_its_default_inside():
         for field in fields(choice.cls) if is_dataclass(choice.cls) else ():
             for _, its_range in ranges(choice.hints()[field.name]):
                 assert isinstance(field.default, str | list | None) or field.default in its_range, field
-
-
-def refusal(choice: Choice, **options: Any) -> str:
-    try:
-        construct(choice.cls, options, "key")
-    except UserError as error:
-        return str(error)
-    return ""
-
-
-@pytest.mark.slow
-def test_the_error_says_the_range_of_every_number_and_both_ends_build_or_are_refused():
-    for choice in EVERY:
-        needed = {name: None for name in ("path", "label", "bottom", "top") if name in choice.hints()}
-        for name, hint in choice.hints().items():
-            for number, its_range in ranges(hint):
-                for value in (number(its_range.low), number(its_range.high), its_range.high * 2, -1, math.nan, "x"):
-                    text = refusal(choice, **{**needed, name: value})
-                    assert text.isprintable()
-                    assert len(text) < 1500
-                    if (value == "x" or value not in its_range) and not needed:
-                        assert text.startswith(f"key.{name}="), text
-                        assert str(its_range) in text, text
 
 
 def test_ranges_are_written_as_people_write_them():

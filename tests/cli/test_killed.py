@@ -107,13 +107,3 @@ def test_a_killed_sweep_ends_with_the_same_bytes_and_computes_nothing_twice(tmp_
     finish([*SWEEP, f"hydra.sweep.dir={fire}"])
     assert written.items() <= {file: file.stat().st_mtime_ns for file in fire.glob("*/summary.json")}.items()
     assert_same(peace, fire)
-
-
-def test_a_difference_is_seen(tmp_path: Path) -> None:
-    for name, loss in (("one", "0.5"), ("other", "0.25")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "metrics.csv").write_text(f"epoch\n0,train,,,,,loss,{loss},,,\n0,train,,,,,seconds,{loss},,,\n")
-        (tmp_path / name / "summary.json").write_text('{"seconds": 1}')
-    assert_same(tmp_path / "one", tmp_path / "one")
-    with pytest.raises(AssertionError):
-        assert_same(tmp_path / "one", tmp_path / "other")

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cli.test_killed import results
 from support.warm_command import OPEN, SMALL, command
 
 from vflbench.cli.main import report_errors
@@ -151,32 +152,16 @@ def test_a_run_that_ends_its_process_costs_the_others_nothing(tmp_path, plugins)
     assert stamps(tmp_path) == before
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    """The files of a run, without times."""
-    files = {file.name: file.read_bytes() for file in folder.iterdir()}
-    files["metrics.csv"] = b"".join(line for line in files["metrics.csv"].splitlines(True) if b"seconds," not in line)
-    files["summary.json"] = json.dumps({**json.loads(files["summary.json"]), "seconds": None, "cpu_seconds": None}).encode()
-    files["table.txt"] = files["table.txt"].partition(b"\nCPU seconds of")[0]  # the last of its tables
-    manifest = json.loads(files["manifest.json"])
-    files["manifest.json"] = json.dumps({**manifest, "start": None, "end": None}).encode()
-    files["train.log"] = re.sub(rb"[\d.]+ s\b", b"", files["train.log"])
-    files.pop(".lock", None)
-    return files
-
-
 @pytest.mark.slow
 def test_a_run_of_a_sweep_leaves_the_bytes_of_a_single_run(tmp_path):
     words = (*RUN, "epochs=1", "defense=max_norm")
     single = command("train", *words, "seed=1", cwd=tmp_path, OMP_NUM_THREADS="1")
     assert single.returncode == 0, single.stderr
     (folder,) = finished_folders(tmp_path)
-    alone = content(folder)
+    alone = results(folder)
     shutil.rmtree(folder)
-    sweep = ("train", "-m", *words, "seed=0,1")
-    assert command(*sweep, cwd=tmp_path, OMP_NUM_THREADS="1").returncode == 0
-    swept = content(folder)
-    assert swept.keys() == alone.keys()
-    assert [name for name in alone if alone[name] != swept[name]] == []
+    assert command("train", "-m", *words, "seed=0,1", cwd=tmp_path, OMP_NUM_THREADS="1").returncode == 0
+    assert results(folder) == alone
 
 
 @pytest.mark.slow
@@ -221,32 +206,6 @@ def test_a_stopped_sweep_saves_what_is_at_work_and_the_same_command_goes_on(tmp_
     logs = [(folder / "train.log").read_text() for folder in finished_folders(tmp_path)]
     assert len(logs) == 2
     assert any("going on before" in log for log in logs)
-
-
-def started(*arguments, cwd):
-    """A run in a process of its own, as soon as it has finished an epoch."""
-    command = [sys.executable, "-m", "vflbench", "train", *SMALL, "epochs=100000", *arguments]
-    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=OPEN)
-    deadline = time.monotonic() + 200
-    while not list(cwd.rglob("checkpoint.pt")) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return process
-
-
-@pytest.mark.slow
-def test_a_run_that_is_asked_to_stop_saves_says_so_and_the_same_command_goes_on(tmp_path):
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-        process = started("hydra.run.dir=run", "log_every=1", cwd=tmp_path)
-        if number == signal.SIGTERM:
-            log = tmp_path / "run" / "train.log"
-            while " loss: " not in log.read_text().partition("going on before epoch ")[2] and process.poll() is None:
-                time.sleep(0.05)
-        process.send_signal(number)
-        _, printed = process.communicate(timeout=300)
-        assert process.returncode == code
-        assert len(printed.strip().splitlines()) == 1
-        assert re.match(r"\nstopped before epoch \d+.*, and saved; the same command goes on from there", printed)
-        assert not (tmp_path / "run" / "summary.json").exists()
 
 
 @pytest.mark.parametrize(

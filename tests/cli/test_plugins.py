@@ -122,32 +122,6 @@ def test_an_edited_plug_in_is_refused_in_a_fixed_folder(copied):
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
 
 
-def sweeps_with_plugins(cwd, *words):
-    """A sweep of one run, the same again, and a sweep of two with an edited plug-in."""
-    sweep = ("train", "-m", "--plugins", "mine", *RUN, "attack=loud", *words)
-    first = command(*sweep, "seed=0", cwd=cwd)
-    assert first.returncode == 0, first.stderr + first.stdout
-    (old,) = finished_folders(cwd)
-    assert command(*sweep, "seed=0", cwd=cwd).stdout.count("finished before") == 1
-    (cwd / "mine" / "loud.py").write_text(LOUD.replace("** self.power", "** -self.power"))
-    edited = command(*sweep, "seed=0,1", cwd=cwd)
-    assert edited.returncode == 0, edited.stderr
-    assert edited.stdout.count("finished before") == 0
-    new = set(finished_folders(cwd)) - {old}
-    assert {manifest(folder)["seed"] for folder in new} == {0, 1}
-    versions = {folder: manifest(folder)["identity"]["plugins"][0]["loud.py"] for folder in finished_folders(cwd)}
-    assert {versions[folder] for folder in new} ^ {versions[old]} == set(versions.values())
-    assert len(set(versions.values())) == 2
-    (same_seed,) = (folder for folder in new if manifest(folder)["seed"] == 0)
-    assert leaks(same_seed)["loud"]["gradient"]["f2"] == pytest.approx(1 - leaks(old)["loud"]["gradient"]["f2"])
-
-
-@pytest.mark.slow
-def test_a_sweep_has_the_plug_ins_and_an_edited_one_is_computed_anew(tmp_path):
-    write_plugins(tmp_path / "mine")
-    sweeps_with_plugins(tmp_path)
-
-
 @pytest.mark.slow
 def test_a_run_whose_promise_is_broken_is_written_and_ends_with_exit_code_1(tmp_path):
     write_plugins(tmp_path / "mine")

@@ -142,21 +142,19 @@ def test_words_that_name_code_are_refused(hostile, case):
     refused(command("train", *words, "epochs=1", cwd=hostile), hostile, expected, case)
 
 
-PRIMARY = {
-    "a callback in the config of a run": ({"hydra": {"callbacks": {"x": CALL}}}, "hydra.callbacks"),
-    "a search path": ({"hydra": {"searchpath": ["pkg://evil"]}}, "hydra.searchpath"),
-}
-
-
-@pytest.mark.parametrize("case", cases(PRIMARY))
-def test_a_config_of_others_runs_nothing(hostile, case):
-    config, expected = PRIMARY[case]
-    (hostile / "shared" / "config.yaml").write_text(yaml.safe_dump({"defaults": ["train", "_self_"], **config}))
-    result = command("train", "--config-dir=shared", "--config-name=config", "epochs=1", cwd=hostile)
-    refused(result, hostile, expected, case)
-
-
 FILES = {
+    "a callback in the config of a run": (
+        "config.yaml",
+        f"defaults: [train, _self_]\nhydra: {{callbacks: {{x: {CALL}}}}}\n",
+        "--config-name=config",
+        "hydra.callbacks",
+    ),
+    "a search path": (
+        "config.yaml",
+        "defaults: [train, _self_]\nhydra: {searchpath: ['pkg://evil']}\n",
+        "--config-name=config",
+        "hydra.searchpath",
+    ),
     "a config that is placed among callbacks": (
         "mine/x.yaml",
         f"# @package hydra.callbacks\nx: {CALL}\n",

@@ -7,7 +7,6 @@ from support.audited import Audited, clicks
 from vflbench.attacks.base import Attack, ClassCounts, RebuiltRows, Scores
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
-from vflbench.attacks.spectral import Spectral
 from vflbench.errors import UserError
 from vflbench.messages.facts import (
     BatchHints,
@@ -280,18 +279,6 @@ def test_attacks_that_can_not_run_here_say_why():
     assert ten == {"norm": "it tells 2 classes apart, and the labels have 10"}
     assert {Known, BatchHints, ClassHints} <= RUN_FACTS[Role.NON_LABEL]
     assert not {Known, BatchHints, ClassHints} & RUN_FACTS[Role.LABEL]  # it has every label
-
-
-def test_attacks_at_a_party_that_cheats_are_active():
-    audited = Audited(clicks(parties=2), {"norm": Norm(), "spectral": Spectral()}, epochs=0, cheating=["b"])
-    assert {(one.name, one.party): one.threat.active for one in audited.auditor.attackers} == {
-        ("norm", "a"): False,
-        ("norm", "b"): True,
-        ("spectral", "a"): False,
-        ("spectral", "b"): True,
-        ("spectral", "label"): False,
-    }
-    assert not Norm().threat.active
 
 
 def test_an_attack_gets_copies():

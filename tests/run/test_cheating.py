@@ -1,17 +1,14 @@
 """Runs in which a party cheats, beside the honest ones."""
 
 import json
-import os
 import shutil
-import signal
 
 import pytest
-from support.builders import TappedWire, run_in
+from support.builders import Stop, results, run_in
 
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.data.synthetic import Synthetic
-from vflbench.engines.local import Local
 from vflbench.errors import UserError
 from vflbench.options import options
 from vflbench.protocols.adversary import Adversary
@@ -37,21 +34,6 @@ class Hoarder(Adversary):
         return g + self.sums[layer]
 
 
-@options
-class Stop(Local):
-    """Ctrl-C when the message of number `at` crosses."""
-
-    at: int = -1
-
-    def wire(self):
-        return TappedWire(self.carried)
-
-    def carried(self, message):
-        self.crossed = getattr(self, "crossed", -1) + 1
-        if self.crossed == self.at:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
 def parts(**changes):
     settings = Settings(epochs=EPOCHS, batch_size=64, audit=Audit(batches=3), **changes.pop("settings", {}))
     return {
@@ -61,14 +43,6 @@ def parts(**changes):
         "settings": settings,
         **changes,
     }
-
-
-def results(folder):
-    """Lines of metrics.csv and figures of summary.json, times aside."""
-    lines = [line for line in (folder / "metrics.csv").read_bytes().splitlines() if b"seconds," not in line]
-    summary = json.loads((folder / "summary.json").read_text())
-    del summary["seconds"], summary["cpu_seconds"]
-    return lines, summary
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import NonLabelDefense
 from vflbench.defenses.marvell import Marvell
-from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
 from vflbench.messages.facts import Gradients
 from vflbench.messages.threat import Threat
@@ -37,14 +36,6 @@ def without_times(folder: Path) -> list[str]:
 
 def settings(**changes) -> Settings:
     return Settings(**{"epochs": 2, "batch_size": 128, "audit": Audit(batches=5), **changes})
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path):
-    for name, seed in (("first", 0), ("second", 0), ("third", 1)):
-        run_in(tmp_path / name, settings=settings(seed=seed), defenses={"max_norm": MaxNorm()})
-    assert without_times(tmp_path / "first") == without_times(tmp_path / "second")
-    assert without_times(tmp_path / "first") != without_times(tmp_path / "third")
 
 
 def test_what_ran_before_in_the_same_process_changes_nothing(tmp_path):

@@ -3,7 +3,6 @@
 import json
 import math
 
-import pytest
 import yaml
 from support.builders import experiment, run_in
 
@@ -18,7 +17,6 @@ from vflbench.metrics.leak import Leak
 from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.interval import Estimate, Interval
 from vflbench.places import config_folder
-from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 from vflbench.run.setup import MANY_CLASSES, TWO_CLASSES
@@ -101,26 +99,6 @@ def test_a_federated_run_has_one_layer(tmp_path):
     )
     assert manifest["cut_layers"] == manifest["layers"] == {"a": ["theta"], "b": ["theta"]}
     assert manifest["skipped"] == {"norm": NOWHERE.replace("one of the participants", "a non-label party")}
-
-
-def test_an_active_attack_is_skipped_where_nobody_cheats(tmp_path):
-    class Active(Attack):
-        threat = Threat(knows={LocalModel}, active=True)
-
-        def epoch(self, view):
-            return None
-
-    parts = {"dataset": Synthetic(rows=400, vocabulary=100), "attacks": {"active": Active(), "norm": Norm()}}
-    manifest, _ = manifest_of(tmp_path / "honest", **parts)
-    assert manifest["skipped"]["active"].startswith("it needs a party that cheats")
-    assert manifest["threats"]["active"]["active"]
-    assert not manifest["threats"]["norm"]["active"]
-    manifest, summary = manifest_of(tmp_path / "cheated", adversaries={"it": Adversary()}, **parts)
-    assert manifest["skipped"] == {}
-    assert manifest["threats"]["norm"]["active"]
-    honest = json.loads((tmp_path / "cheated" / "honest" / "manifest.json").read_text())
-    assert honest["skipped"]["active"].startswith("it needs a party that cheats")
-    assert summary["honest"]["test_auc"] == pytest.approx(summary["test_auc"], abs=0)  # this one deviates in nothing
 
 
 def leak(party, value, *, visible=True):

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from run.test_cheating import Stop, results
-from support.builders import run_in
+from support.builders import Stop, results, run_in
 
 from vflbench.attacks.fsha import Fsha as Read
 from vflbench.attacks.norm import Norm

@@ -2,12 +2,11 @@ import os
 import signal
 
 import pytest
-import torch
 from support.builders import run_in
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.data.synthetic import Synthetic
-from vflbench.messages.facts import Gradients, LocalModel
+from vflbench.messages.facts import Gradients
 from vflbench.messages.threat import Threat
 from vflbench.run.interruption import Interrupted, Interruption
 from vflbench.run.settings import Audit, Settings
@@ -33,35 +32,6 @@ def test_the_second_signal_stops_at_once():
         with pytest.raises(Interrupted, match="at once"):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-class Stopper(Attack):
-    """Scores the length of embeddings, and asks the run to stop while it does, once."""
-
-    threat = Threat(knows={LocalModel})
-    stops = False
-
-    def epoch(self, view):
-        if view.epoch == 0 and Stopper.stops:
-            Stopper.stops = False
-            os.kill(os.getpid(), signal.SIGTERM)
-        return Scores(view.ids, {layer: h.norm(dim=1) for layer, h in view[LocalModel].embed(view.ids).items()})
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_while_an_epoch_is_concluded_goes_on_to_the_same_bytes(tmp_path):
-    Stopper.stops = True
-    with pytest.raises(Interrupted):
-        run_in(tmp_path / "stopped", attacks={"stopper": Stopper()})
-    resumed = run_in(tmp_path / "stopped", attacks={"stopper": Stopper()})
-    whole = run_in(tmp_path / "whole", attacks={"stopper": Stopper()})
-    rows = [
-        [line for line in (tmp_path / name / "metrics.csv").read_text().splitlines() if "seconds," not in line]
-        for name in ("stopped", "whole")
-    ]
-    assert rows[0] == rows[1]
-    assert resumed["leaks"] == whole["leaks"]
-    assert torch.tensor([leak["batches"] for leak in whole["leaks"]]).min() > 5
 
 
 class LastStep(Attack):

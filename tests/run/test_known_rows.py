@@ -99,30 +99,6 @@ def test_few_known_rows_show_every_class():
     assert torch.equal(*same)
 
 
-class Completion(Attack):
-    """Model completion: a linear head on the attacker's own embeddings, fitted to the rows that it knows.
-
-    misled: fitted to the labels of other known rows instead. Source: Fu et al., "Label inference attacks against vertical
-    federated learning", USENIX Security 2022.
-    """
-
-    max_classes = math.inf
-    threat = Threat()
-
-    def __init__(self, known, *, misled=False):
-        self.threat, self.misled, self.shown, self.answers = Threat(knows={LocalModel}, known_rows=known), misled, [], []
-
-    def epoch(self, view):
-        known, embed = view[Known], view[LocalModel].embed
-        self.shown.append(known)
-        x = embed(known.ids)["f2"].double()
-        y = torch.nn.functional.one_hot(known.labels.roll(int(self.misled)), 10).double()
-        gram = (x - x.mean(0)).T @ (x - x.mean(0)) + 1e-2 * torch.eye(x.shape[1])
-        head = torch.linalg.solve(gram, (x - x.mean(0)).T @ y)
-        self.answers.append(Scores(view.ids, (embed(view.ids)["f2"].double() - x.mean(0)) @ head))
-        return self.answers[-1]
-
-
 class Logged(Attack):
     """Scores rows by their likeness to known positives; keeps what it knew."""
 

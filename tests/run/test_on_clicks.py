@@ -3,20 +3,9 @@
 import csv
 
 import pytest
-from support.builders import run_in
+from support.builders import every_attack, run_in
 
-from vflbench.attacks.batch_inference import BatchInference
 from vflbench.attacks.completion import Completion
-from vflbench.attacks.conditional_mixture import ConditionalMixture
-from vflbench.attacks.direct import Direct
-from vflbench.attacks.directions import Directions
-from vflbench.attacks.exploit import Exploit
-from vflbench.attacks.mixture import Mixture
-from vflbench.attacks.norm import Norm
-from vflbench.attacks.posterior import Posterior
-from vflbench.attacks.remainder import Remainder
-from vflbench.attacks.residual import Residual
-from vflbench.attacks.spectral import Spectral
 from vflbench.data.clicklogs import Avazu, Criteo
 from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.gaussian import Gaussian
@@ -44,10 +33,9 @@ def criteo(data_folder, rows=None):
 def summary_of(tmp_path, data_folder):
     """A run on the first rows against a defense."""
 
-    def run(*attacks, **defenses):
-        audit = Audit(batches=20, epochs="last")
-        named = {type(attack).__module__.rpartition(".")[2]: attack for attack in attacks}
-        return run_on(tmp_path / "run", criteo(data_folder, ROWS), audit, defenses=defenses, attacks=named)
+    def run(*attacks, others=None, **defenses):
+        audit, chosen = Audit(batches=20, epochs="last"), every_attack(*attacks) | (others or {})
+        return run_on(tmp_path / "run", criteo(data_folder, ROWS), audit, defenses=defenses, attacks=chosen)
 
     return run
 
@@ -66,20 +54,14 @@ def is_within_the_probe(summary):
 
 
 def test_an_undefended_model_learns_and_all_but_the_norm_read_every_label(tmp_path, data_folder):
-    attacks = {
-        "norm": Norm(),
-        "spectral": Spectral(),
-        "direct": Direct(),
-        "exploit": Exploit(),
-        "batch": BatchInference(),
-    }
+    attacks = every_attack("norm", "spectral", "direct", "exploit", "batch_inference")
     summary = run_on(tmp_path / "run", criteo(data_folder), Audit(probe=False), attacks=attacks)
     assert summary["test_auc"] >= 0.750
     read = summary["leak_auc_two_sided"]
     spectral = read["spectral"]["embedding"]
     assert max(spectral["f4"], spectral["f5"]) >= 0.70
     assert spectral["f1"] < spectral["f5"] - 0.05
-    for attack in ("direct", "exploit", "batch"):
+    for attack in ("direct", "exploit", "batch_inference"):
         assert read[attack]["gradient"]["f5"] > 0.999, attack
     assert read["norm"]["gradient"]["f5"] < 0.95
     with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
@@ -93,7 +75,7 @@ def test_avazu_learns(tmp_path, data_folder):
 
 
 def test_max_norm_hides_the_norm_and_nothing_else(tmp_path, data_folder):
-    changes = {"defenses": {"max_norm": MaxNorm()}, "attacks": {"norm": Norm(), "posterior": Posterior()}}
+    changes = {"defenses": {"max_norm": MaxNorm()}, "attacks": every_attack("norm", "posterior")}
     summary = run_on(tmp_path / "run", criteo(data_folder), Audit(probe=False), **changes)
     assert summary["leak_auc_two_sided"]["norm"]["gradient"]["f5"] <= 0.60
     assert summary["leak_auc"]["posterior"]["gradient"]["f5"] >= 0.88
@@ -101,11 +83,11 @@ def test_max_norm_hides_the_norm_and_nothing_else(tmp_path, data_folder):
 
 
 def test_noise_of_one_size_leaves_a_mixture(summary_of):
-    assert summary_of(Mixture(), gaussian=Gaussian(ratio=4.0))["leak_auc"]["mixture"]["gradient"]["f5"] >= 0.88
+    assert summary_of("mixture", gaussian=Gaussian(ratio=4.0))["leak_auc"]["mixture"]["gradient"]["f5"] >= 0.88
 
 
 def test_marvell_falls_above_its_ceiling_whose_assumption_does_not_hold(summary_of):
-    summary = summary_of(Remainder(), Directions(), Completion(message="both"), marvell=Marvell())
+    summary = summary_of("remainder", "directions", others={"both": Completion(message="both")}, marvell=Marvell())
     promise = summary["guarantees"]["marvell"]
     assert promise["leak_auc_one_message"] == pytest.approx(0.68)
     assert promise["assumption_holds"] is False
@@ -117,7 +99,7 @@ def test_marvell_falls_above_its_ceiling_whose_assumption_does_not_hold(summary_
 
 def test_noise_in_full_covariances_falls_to_who_reads_gradients_given_the_embedding(tmp_path, data_folder):
     """Of all rows: of the first 30,000 it reads 0.898 to 0.997 over five seeds."""
-    attacks, defenses = {"conditional_mixture": ConditionalMixture()}, {"marvell": Marvell(noise="full")}
+    attacks, defenses = every_attack("conditional_mixture"), {"marvell": Marvell(noise="full")}
     audit = Audit(batches=20, epochs="last", probe=False)
     summary = run_on(tmp_path / "run", criteo(data_folder), audit, attacks=attacks, defenses=defenses)
     assert reading(summary, "conditional_mixture") > 0.97
@@ -125,7 +107,7 @@ def test_noise_in_full_covariances_falls_to_who_reads_gradients_given_the_embedd
 
 
 def test_dcor_leaves_the_embeddings_as_telling_as_the_model_itself(summary_of):
-    summary = summary_of(Directions(), Completion(known=100), Direct(), dcor=Dcor(alpha_d=0.02))
+    summary = summary_of("directions", "direct", others={"completion": Completion(known=100)}, dcor=Dcor(alpha_d=0.02))
     assert reading(summary, "directions") > summary["train_auc"] - 0.03
     assert summary["leak_auc_two_sided"]["completion"]["embedding"]["f5"] > summary["train_auc"] - 0.03
     assert summary["verdict"]["falls"]["message"] == "embedding"
@@ -135,7 +117,7 @@ def test_dcor_leaves_the_embeddings_as_telling_as_the_model_itself(summary_of):
 
 def test_label_dp_keeps_its_promise_though_a_leak_is_above_its_figure(summary_of):
     """The message and the prediction together are read, with what the features tell."""
-    summary = summary_of(Residual(), Direct(), Exploit(), label_dp=LabelDp(eps=1.0))
+    summary = summary_of("residual", "direct", "exploit", label_dp=LabelDp(eps=1.0))
     promise = summary["guarantees"]["label_dp"]
     assert reading(summary, "residual") > 0.75 > promise["leak_auc_one_message"]
     assert reading(summary, "exploit") > reading(summary, "direct") + 0.05

@@ -1,16 +1,14 @@
 """A run that was stopped anywhere ends with the bytes of one that never was."""
 
 import json
-import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.builders import TappedWire, run_in
+from support.builders import CrashError, Stop, crash, ctrl_c, results, run_in
 from support.damaged_checkpoints import DAMAGE, changed
 
 from vflbench.attacks.attribute import Attribute
@@ -33,12 +31,10 @@ from vflbench.defenses.pe_loss import PeLoss
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize
-from vflbench.engines.local import Local
 from vflbench.errors import UserError
 from vflbench.messages.facts import Gradients
 from vflbench.messages.threat import Threat
 from vflbench.models.wide_deep import WideDeep
-from vflbench.options import options
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.interruption import Interrupted
 from vflbench.run.settings import Audit, Settings
@@ -84,34 +80,6 @@ class Grudge(Attack):
         return Scores(view.ids, scores)
 
 
-class CrashError(BaseException):
-    """Stands for a process that is gone: nothing more is written."""
-
-
-@options
-class Tripwire(Local):
-    """Calls `trip` when the message of number `at` crosses."""
-
-    at: int = -1
-    trip: object = None
-
-    def wire(self):
-        return TappedWire(self.carried)
-
-    def carried(self, message):
-        self.crossed = getattr(self, "crossed", -1) + 1
-        if self.crossed == self.at:
-            self.trip()
-
-
-def crash():
-    raise CrashError
-
-
-def ctrl_c():
-    os.kill(os.getpid(), signal.SIGINT)
-
-
 def parts(**changes: Any) -> dict[str, Any]:
     """A run of tenths of a second whose defenses and attacks remember."""
     settings = {"epochs": EPOCHS, "batch_size": BATCH, "audit": Audit(batches=2, probe=False), **changes.pop("settings", {})}
@@ -126,14 +94,6 @@ def parts(**changes: Any) -> dict[str, Any]:
     }
 
 
-def results(folder: Path) -> tuple[list[bytes], dict[str, Any]]:
-    """All that must not depend on where a run was stopped."""
-    lines = [line for line in (folder / "metrics.csv").read_bytes().splitlines() if b"seconds," not in line]
-    summary = json.loads((folder / "summary.json").read_text())
-    del summary["seconds"], summary["cpu_seconds"]
-    return lines, summary
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The results of `parts` that nothing stopped."""
@@ -145,7 +105,7 @@ def whole(tmp_path_factory):
 
 def stopped(folder: Path, trip: Callable, at: int, error: type[BaseException], **changes: Any):
     with pytest.raises(error) as caught:
-        run_in(folder, **parts(engine=Tripwire(at=at, trip=trip), **changes))
+        run_in(folder, **parts(engine=Stop(at=at, trip=trip), **changes))
     assert not (folder / "summary.json").exists()
     return caught.value
 
@@ -196,14 +156,6 @@ def test_ctrl_c_loses_nothing_and_goes_on_after_that_very_batch(tmp_path, whole)
         assert results(folder) == whole, name
         assert f"going on before {place}\n" in (folder / "train.log").read_text()
         assert [r["place"] for r in json.loads((folder / "manifest.json").read_text())["resumed"]] == [place]
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_at_every_turn_still_ends_with_the_same_bytes(tmp_path, whole):
-    for at, trip, error in ((7, ctrl_c, Interrupted), (15, ctrl_c, Interrupted), (16, crash, CrashError)) * 2:
-        stopped(tmp_path, trip, at, error)
-    run_in(tmp_path, **parts())
-    assert results(tmp_path) == whole
 
 
 @pytest.mark.slow
@@ -339,7 +291,7 @@ def test_a_label_that_was_randomized_stays_so_when_the_run_goes_on(tmp_path, mon
     run_in(tmp_path / "whole", **defended())
     monkeypatch.setattr(LabelDp, "labels", labels)
     with pytest.raises(error):
-        run_in(tmp_path / "run", **defended() | {"engine": Tripwire(at=at, trip=trip)})
+        run_in(tmp_path / "run", **defended() | {"engine": Stop(at=at, trip=trip)})
     run_in(tmp_path / "run", **defended())
     assert results(tmp_path / "run") == results(tmp_path / "whole")
     assert len(released) > 340

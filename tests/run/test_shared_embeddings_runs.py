@@ -4,8 +4,7 @@ import csv
 import json
 
 import pytest
-from run.test_cheating import Stop
-from support.builders import run_in
+from support.builders import Stop, results, run_in
 
 from vflbench.attacks.model_inversion import ModelInversion
 from vflbench.attacks.no_message import NoMessage
@@ -17,7 +16,6 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.errors import UserError
 from vflbench.models.mlp import Mlp
 from vflbench.protocols.shared_embeddings import SharedEmbeddings
-from vflbench.protocols.split import Split
 from vflbench.run.interruption import Interrupted
 from vflbench.run.settings import Audit, Settings
 
@@ -48,12 +46,7 @@ def test_a_run_that_was_stopped_ends_with_the_bytes_of_one_that_was_not(tmp_path
     with pytest.raises(Interrupted):
         run_in(stopped, **parts(engine=Stop(at=70)))
     run_in(stopped, **parts())
-    texts = [
-        json.loads((folder / "summary.json").read_text()) | {"seconds": 0, "cpu_seconds": 0} for folder in (whole, stopped)
-    ]
-    assert texts[0] == texts[1]
-    lines = [[row for row in rows_of(folder) if "seconds" not in row["metric"]] for folder in (whole, stopped)]
-    assert lines[0] == lines[1]
+    assert results(whole) == results(stopped)
 
 
 def test_traffic_is_counted_by_link_and_adds_up(tmp_path):
@@ -85,12 +78,6 @@ def test_what_can_not_be_done_is_refused(tmp_path):
         run_in(tmp_path / "who", **parts(attacks={"it": ModelInversion(role="non_label", party="z", rows=2, steps=1)}))
     with pytest.raises(ValueError, match="the label party is one alone"):
         ModelInversion(party="a")
-
-
-def test_split_learning_has_nothing_for_an_inversion_from_a_party(tmp_path):
-    changes = {"protocol": Split(), "settings": {"epochs": 1, "audit": Audit(batches=1, probe=False)}}
-    summary = run_in(tmp_path / "run", **parts(**changes))
-    assert "not in this protocol for the non-label party" in summary["skipped"]["model_inversion"]
 
 
 @pytest.mark.slow

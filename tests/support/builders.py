@@ -1,6 +1,9 @@
 """Small tables, parties and runs that several tests need."""
 
 import functools
+import json
+import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from vflbench.models.base import Model
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.models.wide_deep import WideDeep
+from vflbench.options import options
 from vflbench.places import config_folder
 from vflbench.protocols.base import Protocol, ProtocolSetup
 from vflbench.protocols.split import Split, SplitSession
@@ -152,3 +156,39 @@ def run_in(folder: Path, **changes: Any) -> dict[str, Any]:
     recorder.finish(summary)
     checkpoint.finish()
     return summary.written()
+
+
+def results(folder: Path) -> tuple[list[bytes], dict[str, Any]]:
+    """Lines of metrics.csv and figures of summary.json, times aside: what must not depend on where a run was stopped."""
+    lines = [line for line in (folder / "metrics.csv").read_bytes().splitlines() if b"seconds," not in line]
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["seconds"], summary["cpu_seconds"]
+    return lines, summary
+
+
+class CrashError(BaseException):
+    """Stands for a process that is gone: nothing more is written."""
+
+
+def crash() -> None:
+    raise CrashError
+
+
+def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@options
+class Stop(Local):
+    """Calls `trip` when the message of number `at` crosses."""
+
+    at: int = -1
+    trip: object = ctrl_c
+
+    def wire(self):
+        return TappedWire(self.carried)
+
+    def carried(self, message):
+        self.crossed = getattr(self, "crossed", -1) + 1
+        if self.crossed == self.at:
+            self.trip()
