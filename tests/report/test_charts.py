@@ -13,19 +13,7 @@ from report.drawn import by_name, expressions, levels_of, lines_of, marks_of, po
 from support.outputs_tree import interval, leak, marvell, sweep, write_run
 
 from vflbench.numerics.interval import Interval
-from vflbench.report.charts import (
-    FIXED,
-    FORMATS,
-    GREY,
-    charts,
-    curves,
-    files,
-    heat_map,
-    names_axis,
-    numbers,
-    svg,
-    text,
-)
+from vflbench.report.charts import FIXED, FORMATS, GREY, charts, curves, files, heat_map, names_axis, numbers, svg, text
 
 HOSTILE = (
     *("</script><script>alert(1)</script>", "datum.x", '{"signal":"width"}', "' + alert(1) + '", "'; dark=true; '"),

@@ -121,18 +121,6 @@ def test_what_stands_between_backticks_is_code_and_the_rest_is_text(tmp_path, mo
         assert said in text
 
 
-@pytest.mark.slow
-def test_a_report_of_runs_is_a_few_megabytes(tmp_path):
-    for index in range(8):
-        for seed in range(3):
-            how = {"test_auc": 0.7 + 0.001 * index, "norm": 0.5 + 0.005 * index, **marvell(0.01 * (index + 1), 0.6)}
-            write_run(tmp_path / f"{index}_{seed}", seed=seed, **how)
-    write_run(tmp_path / "n0")
-    page = write_report([tmp_path], tmp_path / "report", Wishes(formats=("svg",)))
-    assert "25 finished runs" in page.read_text()
-    assert sum(file.stat().st_size for file in page.parent.rglob("*") if file.is_file()) < 3_000_000
-
-
 def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(UserError, match="no run in or under it"):
         write_report([tmp_path], tmp_path / "report")

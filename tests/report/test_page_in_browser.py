@@ -226,12 +226,7 @@ def test_copies_are_the_files(chromium, tmp_path):
     root = sweep(tmp_path / "runs")
     for place, text in enumerate(TEXTS[:15]):
         config = {"model": {"_target_": "a.B", "bottom_layers": text}, "attack": {"norm": {"_target_": "x.Y", "name": text}}}
-        write_run(
-            root / f"odd{place}",
-            config=config,
-            leaks=[leak("norm", "f2", 0.6)],
-            skipped={"direct": text},
-        )
+        write_run(root / f"odd{place}", config=config, leaks=[leak("norm", "f2", 0.6)], skipped={"direct": text})
     folder = write_report([root], tmp_path / "report", Wishes(formats=())).parent
     with opened(chromium, folder / "report.html") as shown:
         unfold(shown)

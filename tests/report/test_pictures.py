@@ -9,13 +9,7 @@ from PIL import Image
 from report.drawn import by_name, levels_of, points_of, section_of, texts_of
 from support.outputs_tree import rebuilt, write_run
 
-from vflbench.report.pictures import (
-    data_url,
-    figures,
-    mosaic,
-    rebuilt_figure,
-    rebuilt_figures,
-)
+from vflbench.report.pictures import data_url, figures, mosaic, rebuilt_figure, rebuilt_figures
 from vflbench.results.runs import read_run
 from vflbench.results.schema import HEADER
 
@@ -80,17 +74,9 @@ def test_pictures_stand_in_lines_of_ten_the_true_ones_above_the_rebuilt_ones(tmp
 
 def test_nothing_was_rebuilt_or_nothing_that_can_be_shown(tmp_path):
     assert rebuilt_figure(read_run(write_run(tmp_path / "none")), "s", "") is None
-    shapes = {
-        "scalar": (),
-        "vector": (3,),
-        "none": (0, 4),
-        "wide": (2, 5000),
-        "large": (1, 900, 900),
-        "deep": (1, 2, 2, 2, 2),
-    }
-    assert (
-        drawn_of(tmp_path / "shapes", **{name: (np.zeros(shape), np.zeros(shape)) for name, shape in shapes.items()}) is None
-    )
+    shapes = {"scalar": (), "none": (0, 4), "wide": (2, 5000), "large": (1, 900, 900), "deep": (1, 2, 2, 2, 2)}
+    pairs = {name: (np.zeros(shape), np.zeros(shape)) for name, shape in shapes.items()}
+    assert drawn_of(tmp_path / "shapes", **pairs) is None
     assert drawn_of(tmp_path / "unlike", unlike=(np.zeros((2, 3)), np.zeros((3, 2)))) is None
 
 

@@ -180,10 +180,7 @@ REBUILT = {
         "Updates do not clearly give the private batches of party a away: batch_reconstruction rebuilds 65 % of the entries "
         "(a guess 64 %), 55 % of the labels (a guess 55 %), 0 % of the batches exactly.",
     ),
-    "pictures": (
-        [answer(recognised=0.94, identified=0.5), *GUESSES],
-        f"Embeddings at the cut give {PICTURES}.",
-    ),
+    "pictures": ([answer(recognised=0.94, identified=0.5), *GUESSES], f"Embeddings at the cut give {PICTURES}."),
     "no better than guesses": (
         [answer(recognised=0.94, identified=0.5) | BEATEN, *GUESSES],
         f"Embeddings at the cut do not clearly give {PICTURES}; not surely better than every guess without messages.",

@@ -144,15 +144,11 @@ def test_the_documentation_has_every_key():
     assert all(f"`{key}`" in page for key in KEYS)
 
 
-@pytest.mark.parametrize(
-    ("larger", "smaller", "texts"),
-    [
-        (0.95, 0.746, ("0.950", "0.746")),
-        (1.0, 0.9999, ("1.0000", "0.9999")),
-        (1.0, 1 - 7.7e-13, ("1", "1 - 7.7e-13")),
-        (0.7, 0.7, ("0.700", "0.700")),
-        (0.6, 0.7, ("0.600", "0.700")),
-    ],
-)
-def test_as_many_digits_as_show_which_is_larger(larger, smaller, texts):
-    assert distinct_rounding(larger, smaller) == texts
+def test_as_many_digits_as_show_which_is_larger():
+    pairs = {
+        (0.95, 0.746): ("0.950", "0.746"),
+        (1.0, 0.9999): ("1.0000", "0.9999"),
+        (1.0, 1 - 7.7e-13): ("1", "1 - 7.7e-13"),
+    }
+    pairs |= {(0.7, 0.7): ("0.700", "0.700"), (0.6, 0.7): ("0.600", "0.700")}
+    assert {pair: distinct_rounding(*pair) for pair in pairs} == pairs

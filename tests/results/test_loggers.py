@@ -72,11 +72,7 @@ def test_a_logger_receives_all_rows_and_after_resuming_first_those_that_were_kep
     ]
     assert calls == [
         [("begin", "[]"), ("write", "[0.5, 0.5, nan]"), ("write", "[0.875, 0.125, nan]"), ("stop",)],
-        [
-            ("begin", "[0.5, 0.5, nan]"),
-            ("write", "[0.25, 0.75, nan]"),
-            ("finish", "{'test_auc': 0.75, 'failed': None}"),
-        ],
+        [("begin", "[0.5, 0.5, nan]"), ("write", "[0.25, 0.75, nan]"), ("finish", "{'test_auc': 0.75, 'failed': None}")],
     ]
 
 

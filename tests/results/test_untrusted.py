@@ -15,15 +15,7 @@ from support.outputs_tree import write_run
 
 from vflbench.errors import UserError
 from vflbench.report.pictures import read_pictures
-from vflbench.results.folder import (
-    MOST_BYTES,
-    Unreadable,
-    cleaned,
-    leave_error,
-    read_error,
-    read_run_config,
-    read_summary,
-)
+from vflbench.results.folder import MOST_BYTES, Unreadable, cleaned, leave_error, read_error, read_run_config, read_summary
 from vflbench.results.recorder import Recorder
 from vflbench.results.runs import entries, load, read_run
 from vflbench.results.schema import HEADER, MetricRow, Summary
