@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from support.outputs_tree import marvell, sweep, write_adversarial_run, write_run
 
-from vflbench.errors import UserError
 from vflbench.report.charts import library
 from vflbench.report.group import sections
 from vflbench.report.page import Wishes, alarms, write_report
@@ -119,8 +118,3 @@ def test_what_stands_between_backticks_is_code_and_the_rest_is_text(tmp_path, mo
     text = write_report([tmp_path], tmp_path / "report", PLAIN).read_text()
     for said in ("a <code>b&lt;</code> &lt;i&gt;", "<code>c</code> d"):
         assert said in text
-
-
-def test_a_folder_without_runs_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no run in or under it"):
-        write_report([tmp_path], tmp_path / "report")

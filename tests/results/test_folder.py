@@ -1,14 +1,17 @@
 """What a run's folder holds, and that one module names its files."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
+from cli.test_configs import composed
 from omegaconf import OmegaConf
 
 from vflbench.errors import UserError
-from vflbench.results.folder import alone_in, look
+from vflbench.results.folder import alone_in, differences, digest, essential, look
+from vflbench.run.provenance import origin_of
 
 
 def test_a_run_of_the_same_options_is_recognised(tmp_path):
@@ -38,26 +41,48 @@ def test_options_are_read_back_as_they_were_written(tmp_path):
     assert not look(tmp_path, config, {})
 
 
-def origin(code="c1", tools="bb", data="dd"):
-    plugins = [{"loud.py": "aa", "tools.py": tools}]
-    return {"vflbench": "1", "code": code, "plugins": plugins, "data": {"dataset.path": data}}
+def test_what_cannot_change_a_result_does_not_count():
+    run = {"seed": 0, "model": {"width": 8}}
+    free = {"overwrite": True, "log_every": 5, "name": "mine", "checkpoint": "none", "hydra": {"verbose": True}}
+    assert digest({**free, **run}) == digest(run)
+    assert differences(run, {**free, **run}) == []
+    assert essential({**free, **run}) == run
 
 
-def test_a_run_of_other_code_plug_ins_or_data_is_refused_naming_what_differs(tmp_path):
-    config = {"seed": 0}
+def origin(code="c1", plugins=({"loud.py": "b", "deep.py": "c"},), data="dd"):
+    return {"vflbench": "1", "code": code, "plugins": [dict(folder) for folder in plugins], "data": {"dataset.path": data}}
+
+
+def test_a_run_of_other_code_plug_ins_or_data_has_another_digest_and_is_refused_naming_what_differs(tmp_path):
+    config, ours = {"seed": 0, "model": {"width": 8}}, origin()
+    assert digest(config) == digest(config, {}) == "94ec07c8"  # of older versions
+    assert digest(config, ours) == digest(config, dict(reversed(ours.items()))) != digest(config)
     (tmp_path / "metrics.csv").write_text("")
-    (tmp_path / "config.yaml").write_text("seed: 0")
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "identity": origin()}))
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "identity": ours}))
     assert not look(tmp_path, config, origin())
     for other, words in (
-        (origin(tools="cc"), r"differs in plug-ins \(tools.py\)"),
-        (origin(code="c2"), "differs in vflbench's code"),
-        (origin(data="ee"), r"differs in data \(dataset.path\)"),
+        (origin(code="c2"), "vflbench's code"),
+        (origin(plugins=({"loud.py": "d", "deep.py": "c"},)), "plug-ins (loud.py)"),
+        (origin(plugins=({"loud.py": "d", "new.py": "c"},)), "plug-ins (deep.py, loud.py, new.py)"),
+        (origin(plugins=({"loud.py": "b"}, {"deep.py": "c"})), "plug-ins;"),
+        (origin(data="ee"), "data (dataset.path)"),
     ):
-        with pytest.raises(UserError, match=rf"hydra.run.dir=.*{words}.*overwrite=true"):
+        with pytest.raises(UserError, match=rf"hydra.run.dir=.*differs in {re.escape(words)}.*overwrite=true"):
             look(tmp_path, config, other)
+        assert digest(config, other) != digest(config, ours), words
     with pytest.raises(UserError, match="another configuration"):
-        look(tmp_path, {"seed": 1}, origin(tools="cc"))
+        look(tmp_path, {"seed": 1}, origin(code="c2"))
+
+
+def test_the_configs_own_digest_is_that_of_their_resolved_options():
+    config = composed("seed=3", "defense=max_norm")
+    OmegaConf.set_struct(config, False)
+    config.model.width = "${seed}"  # an interpolation counts as what it stands for
+    config.hydra = {"dir": "outputs/${digest:}"}
+    resolved = OmegaConf.to_container(config, resolve=True)
+    assert resolved["model"]["width"] == 3
+    assert resolved["hydra"]["dir"] == f"outputs/{digest(resolved, origin_of(resolved))}"
 
 
 def test_results_without_a_config_are_not_taken_for_ours(tmp_path):
