@@ -46,7 +46,7 @@ CASES = [
     ("csv", TABLE, {"types": {"b": "numeric"}}, ["row 2", "column b: it holds numbers", "yes"]),
     ("csv", TABLE, {"positive": "maybe"}, ["dataset.positive=maybe", "0, 1"]),
     ("csv", TABLE, {"delimiter": "--"}, ["one character"]),
-    ("csv", TABLE, {"encoding": "utf-9"}, ["dataset.encoding="]),
+    ("csv", TABLE, {"encoding": "utf-9"}, ["unknown encoding: utf-9"]),
     ("csv", [*TABLE, "1,2"], {}, ["row 42", "Expected 3 columns, got 2"]),
     ("csv", [*TABLE, "1,yes,"], {}, ["row 42", "column y", "no label"]),
     ("csv", ["x,x,y", "1,2,0", "1,2,1"], {}, ["row 1", "names x twice"]),

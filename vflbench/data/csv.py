@@ -69,13 +69,6 @@ class Csv(PartyFiles):
         if mark is not None and (len(mark.encode()) != 1 or mark in '\0\r\n"'):
             problem = "it must be one character, and no quote or line end"
             raise UserError(problem, key="dataset.delimiter", value=mark)
-        try:
-            b"aaaa".decode(self.encoding or "utf-8", "ignore")
-        except (LookupError, ValueError) as error:
-            problem = "there is no such encoding; usual ones are utf-8, cp1252 (Western Windows), latin-1 and utf-16"
-            raise UserError(problem, key="dataset.encoding", value=self.encoding) from error
-        if self.comment is not None and not (0 < len(self.comment) <= 8 and self.comment.isprintable()):
-            raise UserError("it must be 1 to 8 printable characters", key="dataset.comment", value=self.comment)
         if self.columns is None:
             return
         if self.header:

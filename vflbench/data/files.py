@@ -168,11 +168,11 @@ def _decompressed(stored: Stored) -> Any:
 
 
 def archived_parts(file: Path) -> list[Part] | None:
-    """The files in an archive, without links and devices. None if it is no archive."""
+    """The files in an archive. None if it is no archive."""
     with open_regular(file) as stream, damaged(file):
         if zipfile.is_zipfile(stream):
             infos = zipfile.ZipFile(stream).infolist()
-            return [Part(file, one.filename) for one in infos if not one.is_dir() and _is_file(one)]
+            return [Part(file, one.filename) for one in infos if not one.is_dir()]
         stream.seek(0)
         try:
             tar = tarfile.open(fileobj=stream, mode="r:*")  # noqa: SIM115 (closed below)
@@ -199,11 +199,6 @@ def _contents(stream: BinaryIO, names: Sequence[str | None]) -> Iterator[tuple[s
                 member = tar.extractfile(info) if info.isreg() and info.name in names else None
                 if member is not None:
                     yield info.name, member
-
-
-def _is_file(member: zipfile.ZipInfo) -> bool:
-    """Whether a member is a regular file: a link's content is the name that it points to."""
-    return stat.S_IFMT(member.external_attr >> 16) in (0, stat.S_IFREG)
 
 
 def _parts_of(word: str, members: Sequence[str] | None) -> list[Part]:

@@ -12,7 +12,7 @@ from vflbench.data.base import Dataset
 from vflbench.data.columns import Assignment, assign_columns, unassigned_columns
 from vflbench.data.files import listed
 from vflbench.data.labels import listed_rows
-from vflbench.data.readings import MISSING_PART
+from vflbench.data.readings import MISSING_PART, TypeOf
 from vflbench.data.table import RawTable
 from vflbench.errors import UserError, shown
 from vflbench.options import options
@@ -44,7 +44,7 @@ class NamedColumns(Dataset):
     """
 
     label: str | None = None
-    types: dict[str, Any] | None = None
+    types: dict[str, TypeOf] | None = None
     id: str | None = None
 
     def usable(self, raw: RawTable, facts: Mapping[str, Any]) -> tuple[list[str], dict[str, Any], tuple[str, ...]]:

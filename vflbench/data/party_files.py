@@ -25,7 +25,7 @@ from vflbench.data.file_dataset import FileDataset
 from vflbench.data.files import Part, listed, open_parts
 from vflbench.data.labels import PositiveClass, class_names
 from vflbench.data.named_columns import COLUMNS_ARE, NamedColumns, class_lines, use_lines
-from vflbench.data.readings import NUMBER, ColumnShape, Mark, MissingAs, TypeOf, described, has_indicator, readings_of
+from vflbench.data.readings import NUMBER, ColumnShape, Mark, MissingAs, described, has_indicator, readings_of
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, read_rows
 from vflbench.data.table import LABEL_PARTY, Columns, Encoding, Features, PartyEncoding, RawTable
 from vflbench.data.text import TextFormat
@@ -143,9 +143,7 @@ class PartyFiles(NamedColumns, FileDataset):
     """
 
     path: str | list[str] | None = None  # type: ignore[assignment]
-    label: str | None = None
     positive: PositiveClass = None
-    types: dict[str, TypeOf] | None = None
     decimal: Mark | None = None
     day_first: bool | None = None
     missing_as: MissingAs | None = None

@@ -464,11 +464,6 @@ class ImageFolder(Pictures):
         check_folder(self.path)
         folders = sorted(child for child in Path(self.path).iterdir() if child.is_dir() and not child.name.startswith("."))
         classes = [folder.name for folder in folders]
-        for name in classes:
-            if unfit := label_problem(name):
-                raise _error(self.path, f"of a subfolder: {unfit}")
-        for folder in folders:
-            check_folder(folder)
         files = [sorted(file for file in folder.iterdir() if not file.name.startswith(".")) for folder in folders]
         empty = [name for name, pictures in zip(classes, files, strict=True) if not pictures]
         if len(classes) < 2 or empty:
