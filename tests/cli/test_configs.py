@@ -164,7 +164,8 @@ def test_settings_in_yaml_are_the_defaults_of_the_classes():
 
 
 def test_one_name_four_places():
-    """attack=spectral: configs/attack/spectral.yaml, vflbench/attacks/spectral.py, Spectral, a test of that name.
+    """attack=spectral: configs/attack/spectral.yaml, vflbench/attacks/spectral.py, Spectral, a test in tests/attacks that
+    imports it.
 
     An attack or defense may be a folder of modules that names its class.
     """
@@ -175,16 +176,17 @@ def test_one_name_four_places():
     }
     for group, (room, base) in rooms.items():
         names = {file.stem for file in (CONFIGS / group).glob("*.yaml")} - EMPTY - SETS
+        tests = "\n".join(file.read_text() for file in (ROOT / "tests" / room).rglob("test_*.py"))
         places = sorted((ROOT / "vflbench" / room).iterdir())
         modules = {place.stem for place in places if place.suffix == ".py" or (place / "__init__.py").exists()}
         assert names <= modules, group
         for name in names:
-            folder = ROOT / "tests" / room
-            assert (folder / f"test_{name}.py").exists() or list((folder / name).glob("test_*.py")), name
+            module = f"vflbench.{room.replace('/', '.')}.{name}"
+            assert re.search(rf"from {module}[ .]", tests), f"no test of {name}"
             node = OmegaConf.load(CONFIGS / group / f"{name}.yaml")
             assert list(node) == [name]
             class_name = "".join(word.capitalize() for word in name.split("_"))
-            assert node[name]["_target_"] == f"vflbench.{room.replace('/', '.')}.{name}.{class_name}"
+            assert node[name]["_target_"] == f"{module}.{class_name}"
             cls = locate(node[name]["_target_"], name, base)
             assert "Source: " in (inspect.getdoc(cls) or ""), name
         for module in modules - names:
