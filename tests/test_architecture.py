@@ -170,7 +170,7 @@ CAPS = {
     "vflbench": 288,
     "vflbench/attacks": 4_636,
     "vflbench/cli": 2_476,
-    "vflbench/data": 3_231,
+    "vflbench/data": 3_218,
     "vflbench/defenses": 1_658,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_032,

@@ -8,7 +8,7 @@ import pytest
 from support.raw_files import write
 from support.small_tables import GOOD, GOOD_NUMBERS, problem_of, request, table_of
 
-from vflbench.data.cache import prepare_table
+from vflbench.data.file_dataset import prepare_table
 from vflbench.data.files import Part, find_parts
 from vflbench.errors import UserError
 

@@ -11,7 +11,7 @@ import pytest
 from support.raw_files import criteo_line, write
 
 from vflbench.cli.prepare import prepare as command
-from vflbench.data import cache as cache_module
+from vflbench.data import file_dataset as cache_module
 from vflbench.data.clicklogs import Criteo
 from vflbench.errors import UserError
 

@@ -7,8 +7,8 @@ import pytest
 from support.raw_files import write
 from support.small_tables import GOOD, request
 
-from vflbench.data.cache import prepare_table
 from vflbench.data.csv import Csv
+from vflbench.data.file_dataset import prepare_table
 from vflbench.errors import UserError
 
 
@@ -16,8 +16,8 @@ from vflbench.errors import UserError
 def test_one_vocabulary_covers_all_blocks(waiting, tmp_path, monkeypatch):
     """However many values of blocks wait until they join those of the blocks before."""
     monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 200)
-    monkeypatch.setattr("vflbench.data.cache._WAITING", waiting)
-    monkeypatch.setattr("vflbench.data.cache._REPLACED_ROWS", 7)
+    monkeypatch.setattr("vflbench.data.file_dataset._WAITING", waiting)
+    monkeypatch.setattr("vflbench.data.file_dataset._REPLACED_ROWS", 7)
     for length in (3, 12):
         words = [f"w{(i * 7) % 110:03d}".ljust(length if i % 2 else 3, "~") for i in range(300)]
         path = write(tmp_path / f"{length}", [f"{i % 2}\t{i}\t{w}" for i, w in enumerate(words)])

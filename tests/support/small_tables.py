@@ -3,8 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from vflbench.data.cache import Request, prepare_table
-from vflbench.data.file_dataset import FileDataset
+from vflbench.data.file_dataset import FileDataset, Request, prepare_table
 from vflbench.data.files import find_parts, open_parts
 from vflbench.data.readings import NUMBER
 from vflbench.data.text import TextFormat, parsed, texts

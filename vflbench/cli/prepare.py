@@ -40,7 +40,7 @@ def prepare(arguments: Sequence[str]) -> None:
     if any(word in ("-m", "--multirun") for word in words):
         raise UserError("one data set at a time is prepared", key="-m")
     if words == ["--clear"]:
-        from vflbench.data.cache import cache_folder, clear  # late: it imports what reads tables
+        from vflbench.data.file_dataset import cache_folder, clear  # late: it imports what reads tables
 
         print(f"deleted: {clear() / 1e6:,.1f} MB of prepared tables in {cache_folder()}")
         return
@@ -53,11 +53,10 @@ def prepare(arguments: Sequence[str]) -> None:
 def prepare_one(config: DictConfig) -> None:
     """Put the dataset into the cache, and print a line on it and, of one's own table, what each column is taken for."""
     try:
-        from vflbench.data.file_dataset import FileDataset  # late, as the next: it imports what reads tables
-        from vflbench.data.party_files import PartyFiles
+        from vflbench.data.file_dataset import FileDataset  # late, as above
 
         dataset = build_dataset(config)
-        if not isinstance(dataset, FileDataset | PartyFiles):
+        if not isinstance(dataset, FileDataset):
             name = type(dataset).__name__
             raise UserError(f"{name} is read from no file, so there is nothing to prepare", key="dataset")
         print("\n".join(dataset.described()))

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION, Dataset, class_rows
-from vflbench.data.cache import Request, prepare_table, read_arrays, write_arrays
-from vflbench.data.file_dataset import FileDataset
+from vflbench.data.file_dataset import FileDataset, Request, prepare_table, read_arrays, write_arrays
 from vflbench.data.files import Part, listed, open_parts
 from vflbench.data.labels import PositiveClass, class_names
 from vflbench.data.named_columns import COLUMNS_ARE, NamedColumns, class_lines, use_lines
