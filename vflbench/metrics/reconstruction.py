@@ -123,7 +123,7 @@ class ReconstructionTable:
             figures["psnr"] = Interval(psnr(mse.mean), psnr(mse.high), psnr(mse.low))
         margins = {guess: _margin(values) for guess, values in self._margins.get(key, {}).items()}
         distinguished = _distinguishes(rows) if margins else None
-        truth = self._rows.get(_key_of_truth(key))
+        truth = self._rows.get((key[0], "none", key[2], "true", False))  # the true rows that the answer is compared with
         if distinguished is False and truth is not None and not _distinguishes(truth):
             distinguished = None  # not even the true rows can be
         beaten = all(margin.beats for margin in margins.values()) and distinguished is not False if margins else None
@@ -158,12 +158,6 @@ def _limits(name: str) -> FigureRange:
 def _margin(values: Sequence[float]) -> Margin:
     interval = mean_interval([value for value in values if not math.isnan(value)])
     return Margin(interval.mean, interval.low, interval.high, interval.low > 0)
-
-
-def _key_of_truth(key: _Key) -> _Key:
-    """Where the true rows stand that an answer is compared with."""
-    attack, _, party, _, _ = key
-    return attack, "none", party, "true", False
 
 
 def _distinguishes(rows: Mapping[str, Sequence[float]]) -> bool | None:
