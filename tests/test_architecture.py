@@ -175,7 +175,7 @@ CAPS = {
     "vflbench/engines": 278,
     "vflbench/hosts": 1_032,
     "vflbench/messages": 1_860,
-    "vflbench/metrics": 1_419,
+    "vflbench/metrics": 1_416,
     "vflbench/models": 1_085,
     "vflbench/numerics": 833,
     "vflbench/protocols": 1_699,
