@@ -64,11 +64,3 @@ def test_a_message_is_not_changed_and_constant_batches_are_counted(rng):
     assert not defense.figures()
     without = Nopeek(alpha=0.0)
     assert torch.equal(without.received(h, torch.randn(40, 4, generator=rng), context), h)
-
-
-def test_the_weight_rises_over_the_warmup(rng):
-    _, context = batch(rng)
-    h = torch.randn(40, 4, generator=rng, dtype=torch.float64)
-    defense, zero = Nopeek(alpha=1.0, warmup=4), torch.zeros_like(h)
-    first, second = defense.received(zero, h, context), defense.received(zero, h, context)
-    assert torch.allclose(second, 2 * first)
