@@ -63,7 +63,7 @@ def test_the_curious_one_sees_the_sum_of_the_others_updates(rng):
             others = rows.rows(ids[:-4])
             assert torch.equal(x, session.design(others))
             assert torch.equal(y, others.labels * 2.0 - 1)
-            assert torch.equal(updates.after, session.server.model)
+            assert torch.equal(updates.after, session.model)
             assert torch.equal(done.ids, ids[-4:])  # the curious participant's own, which it knows
             assert torch.equal(facts[PartyFeatures].numeric, session.design(rows.rows(ids[-4:])))
             assert torch.equal(done.training.ids, ids)
@@ -80,7 +80,23 @@ def test_plain_aggregation_shows_each_update_and_changes_nothing_else(rng):
         assert torch.allclose(sum(seen.received.values()), unseen.others, atol=1e-12)
         x, y = (part[4:8] for part in (plain.design(rows.rows(ids)), signs(rows.labels[ids])))
         assert torch.allclose(seen.received["b"], -0.1 * gradient(seen.before, x, y, "mean"), atol=1e-12)
-    assert torch.equal(summed.server.model, plain.server.model)
+    assert torch.equal(summed.model, plain.model)
+
+
+def test_the_server_adds_the_mean_of_what_a_defense_leaves(rng):
+    class Half(ParticipantDefense):
+        def update(self, u, context):
+            contexts.append((context.ids.tolist(), context.epoch))
+            return u / 2
+
+    rows, contexts = table(rng, 24), []
+    whole, halved = started(rows), started(rows, defenses=[Half()])
+    ids = rounds(whole, rows, epochs=1)[0][0]
+    for session in (whole, halved):
+        session.round(ids, epoch=4)
+    assert torch.equal(halved.model, whole.model / 2)
+    assert contexts == [(ids[:4].tolist(), 4), (ids[4:].tolist(), 4)]
+    assert all(torch.equal(participant.model, halved.model) for participant in halved.participants)
 
 
 def test_being_watched_changes_no_model_by_a_bit(rng):
@@ -91,7 +107,7 @@ def test_being_watched_changes_no_model_by_a_bit(rng):
             unseen, seen = alone.round(ids), watched.round(ids, watch=EVERYTHING)
             assert (unseen.facts, unseen.private) == ({}, None)
             assert unseen.training.loss == seen.training.loss
-    assert torch.equal(alone.server.model, watched.server.model)
+    assert torch.equal(alone.model, watched.model)
     assert torch.equal(alone.predict(rows.ids), watched.predict(rows.ids))
 
 
@@ -152,7 +168,7 @@ def test_a_session_goes_on_where_another_stood(rng):
     state["server"].zero_()  # a copy was restored, not the tensor itself
     for ids in second:
         assert session.round(ids).training.loss == other.round(ids).training.loss
-    assert torch.equal(session.server.model, other.server.model)
+    assert torch.equal(session.model, other.model)
 
 
 def test_what_does_not_fit_is_refused(tmp_path, rng):

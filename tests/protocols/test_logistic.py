@@ -2,10 +2,9 @@ import math
 
 import torch
 
-from vflbench.defenses.base import ParticipantDefense
 from vflbench.defenses.chain import Chain
 from vflbench.messages.message import Kind
-from vflbench.protocols.federated_lr import AGGREGATOR, Participant, Server, gradient, taylor_loss
+from vflbench.protocols.federated_lr import AGGREGATOR, Participant, gradient, taylor_loss
 
 
 def batch(rng, rows=6, columns=3):
@@ -40,21 +39,3 @@ def test_a_step_over_several_batches_is_the_difference_they_make_together(rng):
     assert torch.allclose(message.tensors["theta"], end - start)
     assert (message.sender, message.receiver, message.kind) == ("a", AGGREGATOR, Kind.UPDATE)
     assert loss == (taylor_loss(start, *first).mean() + taylor_loss(middle, *second).mean()).item() / 2
-
-
-def test_the_server_adds_the_mean_of_what_was_sent_and_a_defense_changes_that(rng):
-    class Half(ParticipantDefense):
-        def update(self, u, context):
-            contexts.append(context)
-            return u / 2
-
-    start, contexts = torch.zeros(3).double(), []
-    parties = [Participant(name, start, 1.0, "sum", Chain({"half": Half()}), rng) for name in "ab"]
-    rows = [batch(rng), batch(rng)]
-    updates = [party.step([own], torch.arange(6), 4)[0] for party, own in zip(parties, rows, strict=True)]
-    for party, message in zip(parties, Server(start).aggregate(updates, lambda message: message), strict=True):
-        party.learn(message)
-    total = sum(gradient(start, *own, "sum") for own in rows)
-    assert torch.allclose(parties[0].model, -total / 4)
-    assert torch.equal(parties[0].model, parties[1].model)
-    assert [(context.ids.tolist(), context.epoch) for context in contexts] == [(list(range(6)), 4)] * 2

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,35 +49,6 @@ class Adversary:
     def text(self) -> str:
         """What it does, for the threat line: the first sentence of the docstring."""
         return " ".join((inspect.getdoc(type(self)) or type(self).__name__).split("\n\n")[0].split())
-
-
-def stepper_of(adversary: Adversary, network: nn.Module, optimizer: Optimizer) -> Stepper:
-    """What `attach` returns. Raises UserError if it can't step."""
-    stepper = adversary.attach(network, optimizer)
-    able = all(hasattr(stepper, name) for name in ("zero_grad", "step", "state_dict", "load_state_dict"))
-    _check(adversary, "attach", able, f"an optimiser, not {type(stepper).__name__}")
-    return stepper
-
-
-def usable_tensor(adversary: Adversary, hook: str, values: object, honest: Tensor) -> Tensor:
-    """What a hook returned, without a graph. Raises UserError for anything but a tensor of the honest values' shape."""
-    shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-    _check(adversary, hook, shape == tuple(honest.shape), f"a tensor of shape {tuple(honest.shape)}, not {shape}")
-    return cast(Tensor, values).detach()
-
-
-def usable_embedding(adversary: Adversary, values: object, honest: Tensor) -> Tensor | Encoded:
-    """The same for an embedding, which may also be an `Encoded` of as many rows and coordinates."""
-    if not isinstance(values, Encoded):
-        return usable_tensor(adversary, "embedding", values, honest).float()
-    shape = tuple(honest.shape)
-    _check(adversary, "embedding", (len(values.numbers), values.width) == shape, f"an encoding of shape {shape}")
-    return values
-
-
-def _check(adversary: Adversary, hook: str, fits: bool, wanted: str) -> None:
-    if not fits:
-        raise UserError(f"its {hook} must return {wanted}", key="adversary", value=type(adversary).__name__)
 
 
 @dataclass(frozen=True)
@@ -141,18 +112,6 @@ def refuse_broken_promise(adversary: LabelAdversary, defenses: Mapping[str, Defe
         promising = [name for name, one in claims.of.items() if one is not None and one.release is not None]
         problem = f"its gradients then follow from labels, and {' and '.join(promising)} promises that they are private"
         raise UserError(problem, key="adversary", value=f"{type(adversary).__name__}, which knows labels")
-
-
-def usable_gradients(
-    adversary: LabelAdversary, answers: Mapping[str, Layers], honest: Mapping[str, Layers]
-) -> dict[str, dict[str, Tensor]]:
-    """What `answer` returned, without a graph. Raises UserError for anything but tensors of the honest shapes."""
-    same = {party: set(of) for party, of in answers.items()} == {party: set(of) for party, of in honest.items()}
-    _check(adversary, "answer", same, "gradients of every party and layer")
-    return {
-        party: {layer: usable_tensor(adversary, "answer", answers[party][layer], g) for layer, g in layers.items()}
-        for party, layers in honest.items()
-    }
 
 
 def by_party(adversaries: Mapping[str, Adversary], parties: tuple[str, ...]) -> dict[str, Adversary]:

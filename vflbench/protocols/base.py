@@ -166,10 +166,6 @@ class Protocol:
         """Rows of a round, for the option batch_size."""
         return choose_batch_size(wanted, len(data.train))
 
-    def notes(self, round_size: int) -> tuple[str, ...]:
-        """What a user must know of rounds of that many rows before they begin."""
-        return ()
-
     def choose_epochs(self, wanted: int | Literal["auto"], data: TrainTest) -> int:
         """How many, for the option epochs."""
         return 2 if wanted == "auto" else wanted

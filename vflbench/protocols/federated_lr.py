@@ -1,6 +1,6 @@
 """Federated logistic regression: participants with rows of their own share the steps that they take on them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from string import ascii_lowercase
@@ -159,22 +159,7 @@ class Participant:
         self.defense.restore(state["defense"])
 
 
-class Server:
-    """Owns nothing but the model; adds the mean of what the participants send."""
-
-    def __init__(self, model: Tensor):
-        self.model = model
-
-    def aggregate(self, updates: Sequence[Message], send: Callable[[Message], Message]) -> list[Message]:
-        """theta <- theta + (1/k) sum_i u_i, to every participant. Returns what each one gets."""
-        self.model = self.model + torch.stack([update.tensors[THETA] for update in updates]).mean(dim=0)
-        ids = updates[0].ids
-        return [send(Message(AGGREGATOR, u.sender, Kind.MODEL, ids, {THETA: self.model.clone()})) for u in updates]
-
-
 _SPARE_ROUNDS = 9
-_MANY_ROWS = 100
-"""Of a private batch, above which a user is told how large they are."""
 
 
 @options
@@ -234,15 +219,6 @@ class FederatedLr(Protocol):
             )
         return need
 
-    def notes(self, round_size: int) -> tuple[str, ...]:
-        rows = round_size // (self.parties * self.batches)
-        if rows <= _MANY_ROWS:
-            return ()
-        return (
-            f"private batches have {rows:,} rows each, and published ones some ten: to attack such a batch takes long, in "
-            "every epoch (protocol.batch_size sets the rows; where it is auto, dataset=bernoulli has dataset.rows)",
-        )
-
     def choose_epochs(self, wanted: int | Literal["auto"], data: TrainTest) -> int:
         """`auto`: d + 10, a few more than the d + 1 rounds of one batch that recovering alpha and beta takes."""
         return width(data.train, intercept=self.intercept) + 1 + _SPARE_ROUNDS if wanted == "auto" else wanted
@@ -263,7 +239,10 @@ class FederatedLr(Protocol):
 
 
 class FederatedLrSession(Session):
-    """One round: every participant steps, the server adds the mean of the steps, everybody gets the new model."""
+    """One round: every participant steps, the server adds the mean of the steps, everybody gets the new model.
+
+    model: (d,) at the server, which owns nothing else.
+    """
 
     def __init__(self, protocol: FederatedLr, setup: ProtocolSetup):
         self.intercept, self.wire, self.rows = protocol.intercept, setup.wire, setup.rows
@@ -271,10 +250,11 @@ class FederatedLrSession(Session):
         self.plain = protocol.aggregation == "plain"
         names = ascii_lowercase[: protocol.parties]
         size = setup.round_size // (protocol.parties * protocol.batches)
-        theta = torch.zeros(width(setup.table, intercept=self.intercept), dtype=torch.float64, device=setup.device)
-        self.server = Server(theta)
+        self.model = torch.zeros(width(setup.table, intercept=self.intercept), dtype=torch.float64, device=setup.device)
         rule, draws = (protocol.rate, protocol.reduction), partial(setup.generators.on, setup.device)
-        self.participants = [Participant(name, theta, *rule, setup.defense(), draws(f"defense/{name}")) for name in names]
+        self.participants = [
+            Participant(name, self.model, *rule, setup.defense(), draws(f"defense/{name}")) for name in names
+        ]
         self._dealt = deal(setup.table, len(names), setup.generators["participants"])
         schema = schema_of(self._dealt, intercept=self.intercept)
         whole = None if (withholds := self.participants[0].defense.withholds) is None else not withholds
@@ -293,7 +273,7 @@ class FederatedLrSession(Session):
         return FederatedRounds([rows.ids for rows in self._dealt], [*orders[:-1], curious], batch_size)
 
     def round(self, ids: Tensor, *, epoch: int = 0, step: int = 0, watch: frozenset[type[Fact]] = NOTHING) -> Round:
-        before, updates, losses = self.server.model, [], []
+        before, updates, losses = self.model, [], []
         shares = self._shares(ids)
         for participant, rows in zip(self.participants, shares, strict=True):
             x, y = self.design(rows), signs(rows.labels)
@@ -301,8 +281,10 @@ class FederatedLrSession(Session):
             message, loss = participant.step(list(batches), rows.ids, epoch)
             updates.append(self.wire.send(message))
             losses.append(loss)
-        for participant, message in zip(self.participants, self.server.aggregate(updates, self.wire.send), strict=True):
-            participant.learn(message)
+        self.model = before + torch.stack([update.tensors[THETA] for update in updates]).mean(dim=0)
+        for participant, update in zip(self.participants, updates, strict=True):
+            message = Message(AGGREGATOR, participant.name, Kind.MODEL, update.ids, {THETA: self.model.clone()})
+            participant.learn(self.wire.send(message))
         labels = torch.cat([rows.labels for rows in shares])
         training = Training(sum(losses) / len(losses), 0.0, ids, labels)
         known = shares[-1].ids
@@ -319,7 +301,7 @@ class FederatedLrSession(Session):
         return Round(epoch, step, known, facts={curious.name: facts}, training=training, private=private)
 
     def predict(self, ids: Tensor) -> Tensor:
-        return (self.design(self.rows.rows(ids)) @ self.server.model)[:, None].float()
+        return (self.design(self.rows.rows(ids)) @ self.model)[:, None].float()
 
     def roles(self) -> Mapping[Role, tuple[str, ...]]:
         return {Role.PARTICIPANT: (self.curious,)}
@@ -350,10 +332,10 @@ class FederatedLrSession(Session):
         return [figures for figures in (participant.figures() for participant in self.participants) if figures.values]
 
     def state(self) -> dict[str, Any]:
-        return {AGGREGATOR: self.server.model, "participants": {p.name: p.state() for p in self.participants}}
+        return {AGGREGATOR: self.model, "participants": {p.name: p.state() for p in self.participants}}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.server.model = state[AGGREGATOR].clone()
+        self.model = state[AGGREGATOR].clone()
         for participant in self.participants:
             participant.restore(state["participants"][participant.name])
 

@@ -29,14 +29,7 @@ from vflbench.models.optimizers.base import Optimizer, Stepper, attach, load_sta
 from vflbench.numerics.optim import backward
 from vflbench.numerics.system import in_full_precision
 from vflbench.options import restore_state, state_of
-from vflbench.protocols.adversary import (
-    Adversary,
-    LabelAdversary,
-    stepper_of,
-    usable_embedding,
-    usable_gradients,
-    usable_tensor,
-)
+from vflbench.protocols.adversary import Adversary, LabelAdversary
 from vflbench.protocols.base import ProtocolSetup
 
 FeatureLookup = Callable[[Tensor], Features]
@@ -152,7 +145,7 @@ class NonLabelParty(Sender):
         self.guards = self.defenses[bottom.cut]
         self.adversary = adversary
         agreed = setup.optimizer
-        self.optimizer = attach(agreed, bottom) if adversary is None else stepper_of(adversary, bottom, agreed)
+        self.optimizer = attach(agreed, bottom) if adversary is None else adversary.attach(bottom, agreed)
         self.activations: dict[str, Tensor] = {}
         self._context: Context | None = None
         self._ahead: list[tuple[Tensor, int, Tensor | None]] = []  # batches sent before it learned from those before them
@@ -229,8 +222,7 @@ class NonLabelParty(Sender):
         if self.defenses[layer].named:
             g = self.defenses[layer].received(g.clone(), h.detach().clone(), context)
         if self.adversary is not None:
-            cheated = self.adversary.gradient(layer, g.clone(), h.detach().clone(), context)
-            g = usable_tensor(self.adversary, "gradient", cheated, g)
+            g = self.adversary.gradient(layer, g.clone(), h.detach().clone(), context).detach()
         return g.to(h.dtype)
 
     @property
@@ -249,8 +241,8 @@ class NonLabelParty(Sender):
     def _cheat(self, adversary: Adversary, message: Message, context: Context) -> Message:
         honest: dict[str, Tensor | Encoded] = {**message.tensors, **message.encoded}
         sent = {layer: adversary.embedding(layer, copied(h), context) for layer, h in honest.items()}
-        usable = {layer: usable_embedding(adversary, h, message.tensors[layer]) for layer, h in sent.items()}
-        return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, message.ids, usable)
+        plain = {layer: h if isinstance(h, Encoded) else h.detach().float() for layer, h in sent.items()}
+        return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, message.ids, plain)
 
     @torch.no_grad()
     def activations_of(self, ids: Tensor) -> dict[str, Tensor]:
@@ -427,8 +419,9 @@ class LabelParty:
         honest = {party: {layer: torch.zeros_like(h) for layer, h in layers.items()} for party, layers in held.items()}
         honest |= {m.receiver: {layer: g.clone() for layer, g in m.tensors.items()} for m in messages if m is not None}
         adversary.meets(embeddings[0].ids.clone(), held)
-        answers = usable_gradients(adversary, adversary.answer(held, honest, y.clone()), honest)
-        return [Message(LABEL_PARTY, m.sender, Kind.GRADIENT, m.ids, answers[m.sender], {}) for m in embeddings]
+        answers = adversary.answer(held, honest, y.clone())
+        gradients = {party: {layer: g.detach() for layer, g in layers.items()} for party, layers in answers.items()}
+        return [Message(LABEL_PARTY, m.sender, Kind.GRADIENT, m.ids, gradients[m.sender], {}) for m in embeddings]
 
     @torch.no_grad()
     def predict(self, embeddings: Sequence[Message]) -> Tensor:

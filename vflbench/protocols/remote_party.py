@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from vflbench.data.table import LABEL_PARTY, Columns
@@ -14,7 +15,11 @@ from vflbench.messages.wire import Channel, PartyError, threads_like_this
 from vflbench.metrics.embedding_privacy import Sent
 from vflbench.options import options
 
-_MOST_NAMES, _MOST_LETTERS = 100_000, 200
+_Name = Annotated[str, Field(max_length=200, pattern=r"^[^\p{C}\p{Zl}\p{Zp}=+\-@][^\p{C}\p{Zl}\p{Zp}]*$")]
+"""Without control characters, and no formula where a table is opened."""
+_Names = Annotated[list[_Name], Field(max_length=100_000)]
+_Size = Annotated[int, Field(ge=1, lt=2**31)]
+_FIGURES = TypeAdapter(dict[str, dict[_Name, int | Annotated[float, Field(gt=-1e300, lt=1e300)]]])
 
 _T = TypeVar("_T")
 
@@ -22,10 +27,6 @@ _T = TypeVar("_T")
 def arrived(answers: Sequence[_T | Future[_T]]) -> list[_T]:
     """What all of them answer, those in other processes at the same time."""
     return [answer.result() if isinstance(answer, Future) else answer for answer in answers]
-
-
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _MOST_LETTERS and text.isprintable() and text[0] not in "=+-@"
 
 
 @options
@@ -36,28 +37,21 @@ class Announced:
     an answer. rows: how many it holds.
     """
 
-    numeric: list[str]
-    categorical: list[str]
-    cardinalities: list[int]
-    layers: list[str]
-    sends: list[str]
-    widths: list[int]
+    numeric: _Names
+    categorical: _Names
+    cardinalities: list[_Size]
+    layers: Annotated[_Names, Field(min_length=1)]
+    sends: _Names
+    widths: list[_Size]
     guarded: bool
-    rows: int
+    rows: _Size
 
     def __post_init__(self) -> None:
-        columns = [*self.numeric, *self.categorical]
-        names, sizes = [*columns, *self.layers, *self.sends], [*self.widths, *self.cardinalities, self.rows]
-        fits = bool(self.layers) and self.layers[-1] in self.sends and len(self.sends) == len(self.widths)
-        for wrong, problem in (
-            (len(names) > _MOST_NAMES or not all(map(_is_name, names)), "names that are none"),
-            (any(len(set(some)) < len(some) for some in (columns, self.layers, self.sends)), "a name twice"),
-            (not fits, "layers that don't fit together"),
-            (len(self.cardinalities) != len(self.categorical), "columns that don't fit together"),
-            (not all(1 <= size < 2**31 for size in sizes), "sizes that are none"),
-        ):
-            if wrong:
-                raise ValueError(f"it announces {problem}")
+        if any(len({*names}) < len(names) for names in ([*self.numeric, *self.categorical], self.layers, self.sends)):
+            raise ValueError("it announces a name twice")
+        counts = (len(self.sends), len(self.categorical)), (len(self.widths), len(self.cardinalities))
+        if counts[0] != counts[1] or self.layers[-1] not in self.sends:
+            raise ValueError("it announces columns or layers that don't fit together")
 
     @property
     def columns(self) -> Columns:
@@ -131,20 +125,18 @@ class RemoteParty:
 
     def figures(self) -> list[Figures]:
         """What it says that its defenses counted and measured since the last call."""
-        said = self.call("figures", {}).get("figures")
-        if type(said) is not dict or not set(said) <= set(self.sends):
+        try:
+            said = _FIGURES.validate_python(self.call("figures", {}).get("figures"), strict=True)
+        except ValueError as error:
+            raise PartyError(self.name, f"it says figures that are none: {error}") from error
+        if not set(said) <= set(self.sends):
             raise PartyError(self.name, "it says figures of no layer that it sends")
-        for values in said.values():
-            if type(values) is not dict or not all(
-                _is_name(name) and type(value) in (int, float) and abs(value) < 1e300 for name, value in values.items()
-            ):
-                raise PartyError(self.name, "it says figures that are no numbers")
         return [Figures(self.name, layer, str(Kind.EMBEDDING), values) for layer, values in said.items()]
 
     def state(self) -> dict[str, Any]:
         """It keeps its state itself; this is the name under which it does."""
         mark = self.call("save", {}).get("mark")
-        if type(mark) is not str or len(mark) > _MOST_LETTERS:
+        if type(mark) is not str or len(mark) > 200:
             raise PartyError(self.name, "it doesn't say under which name it keeps its state")
         return {"kept_as": mark}
 

@@ -248,7 +248,7 @@ def _notes(run: BuiltRun) -> list[str]:
     """Lines that a user must not miss, before the first epoch."""
     experiment, data, session, batch_size = run.experiment, run.data, run.session, run.auditor.group
     settings, remote, claims = experiment.settings, ", ".join(session.remote()), claims_of(experiment.defenses)
-    notes = [*data.notes, *experiment.protocol.notes(batch_size)]
+    notes = [*data.notes]
     width = experiment.model.width
     if settings.precision == "bf16" and (times := bf16_slowness(data.train.device, batch_size, width)) > 1.1:
         notes.append(f"precision=bf16: here, products of a layer take {times:.1f} times as long as in float32")
