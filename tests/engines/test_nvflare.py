@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 import yaml
+from support.builders import figures
 from support.warm_command import OPEN, SMALL, command
 
 from vflbench.engines.nvflare.engine import NvFlare
@@ -29,11 +30,6 @@ def test_without_flare_it_says_what_to_install(monkeypatch):
 psutil = pytest.importorskip("psutil", reason="no nvflare here")
 if find_spec("nvflare") is None:  # imported where it is needed: half a second
     pytest.skip("no nvflare here", allow_module_level=True)
-
-
-def figures(folder):
-    """The lines of metrics.csv other than times."""
-    return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds," not in line]
 
 
 def train(cwd, run, *words):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.builders import figures
 
 from vflbench.engines.nvflare.engine import write_job
 from vflbench.hosts.project import PARTY_SITE
@@ -115,11 +116,6 @@ class Parties:
         for process in self.running.values():
             process.wait(PATIENCE)
         assert not left, left
-
-
-def figures(folder: Path) -> list[str]:
-    """The lines of metrics.csv other than times."""
-    return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds," not in line]
 
 
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto" / "parties_on_hosts.md"

@@ -96,11 +96,8 @@ def header(described, **more):
 
 
 SHARDS = {
-    "nothing": (b"", "can't be read"),
     "a header cut off": (tensors()[:60], "can't be read"),
-    "values cut off": (tensors()[:-1], "can't be read"),
     "lists without end": (framed(b"[" * 10**5), "can't be read"),
-    "a shape that overflows": (header({**GOOD, "shape": [2**61, 2**61, 2**61]}), "can't be read"),
     "tensors that overlap": (header(GOOD, **{"0/columns/numeric": GOOD}), "can't be read"),
     "a type of eight bits": (header({**GOOD, "dtype": "F8_E4M3"}), "can't be read"),
     "metadata that is no JSON": (header(GOOD, __metadata__={"0": "{"}), "metadata of 0"),
@@ -144,23 +141,14 @@ MANIFESTS = {
     "another format": ({"format": "vflbench-messages/2"}, "its format is 'vflbench-messages/2'"),
     "a misspelt key": ({"klass": 2}, "klass"),
     "a path for a party": ({"parties": {**PARTIES, "../up": {"layers": LAYERS}}}, "'../up' is no name"),
-    "65 parties": ({"parties": {f"p{i}": {"layers": {}} for i in range(65)}}, "parties"),
     "a cut that isn't there": (
         {"parties": {"a": {"layers": LAYERS, "cut": ["f9"]}}},
         "some of its layers, each once, not 'f9'",
     ),
-    "no label party": ({"labels": "../label"}, "labels"),
     "shares that add up to 2": ({"class_shares": [1.0, 1.0]}, "class_shares: they must add up to 1"),
-    "a figure above 1": ({"model": {"test_auc": 1.5}}, "model"),
     "a producer of 1 MB": ({"producer": "x" * 2**20}, "it is larger than 1,048,576 bytes"),
 }
-TEXTS = [
-    "",
-    "[" * 10**5,
-    '{"format": "\\ud800"}',
-    '{"classes": ' + "9" * 5000 + "}",
-    "\udcff",
-]
+TEXTS = ["", "[" * 10**5, '{"format": "\\ud800"}', "\udcff"]
 
 
 def test_manifests_that_are_refused(folder):

@@ -35,16 +35,7 @@ from vflbench.messages.threat import Role
 
 NAMES = [
     "a/b",
-    "x.y",
-    "../../up",
-    " ",
-    "größe",
-    "層",
-    "/etc/passwd",
-    "ids",
-    "embedding",
-    "0/ids",
-    "'",
+    *("../../up", " ", "層", "ids", "0/ids", "'"),
     "x" * 200,
 ]
 DTYPES = {"<f4": torch.float32, "<f2": torch.float16, "<f8": torch.float64}

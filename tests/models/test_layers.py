@@ -1,15 +1,7 @@
 import pytest
 import torch
 
-from vflbench.models.layers import ColumnEmbedding, ReluStack, Wide, linear
-
-
-def test_a_fused_table_reads_the_same_as_separate_tables(rng):
-    embedding = ColumnEmbedding([3, 5, 2], 4, rng, std=1.0)
-    ids = torch.tensor([[2, 0, 1], [0, 4, 0]], dtype=torch.int32)
-    separate = embedding.table.split([3, 5, 2])
-    for row, looked_up in zip(ids, embedding(ids), strict=True):
-        assert torch.equal(looked_up, torch.stack([separate[j][row[j]] for j in range(3)]))
+from vflbench.models.layers import ReluStack, Wide, linear
 
 
 def test_relu_layers_keep_the_second_moment(rng):

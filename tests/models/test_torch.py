@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
-from vflbench.generators import Generators
 from vflbench.messages.facts import Embeddings, Gradients, LocalModel
 from vflbench.messages.peer_facts import PeerModels
 from vflbench.models.optimizers.adam import Adam
@@ -259,10 +258,6 @@ def test_initialisation_comes_from_the_partys_generator_and_lazy_layers_too(rng)
     a, b = (raw(party.bottom) for party in first.parties)
     assert a.out.weight.shape == (3, 2)
     assert not torch.equal(a.out.weight, b.out.weight)
-    with_table = session(table(rng), model=pair(Plain)).parties[0].bottom
-    rng_of_party = Generators(0)["model/a"]
-    drawn = torch.empty(12, 4).normal_(0, 0.01, generator=rng_of_party)
-    assert not torch.equal(torch.cat(with_table.tables()), drawn)  # the module has drawn from it before
 
 
 def test_state_is_restored_whole(rng):

@@ -4,7 +4,7 @@ import json
 from dataclasses import astuple, replace
 
 import pytest
-from support.builders import every_attack, experiment
+from support.builders import every_attack, experiment, figures
 from support.loopback import apart
 
 from vflbench.data.synthetic import Synthetic
@@ -28,6 +28,7 @@ from vflbench.run.offline import audit_recording, grade_scored, write_scores
 from vflbench.run.settings import Audit, Settings
 
 DEFENSES = {
+    "none": dict,
     "marvell": lambda: {"marvell": Marvell()},
     "quantize+binomial": lambda: {"quantize": Quantize(), "binomial": Binomial()},
     "labels and embeddings": lambda: {"label_dp": LabelDp(eps=1.0), "dcor": Dcor()},
@@ -45,15 +46,10 @@ def parts(parties=1, **changes):
     )
 
 
-def numbers(folder):
-    """metrics.csv but for the times."""
-    return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds" not in line]
-
-
 def made(whole, folder):
     recorder, checkpoint = Recorder(folder, "", {}, quiet=True), Checkpoint(folder, "keep")
     recorder.finish(run_experiment(whole, recorder, checkpoint))
-    return numbers(folder)
+    return figures(folder)
 
 
 def separated(whole, folder):
@@ -61,18 +57,22 @@ def separated(whole, folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "parties"),
+    ("name", "parties", "staleness"),
     [
-        ("marvell", 2),
-        pytest.param("quantize+binomial", 4, marks=pytest.mark.slow),
-        pytest.param("labels and embeddings", 1, marks=pytest.mark.slow),
-        pytest.param("split_guard", 2, marks=pytest.mark.slow),
+        ("marvell", 2, 0),
+        ("none", 2, 1),
+        pytest.param("codebooks", 2, 1, marks=pytest.mark.slow),
+        pytest.param("quantize+binomial", 4, 0, marks=pytest.mark.slow),
+        pytest.param("labels and embeddings", 1, 0, marks=pytest.mark.slow),
+        pytest.param("split_guard", 2, 0, marks=pytest.mark.slow),
     ],
 )
-def test_metrics_are_equal_byte_for_byte(name, parties, tmp_path):
-    here = made(parts(parties, defenses=DEFENSES[name]()), tmp_path / "here")
-    far = separated(parts(parties, defenses=DEFENSES[name]()), tmp_path / "apart")
-    assert made(far, tmp_path / "apart") == here
+def test_metrics_are_equal_byte_for_byte(name, parties, staleness, tmp_path):
+    def whole():
+        return parts(parties, defenses=DEFENSES[name](), protocol=Split(staleness=staleness))
+
+    here = made(whole(), tmp_path / "here")
+    assert made(separated(whole(), tmp_path / "apart"), tmp_path / "apart") == here
 
 
 @pytest.mark.slow

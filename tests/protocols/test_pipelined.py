@@ -5,20 +5,14 @@ import signal
 
 import pytest
 import torch
-from support.builders import experiment, run_in, session, table
-from support.loopback import apart
+from support.builders import figures, run_in, session, table
 from torch.nn import functional as F
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.split_guard import SplitGuard
-from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
-from vflbench.generators import Generators
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.protocols.split import Foreseen, Split
-from vflbench.results.recorder import Recorder
-from vflbench.run.checkpoint import Checkpoint
-from vflbench.run.experiment import run_experiment
 from vflbench.run.interruption import Interrupted, Interruption
 from vflbench.run.settings import Audit, Settings
 
@@ -67,49 +61,22 @@ def test_each_gradient_is_of_an_embedding_one_step_old():
             assert torch.allclose(mine, other, atol=1e-6)
 
 
-def parts(**changes):
-    return experiment(
-        dataset=Synthetic(rows=1500, vocabulary=160, parties=2),
-        protocol=Split(staleness=1),
-        settings=Settings(epochs=2, batch_size=64, audit=Audit(batches=3)),
-        **changes,
-    )
-
-
-def numbers(folder):
-    return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds" not in line]
-
-
-def made(whole, folder):
-    recorder = Recorder(folder, "", {}, quiet=True)
-    recorder.finish(run_experiment(whole, recorder, Checkpoint(folder, "keep")))
-    return numbers(folder)
-
-
-@pytest.mark.parametrize(
-    "defenses",
-    [
-        pytest.param(dict, id="none"),
-        pytest.param(lambda: {"vector_quantize": VectorQuantize()}, id="codebooks", marks=pytest.mark.slow),
-    ],
-)
-def test_parties_elsewhere_make_the_same_numbers(defenses, tmp_path):
-    here = made(parts(defenses=defenses(), attacks={}), tmp_path / "here")
-    whole = parts(defenses=defenses(), attacks={})
-    far = apart(whole, whole.dataset.load(Generators(0)["data"]), tmp_path / "apart" / "parties")
-    assert made(far, tmp_path / "apart") == here
+def made(folder):
+    settings = Settings(epochs=2, batch_size=64, audit=Audit(batches=3))
+    run_in(folder, dataset=Synthetic(rows=1500, vocabulary=160, parties=2), protocol=Split(staleness=1), settings=settings)
+    return figures(folder)
 
 
 @pytest.mark.slow
 def test_a_run_stopped_amid_an_epoch_goes_on_to_the_same_bytes(tmp_path, monkeypatch):
-    whole, asked = made(parts(), tmp_path / "whole"), []  # after each batch, and at the end of an epoch
+    whole, asked = made(tmp_path / "whole"), []  # after each batch, and at the end of an epoch
     with monkeypatch.context() as patch:
         patch.setattr(
             Interruption, "asked", property(lambda _: asked.append(1) or (signal.SIGINT if len(asked) >= 32 else None))
         )
         with pytest.raises(Interrupted, match="epoch 1, step 9"):
-            made(parts(), tmp_path / "stopped")
-    assert made(parts(), tmp_path / "stopped") == whole
+            made(tmp_path / "stopped")
+    assert made(tmp_path / "stopped") == whole
 
 
 def test_what_needs_an_answer_first_is_refused(tmp_path):

@@ -199,28 +199,6 @@ def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradien
     assert {Labels, LocalModel, LocalTop, PartyFeatures, Queries} <= set(between["a"])
 
 
-@pytest.mark.slow
-def test_being_watched_and_predicting_change_no_weight_by_a_bit(rng):
-    rows = table(rng, parties=("a", "b", "label"))
-    choices = {
-        "noise": lambda: {"it": EmbeddingNoise(eps=4.0)},
-        "quantize": lambda: {"it": Quantize(learn_batches=2)},
-    }
-    for name, choice in choices.items():
-        alone, watched = (
-            session(
-                rows, model=SMALL, protocol=SharedEmbeddings(local_steps=2), new_defense=lambda made=choice: Chain(made())
-            )
-            for _ in range(2)
-        )
-        for ids in batches(rows, rng, count=4):
-            alone.round(ids)
-            watched.round(ids, watch=EVERYTHING)
-            watched.predict(rows.ids)
-            watched.facts(ids, EVERYTHING)
-        assert all(map(torch.equal, weights(alone), weights(watched))), name
-
-
 def test_a_restored_session_goes_on_to_the_bit(rng):
     rows = table(rng, parties=("a", "b", "label"))
     options = {"model": SMALL, "protocol": SharedEmbeddings(local_steps=2)}

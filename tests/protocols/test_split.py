@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from support.builders import TappedWire, session, table, weights, whole_network
@@ -5,6 +7,7 @@ from support.builders import TappedWire, session, table, weights, whole_network
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, WithheldError
 from vflbench.defenses.chain import Chain
+from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
 from vflbench.messages.facts import Embeddings, Gradients, LocalModel, Predictions, SummedGradients
@@ -17,6 +20,7 @@ from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.optimizers.sgd import Sgd
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.parties import classification_loss
+from vflbench.protocols.shared_embeddings import SharedEmbeddings
 from vflbench.protocols.split import Split
 
 PARTIES = (("a",), ("a", "b"), ("a", "b", "c", "d"), ("a", "b", "label"))
@@ -49,12 +53,16 @@ def test_training_in_parts_is_training_the_whole(rng):
 @pytest.mark.slow
 def test_being_watched_changes_no_weight_by_a_bit(rng):
     rows = table(rng, parties=("a", "b", "label"))
-    choices = {"max_norm": lambda: {"it": MaxNorm()}, "quantize": lambda: {"it": Quantize(learn_batches=2)}}
-    for name, choice in choices.items():
-        alone, watched, asked = (session(rows, new_defense=lambda made=choice: Chain(made())) for _ in range(3))
+    quantize, shared = partial(Quantize, learn_batches=2), SharedEmbeddings(local_steps=2)
+    for protocol, it in ((Split(), MaxNorm), (Split(), quantize), (shared, EmbeddingNoise), (shared, quantize)):
+        name = f"{protocol}, {it}"
+        alone, watched, asked = (
+            session(rows, protocol=protocol, new_defense=lambda made=it: Chain({"it": made()})) for _ in range(3)
+        )
         for step in range(5):
             alone.round(rows.ids)
-            watched.round(rows.ids, step=step, watch=EVERYTHING)
+            watched.round(rows.ids, step=step, watch=EVERYTHING | protocol.offers(Role.NON_LABEL))
+            watched.predict(rows.ids)
             asked.round(rows.ids, watch=frozenset({LocalModel, Queries})).facts["a"][LocalModel].embed(rows.ids)
             asked.facts(rows.ids[:5], EVERYTHING)
         assert all(map(torch.equal, weights(alone), weights(watched))), name
@@ -184,18 +192,6 @@ def test_a_party_whose_gradient_is_withheld_does_not_learn_and_goes_on_afterward
         assert done.facts["a"][SummedGradients].parameters
         assert split.round(rows.ids).training.notes == ()
         assert not torch.equal(after["b"], split.parties[1].predict(rows.ids).tensors["f2"]), optimizer
-
-
-def test_each_way_costs_a_float_a_coordinate(rng):
-    rows, wire = table(rng, rows=10, parties=("a", "b")), Wire()
-    split = session(rows, model=WideDeep(width=8, cut_width=3, wide=True), wire=wire)
-    split.round(rows.ids)
-    traffic = wire.take_traffic()
-    assert {k: (c.messages, c.bytes) for k, c in traffic.items()} == {
-        (*route, kind): (1, 10 * (3 + 1) * 4)
-        for p in "ab"
-        for route, kind in (((p, "label"), Kind.EMBEDDING), (("label", p), Kind.GRADIENT))
-    }
 
 
 @pytest.mark.slow

@@ -147,6 +147,11 @@ def every_attack(*names: str) -> dict[str, Attack]:
     }
 
 
+def figures(folder: Path) -> list[str]:
+    """The lines of metrics.csv other than times."""
+    return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds," not in line]
+
+
 def run_in(folder: Path, **changes: Any) -> dict[str, Any]:
     """The summary of a run of `experiment(**changes)` in that folder."""
     parts = experiment(**changes)
