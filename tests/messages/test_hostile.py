@@ -145,7 +145,10 @@ MANIFESTS = {
         {"parties": {"a": {"layers": LAYERS, "cut": ["f9"]}}},
         "some of its layers, each once, not 'f9'",
     ),
+    "65 parties": ({"parties": {f"p{i}": {"layers": {}} for i in range(65)}}, "parties"),
+    "no label party": ({"labels": "../label"}, "labels"),
     "shares that add up to 2": ({"class_shares": [1.0, 1.0]}, "class_shares: they must add up to 1"),
+    "a figure above 1": ({"model": {"test_auc": 1.5}}, "model"),
     "a producer of 1 MB": ({"producer": "x" * 2**20}, "it is larger than 1,048,576 bytes"),
 }
 TEXTS = ["", "[" * 10**5, '{"format": "\\ud800"}', "\udcff"]
