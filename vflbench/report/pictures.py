@@ -49,15 +49,6 @@ def figures(section: Section, odd: list[Oddity]) -> list[Figure]:
 # How well
 
 
-def strongest(rebuilt: pd.DataFrame) -> str:
-    """The attack with the least error: by mse, or else by error_over_spread, or by wrong ids."""
-    answers = rebuilt[rebuilt.guess == ""]
-    for figure, sign in (("mse", 1), ("error_over_spread", 1), ("id_accuracy", -1)):
-        if figure in answers and answers[figure].notna().any():
-            return str((sign * answers.groupby("attack", sort=False)[figure].mean()).idxmin())
-    return str(rebuilt.attack.iloc[0])
-
-
 def _of_one_data(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
     """Figures of settings with the same rows, for which guesses without messages are the same too."""
     data = rebuilt.run.map(section.runs.run.map(lambda run: str(run.config.get("dataset"))))
@@ -86,9 +77,11 @@ def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Fig
 
 
 def _side_by_side(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
-    """The pictures that the strongest attack rebuilt, a line a setting, below the true ones."""
-    attack = strongest(rebuilt)
-    answers = rebuilt[(rebuilt.attack == attack) & (rebuilt.guess == "")]
+    """The pictures that the attack with the least error rebuilt, a line a setting, below the true ones."""
+    if "mse" not in rebuilt or (answers := rebuilt[(rebuilt.guess == "") & rebuilt.mse.notna()]).empty:
+        return
+    attack = str(answers.groupby("attack", sort=False).mse.mean().idxmin())
+    answers = answers[answers.attack == attack]
     firsts = section.runs[section.runs.setting.isin(answers.setting)].drop_duplicates("setting")[:24]
     pairs = {place: pair for place, run in firsts.run.items() if (pair := _pictures_of(run, attack))}
     if pairs:
