@@ -179,7 +179,7 @@ CAPS = {
     "vflbench/models": 1_085,
     "vflbench/numerics": 833,
     "vflbench/protocols": 1_699,
-    "vflbench/report": 2_405,
+    "vflbench/report": 2_401,
     "vflbench/results": 1_184,
     "vflbench/run": 3_385,
 }
