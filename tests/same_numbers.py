@@ -57,7 +57,6 @@ RUNS = {
     "spectral_cluster": f"{CLICKS} attack=spectral attack.spectral.score=cluster",
     "spectral_gradients": f"{CLICKS} attack=spectral attack.spectral.message=gradients",
     "spectral_larger_score": f"{CLICKS} attack=spectral attack.spectral.orient=larger_score",
-    "spectral_balanced": f"{CLICKS} attack=spectral attack.spectral.orient=auto dataset.positive_ratio=0.5",
     "kmeans": f"{CLICKS} attack=kmeans",
     "kmeans_hints": f"{CLICKS} attack=kmeans attack.kmeans.map=hints",
     "kmeans_gradients": f"{CLICKS} attack=kmeans attack.kmeans.message=gradients",

@@ -168,7 +168,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_982,
     "vflbench": 288,
-    "vflbench/attacks": 4_636,
+    "vflbench/attacks": 4_630,
     "vflbench/cli": 2_476,
     "vflbench/data": 3_218,
     "vflbench/defenses": 1_658,

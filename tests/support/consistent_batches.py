@@ -3,12 +3,13 @@
 Shares no code with vflbench. A batch is a multiset of rows; its key is the sorted tuple of its rows.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations_with_replacement, product
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 Key = tuple[tuple[int, ...], ...]
 
@@ -19,11 +20,6 @@ MOST_PAIRS = 260_000
 def key(rows: np.ndarray) -> Key:
     """The rows in order, as tuples of integers. rows: (m, d)."""
     return tuple(sorted(tuple(int(v) for v in row) for row in np.asarray(rows)))
-
-
-def sums(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """alpha = X^T X and beta = X^T Y."""
-    return x.T @ x, x.T @ y
 
 
 def number_of_batches(rows: int, columns: int, labelled: bool) -> int:
@@ -114,15 +110,6 @@ def explaining(
     return left.tolist()
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """All ordered pairs of batches. first, second: (N,) indices into `table`; the terms of the map of two steps."""
-
-    table: Table
-    first: np.ndarray
-    second: np.ndarray
-
-
 @cache
 def _distinct(rows: int, columns: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """One batch of each (alpha, beta), and the batches that have the same."""
@@ -175,19 +162,4 @@ def matches_somehow(rows: np.ndarray, certain: np.ndarray, other: np.ndarray) ->
     if len(rows) != len(other):
         return False
     agree = ~((rows[:, None, :] != other[None, :, :]) & certain[:, None, :]).any(axis=2)
-    return _has_perfect_matching([list(np.flatnonzero(line)) for line in agree])
-
-
-def _has_perfect_matching(options: Sequence[Sequence[int]]) -> bool:
-    taken: dict[int, int] = {}
-
-    def place(i: int, seen: set[int]) -> bool:
-        for j in options[i]:
-            if j not in seen:
-                seen.add(j)
-                if j not in taken or place(taken[j], seen):
-                    taken[j] = i
-                    return True
-        return False
-
-    return all(place(i, set()) for i in range(len(options)))
+    return bool((maximum_bipartite_matching(csr_array(agree), perm_type="column") >= 0).all())

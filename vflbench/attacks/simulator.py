@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ class Simulator(Attack):
 
     adversarial: false leaves out J, R and the class at the decoder, which is PCAT.
 
-    align: our addition; auto: with adversarial alone. The simulator's embeddings are unpaired with real ones, and a run of
+    align: our addition, used with adversarial alone. The simulator's embeddings are unpaired with real ones, and a run of
     some hundred steps doesn't bring them together. The attacker also has the embeddings of the last `memory` rows with their
     classes, and auxiliary rows with theirs. A map W is fitted such that W h and x' agree class by class. If the bottom is
     known to end in a convolution over pixels, W is the same 5 x 5 filter everywhere, and all moments E[g W h | c] = E[g x' |
@@ -74,7 +74,7 @@ class Simulator(Attack):
     threat = Threat(Role.LABEL, {Embeddings, Labels, LocalTop, Auxiliary, PeerArchitectures})
 
     adversarial: bool = True
-    align: bool | Literal["auto"] = "auto"
+    align: bool = True
     rows: Rows = 32
     auxiliary: Rows = 1000
     lr: Rate = 1e-3
@@ -92,7 +92,7 @@ class Simulator(Attack):
 
     @property
     def aligns(self) -> bool:
-        return self.adversarial if self.align == "auto" else self.align
+        return self.adversarial and self.align
 
     def observe(self, view: View) -> None:
         """Take steps with this batch."""

@@ -12,8 +12,6 @@ from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import leading_components, without_loudness
 from vflbench.options import Number, options
 
-_BALANCED = 0.1  # within this distance of 1/2, chance decides which cluster is smaller
-
 
 @options
 class Spectral(Attack):
@@ -35,7 +33,6 @@ class Spectral(Attack):
     `larger_deviation` reads it of the published scores |<x_i - mean, v>|: the cluster with the larger mean of them.
     Deviations on both sides of the mean add up to the same. So if two clusters are separate, this is always the smaller one,
     or neither (scores of 0) if they are equally large: the rule adds nothing for balanced classes.
-    `auto`: larger_score for a prior in 0.4 .. 0.6, else smaller.
 
     Both rules can choose the wrong cluster. The leak AUC then lies far below 0.5, which is as large a leak, except for one
     bit (which cluster is positive). Read the two-sided value.
@@ -47,7 +44,7 @@ class Spectral(Attack):
     message: Literal["embeddings", "gradients"] = "embeddings"
     component: Number = 1
     score: Literal["signed", "abs", "cluster"] = "signed"
-    orient: Literal["smaller", "larger_score", "larger_deviation", "auto"] = "smaller"
+    orient: Literal["smaller", "larger_score", "larger_deviation"] = "smaller"
 
     @property
     def threat(self) -> Threat:
@@ -61,7 +58,7 @@ class Spectral(Attack):
         """prior: the share of positives."""
         if self.score == "abs":
             return {layer: s.abs() for layer, s in projections.items()}
-        by_size = self.orient == "smaller" or (self.orient == "auto" and abs(prior - 0.5) > _BALANCED)
+        by_size = self.orient == "smaller"
         if self.orient == "larger_deviation":
             projections = {layer: point_to_larger_deviation(s) for layer, s in projections.items()}
         elif not by_size:

@@ -1,7 +1,6 @@
 """Spectral-clustering attack: the classes are the parts of a batch's neighbourhood graph."""
 
 import warnings
-from typing import Literal
 
 import numpy as np
 
@@ -9,7 +8,6 @@ from vflbench.attacks.kmeans import Kmeans
 from vflbench.options import Number, Rows, options
 
 _STARTS = 4
-_TINY = np.finfo(np.float64).tiny
 
 
 @options
@@ -22,8 +20,7 @@ class SpectralClustering(Kmeans):
     `kmeans` it follows clusters of any shape, such as rings; unlike `spectral` it takes more than two classes.
 
     message: `embeddings` (including the label party's own layers, for comparison) or `gradients`.
-    affinity: `neighbours` (A_ij = 1 if i is among the `neighbours` nearest rows of j and vice versa, 1/2 if only one of the
-    two) or `rbf` (A_ij = exp(-|x_i - x_j|^2 / median |x_i - x_j|^2)).
+    neighbours: A_ij = 1 if i is among so many nearest rows of j and vice versa, 1/2 if only one of the two, else 0.
     map: as in `kmeans`: `ratios` (the largest cluster is the most frequent class, and so on) or `hints` (one known row of
     each class; their total affinity to the clusters assigned to their classes is the largest).
     rows: if a batch has more rows, this number of rows, drawn at random, is divided into clusters (with all hints), because
@@ -36,7 +33,6 @@ class SpectralClustering(Kmeans):
     Learning", 2022.
     """
 
-    affinity: Literal["neighbours", "rbf"] = "neighbours"
     neighbours: Number = 10
     rows: Rows = 1000
 
@@ -59,8 +55,6 @@ class SpectralClustering(Kmeans):
         """(n, m) affinities of rows x, at these places of the batch, to the m rows `to` at the places `drawn`."""
         squares = np.maximum(0, np.square(x).sum(1)[:, None] + np.square(to).sum(1)[None] - 2 * x @ to.T)
         squares[places[:, None] == drawn[None]] = 0
-        if self.affinity == "rbf":
-            return np.exp(-squares / max(np.median(squares), _TINY))
         within = np.square(to).sum(1)
         among = np.maximum(0, within[:, None] + within[None] - 2 * to @ to.T)
         np.fill_diagonal(among, 0)

@@ -3,7 +3,6 @@
 from itertools import product
 
 import numpy as np
-import pytest
 from support.reconstruction_rounds import batch, batches, compose
 
 from vflbench.attacks.batch_reconstruction.asynchronous import recover_total, separate, symmetric_factors, two_steps
@@ -16,18 +15,6 @@ def planted(m, d, rate, seed, density=0.5):
     gamma, eta = compose(alphas, betas, rate / m)
     q = rate / (4 * m)
     return alphas, betas, gamma / q, eta / (2 * q), q
-
-
-@pytest.mark.slow
-def test_rates_do_not_hide_the_sum():
-    for rate, (m, d), seed in product((0.03, 3.1416), ((11, 20), (8, 10)), range(1)):
-        case = rate, m, d, seed
-        alphas, betas, scaled, labels, q = planted(m, d, rate, seed)
-        steps = two_steps(scaled, labels, q, m, 1e-9)
-        assert np.array_equal(steps.alpha_sum, sum(alphas)), case
-        assert np.array_equal(steps.alphas, alphas), case
-        assert np.array_equal(steps.beta_sum, sum(betas)), case
-        assert np.array_equal(steps.labels[1][2], alphas[1] @ betas[0]), case
 
 
 def test_at_a_simple_fraction_entries_are_ambiguous_and_the_factors_are_not():
