@@ -28,6 +28,15 @@ def plane(shown):
     return shown.page.locator("#figure_runs_criteo_plane")
 
 
+def comes_true(shown, condition):
+    """Whether it does so within some seconds: a figure is drawn anew after an event."""
+    for _ in range(100):
+        if condition():
+            return True
+        shown.page.wait_for_timeout(50)
+    return False
+
+
 def saved(shown, figure, kind):
     with shown.page.expect_download() as download:
         figure.locator(f"[data-save={kind}]").click()
@@ -63,11 +72,9 @@ def test_ctrl_and_the_wheel_zoom_a_double_click_goes_back_and_the_wheel_alone_sc
         shown.page.keyboard.down("Control")
         shown.page.mouse.wheel(0, -400)
         shown.page.keyboard.up("Control")
-        shown.page.wait_for_timeout(300)
-        assert ticks.all_text_contents() != before
+        assert comes_true(shown, lambda: ticks.all_text_contents() != before)
         shown.page.mouse.dblclick(*middle)
-        shown.page.wait_for_timeout(300)
-        assert sorted(ticks.all_text_contents()) == sorted(before)
+        assert comes_true(shown, lambda: sorted(ticks.all_text_contents()) == sorted(before))
         assert shown.complaints == []
 
 
@@ -83,10 +90,15 @@ def test_what_is_saved_is_light_whatever_the_page_is(chromium, file, dark):
         head, *rows = csv.reader(io.StringIO(saved(shown, figure, "csv").decode()))
         assert head[:4] == ["label", "test AUC", "test AUC_low", "test AUC_high"]
         assert {row[0] for row in rows} >= {"none", "marvell, sumkl 0.04"}
-        shown.page.wait_for_timeout(200)
-        colour = figure.locator("svg").evaluate("s => s.style.backgroundColor")
-        assert colour == ("rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)")
+        colour = "rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)"
+        svg = figure.locator("svg")
+        assert comes_true(shown, lambda: svg.evaluate("s => s.style.backgroundColor") == colour)
         assert shown.complaints == []
+
+
+def fits(figure):
+    place, drawn = (figure.locator(what).bounding_box()["width"] for what in (".plot", "svg"))
+    return place - 2 <= drawn <= place
 
 
 def test_a_figure_is_as_wide_as_its_place_when_the_window_changes(chromium, file):
@@ -94,9 +106,7 @@ def test_a_figure_is_as_wide_as_its_place_when_the_window_changes(chromium, file
         figure = plane(shown)
         for width in (400, 700, 1280):
             shown.page.set_viewport_size({"width": width, "height": 800})
-            shown.page.wait_for_timeout(500)
-            place, drawn = (figure.locator(what).bounding_box()["width"] for what in (".plot", "svg"))
-            assert place - 2 <= drawn <= place
+            assert comes_true(shown, lambda: fits(figure))
             legend, svg = (figure.locator(what).first.bounding_box() for what in (".role-legend", "svg"))
             assert legend["y"] + legend["height"] <= svg["y"] + svg["height"] + 4
         assert shown.complaints == []
