@@ -3,9 +3,9 @@ import gzip
 import numpy as np
 import pytest
 from support.picture_files import write_idx, write_mnist
-from support.raw_files import in_file_order, load
+from support.raw_files import error_of, in_file_order, load
 
-from vflbench.data.pictures import Mnist
+from vflbench.data.pictures import FashionMnist, Mnist
 from vflbench.errors import UserError
 
 
@@ -70,3 +70,14 @@ def test_a_folder_without_the_files_is_rejected(tmp_path):
     write_mnist(tmp_path, part="train", side=12)
     with pytest.raises(UserError, match="10 x 10 and 12 x 12"):
         Mnist(path=str(tmp_path)).load(None)
+
+
+def test_the_files_are_those_of_mnist_in_a_folder_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("VFLBENCH_DATA", str(tmp_path))
+    assert f"{tmp_path / 'fashion_mnist'}: there is no such folder" in error_of(FashionMnist())
+    (tmp_path / "FashionMNIST").mkdir()
+    write_mnist(tmp_path / "FashionMNIST" / "raw", compress=True)
+    found = load(FashionMnist())
+    assert found.fingerprint == load(Mnist(path=str(tmp_path / "FashionMNIST" / "raw"))).fingerprint
+    write_mnist(tmp_path / "fashion_mnist", seed=1)
+    assert load(FashionMnist()).fingerprint != found.fingerprint

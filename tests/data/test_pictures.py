@@ -1,5 +1,7 @@
+import numpy as np
 import torch
-from support.raw_files import error_of, load
+from sklearn.datasets import load_digits
+from support.raw_files import error_of, in_file_order, load
 
 from vflbench.data.pictures import Digits
 from vflbench.numerics.pixels import Area, area_of, put_together
@@ -31,3 +33,19 @@ def test_parts_put_together_are_the_picture():
 def test_too_many_parts_are_rejected():
     assert "8 x 8 pixels can't be cut into so many parts (cut=rows)" in error_of(Digits(parties=9, cut="rows"))
     assert "dataset.parties=0" in error_of(Digits(parties=0))
+
+
+def test_pixels_and_classes_are_those_of_scikit_learn():
+    bunch = load_digits()
+    split = load(Digits())
+    numeric, categorical, labels = in_file_order(split)
+    np.testing.assert_array_equal(numeric, bunch.data / 16)  # by the same number, also pixels that are hardly ever bright
+    assert labels.tolist() == bunch.target.tolist()
+    assert categorical.shape == (1797, 0)
+    assert split.train.classes == 10
+
+
+def test_there_are_ten_classes_even_among_a_few_rows():
+    split = load(Digits(rows=6))
+    assert split.train.classes == split.test.classes == 10
+    assert sorted(in_file_order(split)[2].tolist()) == [0, 1, 2, 3, 4, 5]

@@ -1,12 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.builders import session, table, weights
 
 from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset
-from vflbench.data.rows import Batches, ordered_batches
+from vflbench.data.rows import AlignedRows, Batches, choose_batch_size, evenly_spaced, ordered_batches
 from vflbench.data.table import CHUNK_ROWS, raw_table
+from vflbench.messages.threat import Role
 from vflbench.options import options
+from vflbench.protocols.split import Split
 
 
 @options
@@ -96,3 +103,113 @@ def test_any_rows_are_read_by_id_in_that_order(monkeypatch):
     for outside in (-1, 40_000, 2**62):
         with pytest.raises(KeyError, match="2 rows, among which some are not in this table"):
             data.train.at(torch.tensor([5, outside]))
+
+
+def test_rows_are_found_whether_ids_lie_close_together_or_far_apart(rng):
+    """With a table of places, or by search; the same rows, and the same refusal of those that aren't held."""
+    for gap, start, shuffled in ((1, 0, False), (1, 500, True), (2, 7, True), (1000, -30, True), (1000, 3, False)):
+        rows = table(rng, rows=60)
+        ids = torch.arange(60) * gap + start
+        order = torch.randperm(60, generator=rng) if shuffled else torch.arange(60)
+        held = AlignedRows.of(replace(rows, ids=ids[order]))
+        asked = torch.randint(60, (200,), generator=rng)
+        found = held.rows(ids[order][asked])
+        assert torch.equal(found.labels, rows.labels[asked]), (gap, start)
+        assert torch.equal(found.features["a"].categorical, rows.features["a"].categorical[asked])
+        assert len(held.rows(ids[:0])) == 0
+        for missing in (start - 1, start + 60 * gap, start + 1 if gap > 1 else start + 61, -(2**62), 2**62):
+            with pytest.raises(KeyError):
+                held.rows(torch.tensor([start, missing]))
+
+
+def test_a_lookup_is_a_copy(rng):
+    everything = table(rng)
+    rows = AlignedRows.of(everything)
+    before = everything.features["a"].numeric.clone()
+    rows.parties["a"](everything.ids).numeric.zero_()
+    rows.labels(everything.ids).zero_()
+    assert torch.equal(everything.features["a"].numeric, before)
+    assert everything.labels.any()
+
+
+def test_labels_may_be_others_than_those_of_the_table(rng):
+    everything = table(rng)
+    rows = AlignedRows.of(everything)
+    flipped = rows.relabelled(lambda ids, labels: torch.where(ids < 10, 1 - labels, labels))
+    ids = torch.tensor([20, 5, 9, 10])
+    assert torch.equal(flipped.labels(ids), torch.where(ids < 10, 1 - everything.labels[ids], everything.labels[ids]))
+    assert torch.equal(flipped.rows(ids).labels, flipped.labels(ids))
+    assert torch.equal(rows.labels(ids), everything.labels[ids])
+    assert torch.equal(flipped.parties["a"](ids).numeric, everything.features["a"].numeric[ids])
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_training_from_buffers_gives_the_weights_of_the_same_order_in_memory():
+    data, trained = load(n=12_000, parties={"a": ["x"], "b": ["c"]}), []
+    everything = data.train.all()
+    for rows in (data.aligned(), AlignedRows.of(everything)):
+        split = session(everything, rows=rows)
+        for ids in Batches(data.train, 700, torch.Generator().manual_seed(1)):
+            split.round(ids, watch=Split().offers(Role.NON_LABEL))
+        trained.append([*weights(split), split.predict(everything.ids[:3000])])
+    assert all(map(torch.equal, *trained))
+
+
+def epoch(rows, size, rng):
+    """The ids of each batch."""
+    return list(Batches(rows, size, rng))
+
+
+@given(st.integers(1, 500), st.integers(1, 600))
+def test_evenly_spaced_positions(count, wanted):
+    positions = evenly_spaced(count, wanted)
+    assert len(positions) == min(count, wanted)
+    assert positions.unique().tolist() == positions.tolist()
+    assert (positions[0], positions[-1]) == (0, count - 1 if min(count, wanted) > 1 else 0)
+    gaps = positions.diff()
+    assert not len(gaps) or gaps.max() - gaps.min() <= 1
+
+
+@settings(deadline=None)
+@given(st.integers(1, 200_000))
+def test_auto_is_the_largest_power_of_two_that_leaves_a_hundred_steps(rows):
+    fitting = [2**k for k in range(5, 10) if rows >= 100 * 2**k]
+    assert choose_batch_size("auto", rows) == (max(fitting) if fitting else min(32, rows))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(1, 70))
+def test_batches_are_full_distinct_and_leave_less_than_a_batch(rows, wanted):
+    size = choose_batch_size(wanted, rows)
+    everything = table(torch.Generator().manual_seed(rows), rows=rows)
+    met = epoch(everything, size, torch.Generator().manual_seed(wanted))
+    assert {len(ids) for ids in met} == {size}
+    assert len(met) == rows // size
+    assert len(torch.cat(met).unique()) == size * len(met)
+
+
+def test_the_order_is_drawn_from_the_generator_alone(rng):
+    rows = table(rng, rows=40)
+
+    def met(seed):
+        return [ids.tolist() for ids in epoch(rows, 8, torch.Generator().manual_seed(seed))]
+
+    assert met(1) == met(1) != met(2)
+
+
+def test_every_row_is_as_likely_as_any_other_to_be_left_over(rng):
+    """19 rows in batches of 10: each is left out of 9/19 of the epochs; 5 standard errors."""
+    rows, epochs = table(rng, rows=19), 2000
+    met = torch.cat([ids for _ in range(epochs) for ids in epoch(rows, 10, rng)]).bincount(minlength=19)
+    p = 10 / 19
+    assert (met / epochs - p).abs().max() < 5 * (p * (1 - p) / epochs) ** 0.5
+
+
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(1, 70))
+def test_ordered_batches_are_full_but_the_last(rows, size):
+    everything = table(torch.Generator().manual_seed(0), rows=rows)
+    met = [batch.ids for batch in ordered_batches(everything, size)]
+    assert torch.cat(met).tolist() == list(range(rows))
+    assert all(len(ids) == size for ids in met[:-1])
+    assert 1 <= len(met[-1]) <= size

@@ -5,10 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
-from support.raw_files import error_of, load
+from support.raw_files import error_of, in_file_order, load
 
-from vflbench.data.synthetic import Synthetic, _zipf, bayes_auc
+from vflbench.data.synthetic import Bernoulli, BreastCancer, Synthetic, _zipf, bayes_auc
 from vflbench.numerics.auc import auc
 
 
@@ -82,3 +83,32 @@ def test_the_published_shape_is_the_default():
     assert list(raw.names) == [*(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
     assert sum(raw.sizes) == 20_000
     assert facts["bayes_auc"] == pytest.approx(0.8, abs=1e-4)
+
+
+def test_it_is_coin_flips_in_whole_batches_and_stays_as_it_is():
+    data = Bernoulli(rows=50, features=30, density=0.3, batches=40).load(torch.Generator().manual_seed(0))
+    rows = data.train.all()
+    x = rows.features["a"].numeric
+    assert len(data.train) + len(data.test) == 2000
+    assert data.facts["batch_rows"] == 50
+    assert set(x.unique().tolist()) == {0.0, 1.0}
+    assert abs(x.mean().item() - 0.3) < 0.01
+    assert abs(torch.corrcoef(x.T).fill_diagonal_(0)).max() < 0.12
+    weights = torch.linalg.lstsq(x - 0.3, rows.labels.float() * 2 - 1).solution
+    assert (weights.abs() > 0.05).sum() > 10  # the labels depend on the columns
+
+
+def test_a_constant_column_is_not_normalised_away():
+    data = Bernoulli(rows=1, features=8, density=0.9999, batches=12).load(torch.Generator().manual_seed(1))
+    assert (data.train.all().features["a"].numeric == 1).all()
+
+
+def test_rows_labels_and_scaled_columns_are_those_of_scikit_learn():
+    bunch = load_breast_cancer()
+    split = load(BreastCancer())
+    numeric, categorical, labels = in_file_order(split)
+    low, high = bunch.data.min(0), bunch.data.max(0)
+    np.testing.assert_allclose(numeric, (bunch.data - low) / (high - low), atol=1e-7)
+    assert labels.tolist() == bunch.target.tolist()
+    assert categorical.shape == (569, 0)
+    assert [name.replace("_", " ") for name in split.train.features["a"].columns.numeric] == list(bunch.feature_names)

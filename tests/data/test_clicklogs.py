@@ -1,0 +1,180 @@
+"""Criteo and Avazu: what lands in which column, and rows of a day that are held out."""
+
+import csv
+import gzip
+
+import pytest
+import torch
+from support.raw_files import avazu_line, criteo_line, error_of, in_file_order, load, write
+
+from vflbench.cli.components import construct
+from vflbench.data.clicklogs import AVAZU, Avazu, Criteo
+from vflbench.errors import UserError
+
+GOOD = [criteo_line(label=i % 2, integers={1: i}, categories={1: f"{i % 3:08x}"}) for i in range(20)]
+
+
+def test_every_field_lands_in_its_column(tmp_path):
+    lines = [
+        criteo_line(0, {1: "", 2: -2, 13: 100}, {1: "", 26: "ffffffff"}),
+        criteo_line(1, {1: 4, 2: 8, 13: 50}, {1: "aaaaaaaa", 26: ""}),
+        criteo_line(1, {1: 8, 2: 3, 13: 0}, {1: "", 26: "00000000"}),
+        criteo_line(0, {1: 0, 2: 3, 13: 0}, {1: "00000000", 26: "ffffffff"}),
+    ]
+    ways = [(end, compress) for end in ("\n", "\r\n") for compress in (False, True)]
+    paths = [write(tmp_path / f"{i}", lines, end=end, compress=compress) for i, (end, compress) in enumerate(ways)]
+    split, *others = (load(Criteo(path=path)) for path in paths)
+    assert {other.fingerprint for other in others} == {split.fingerprint}
+    columns = split.train.features["a"].columns
+    assert columns.numeric == tuple(f"I{i}" for i in range(1, 14))
+    assert columns.categorical == tuple(f"C{i}" for i in range(1, 27))
+    assert (columns.cardinalities[0], columns.cardinalities[1], columns.cardinalities[25]) == (3, 1, 3)
+    numeric, categorical, labels = in_file_order(split)
+    assert labels.tolist() == [0, 1, 1, 0]
+    assert numeric[:, 0].tolist() == [0, 0.5, 1, 0]  # a missing integer is 0
+    assert numeric[:, 1].tolist() == [0, 1, 0.5, 0.5]  # negative numbers are numbers
+    assert numeric[:, 12].tolist() == [1, 0.5, 0, 0]
+    assert categorical[:, 0].tolist() == [0, 2, 0, 1]  # the empty string is a category, and sorts first
+    assert categorical[:, 25].tolist() == [2, 0, 1, 2]
+
+
+def test_quotes_are_ordinary_characters(tmp_path):
+    lines = [criteo_line(0, categories={3: '"a'}), criteo_line(1, categories={3: 'b"'}), *GOOD]
+    assert load(Criteo(path=write(tmp_path / "x", lines))).train.features["a"].columns.cardinalities[2] == 3
+
+
+def test_categories_are_texts_not_numbers(tmp_path):
+    """As numbers, 1e5, 100000 and 00100000 would be one."""
+    words = ["1e5", "100000", "00100000", "NaN", "0x10", "16"]
+    lines = [criteo_line(i % 2, categories={7: word}) for i, word in enumerate(words)]
+    split = load(Criteo(path=write(tmp_path / "x", lines), test_fraction=0.2))
+    assert split.train.features["a"].columns.cardinalities[6] == len(words)
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_real_rows_agree_with_a_reading_by_hand(data_folder):
+    path = data_folder / "criteo" / "train.txt.gz"
+    with gzip.open(path, "rt") as file:
+        rows = [line.rstrip("\n").split("\t") for line, _ in zip(file, range(3000), strict=False)]
+    numeric, categorical, labels = in_file_order(load(Criteo(path=str(path), rows=3000)))
+    assert labels.tolist() == [int(row[0]) for row in rows]
+    for j in range(13):
+        x = [float(row[1 + j] or 0) for row in rows]
+        low, high = min(x), max(x)
+        by_hand = [(v - low) / (high - low) if high > low else 0.0 for v in x]
+        assert numeric[:, j].tolist() == pytest.approx(by_hand, abs=1e-6)
+    for j in range(26):
+        values = sorted({row[14 + j] for row in rows})
+        assert categorical[:, j].tolist() == [values.index(row[14 + j]) for row in rows]
+
+
+def test_a_byte_order_mark_is_neither_an_error_nor_reported_as_one(tmp_path):
+    mark = b"\xef\xbb\xbf"
+    content = mark + "\n".join([*GOOD, "bad"]).encode()
+    assert len(load(Criteo(path=write(tmp_path / "x", mark + "\n".join(GOOD).encode()))).train) == 18
+    assert len(load(Criteo(path=write(tmp_path / "y", content), rows=5, test_fraction=0.2)).train) == 4
+    assert "row 21: Expected 40 columns, got 1" in error_of(Criteo(path=write(tmp_path / "z", content)))
+
+
+HEADER = ",".join(AVAZU.columns)
+ROWS = [avazu_line(click=str(i % 2), C20=str(i % 4 - 1), device_ip=f"{i:08x}", hour=f"141021{i:02d}") for i in range(20)]
+
+
+def test_every_column_is_categorical_and_the_id_is_dropped(tmp_path):
+    split = load(Avazu(path=write(tmp_path / "x.csv", [HEADER, *ROWS])))
+    columns = split.train.features["a"].columns
+    assert columns.numeric == ()
+    assert columns.categorical == tuple(c for c in AVAZU.columns if c not in ("id", "click"))
+    sizes = dict(zip(columns.categorical, columns.cardinalities, strict=True))
+    assert (sizes["C20"], sizes["device_ip"], sizes["hour"], sizes["site_id"]) == (4, 20, 20, 1)
+    _, categorical, labels = in_file_order(split)
+    assert labels.tolist() == [0, 1] * 10
+    assert categorical[:, columns.categorical.index("C20")].tolist() == [0, 1, 2, 3] * 5  # "-1" < "0" < "1" < "2"
+
+
+def test_hour_can_be_read_as_day_and_hour_of_day(tmp_path):
+    rows = [avazu_line(click=str(i % 2), hour=f"1410{21 + i % 3}{i % 24:02d}") for i in range(48)]
+    split = load(Avazu(path=write(tmp_path / "x.csv", [HEADER, *rows]), hour="day_and_hour"))
+    columns = split.train.features["a"].columns
+    assert columns.categorical[:2] == ("day", "hour_of_day")
+    assert "hour" not in columns.categorical
+    assert columns.cardinalities[:2] == (3, 24)
+    _, categorical, _ = in_file_order(split)
+    assert categorical[:, 0].tolist() == [i % 3 for i in range(48)]
+    assert categorical[:, 1].tolist() == [i % 24 for i in range(48)]
+
+
+def test_the_header_states_the_order_of_the_columns(tmp_path):
+    turned = AVAZU.columns[::-1]
+    rows = [avazu_line(turned, click=str(i % 2), hour=f"141021{i:02d}") for i in range(10)]
+    plain = [avazu_line(click=str(i % 2), hour=f"141021{i:02d}") for i in range(10)]
+    one = load(Avazu(path=write(tmp_path / "a", [",".join(turned), *rows])))
+    other = load(Avazu(path=write(tmp_path / "b", [HEADER, *plain])))
+    assert all(map(torch.equal, in_file_order(one), in_file_order(other)))
+    assert one.fingerprint == other.fingerprint
+
+
+@pytest.mark.data
+def test_real_rows_of_avazu_agree_with_a_reading_by_hand(data_folder):
+    path = data_folder / "avazu" / "train.csv.gz"
+    with gzip.open(path, "rt", newline="") as file:
+        rows = list(csv.DictReader(file))
+    split = load(Avazu(path=str(path)))
+    _, categorical, labels = in_file_order(split)
+    assert labels.tolist() == [int(row["click"]) for row in rows]
+    for j, name in enumerate(split.train.features["a"].columns.categorical):
+        rank = {value: i for i, value in enumerate(sorted({row[name] for row in rows}))}
+        assert categorical[:, j].tolist() == [rank[row[name]] for row in rows], name
+
+
+ROWS_OF_DAY = {21: 5, 22: 9, 30: 4}
+HOURS = [f"1410{day}{hour:02d}" for day, rows in ROWS_OF_DAY.items() for hour in range(rows)]
+
+
+def avazu(tmp_path, **options):
+    lines = [",".join(AVAZU.columns)]
+    lines += [avazu_line(click=str(i % 2), hour=hour, C14=f"{i:03d}") for i, hour in enumerate(HOURS)]
+    return Avazu(path=write(tmp_path / "x.csv", lines), hour="day_and_hour", **options)
+
+
+def values(table, column):
+    block = table.rows(torch.arange(len(table))).features["a"]
+    return sorted(block.categorical[:, block.columns.categorical.index(column)].tolist())
+
+
+def test_a_day_of_avazu_is_a_date(tmp_path):
+    for test_day, past, rows in ((2, 5, 9), (3, 14, 4)):
+        split = load(avazu(tmp_path, test_day=test_day))
+        assert values(split.train, "C14") == list(range(past))
+        assert values(split.test, "C14") == list(range(past, past + rows))
+
+
+def test_a_day_of_criteo_is_a_seventh_of_the_rows(tmp_path):
+    lines = [criteo_line(label=i % 2, categories={1: f"{i:08x}"}) for i in range(30)]
+    path = write(tmp_path / "x", lines)
+    sizes = [(len(s.train), len(s.test)) for s in (load(Criteo(path=path, test_day=d)) for d in range(2, 8))]
+    assert sizes == [(5, 4), (9, 4), (13, 5), (18, 4), (22, 4), (26, 4)]
+    split = load(Criteo(path=path, test_day=3))
+    assert (values(split.train, "C1"), values(split.test, "C1")) == (list(range(9)), list(range(9, 13)))
+    used = load(Criteo(path=path, test_day=7, rows=14))
+    assert (len(used.train), len(used.test)) == (12, 2)
+
+
+def test_later_days_are_in_no_vocabulary_and_validation_rows_are_from_the_past(tmp_path):
+    split = avazu(tmp_path, test_day=2, validation_fraction=0.2).load(torch.Generator().manual_seed(0))
+    columns = split.train.columns["a"]
+    assert dict(zip(columns.categorical, columns.cardinalities, strict=True))["C14"] == 14
+    assert len(split.validation) == 3
+    past = sorted(values(split.train.all(), "C14") + values(split.validation.all(), "C14"))
+    assert past == list(range(5))
+
+
+def test_a_day_that_is_not_there_and_hours_that_can_not_be_met_are_errors(tmp_path):
+    assert "dataset.test_day" in error_of(avazu(tmp_path, test_day=4))
+    path = write(tmp_path / "y", [criteo_line(label=i % 2) for i in range(30)])
+    assert "of 7 days" in error_of(Criteo(path=path, test_day=8))
+    with pytest.raises(UserError, match=r"test_day.*hour=day_and_hour"):
+        construct(Avazu, {"path": path, "test_day": 2}, "dataset")
+    with pytest.raises(UserError, match="test_day"):
+        construct(Criteo, {"path": path, "test_day": 1}, "dataset")
