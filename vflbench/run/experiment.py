@@ -212,7 +212,7 @@ def save(run: BuiltRun, recorder: Recorder, checkpoint: Checkpoint) -> str:
     """Write the checkpoint. Returns a message for a user who stops the run here."""
     place = {"data": run.data.fingerprint, "device": run.facts["device"], "metrics_bytes": recorder.length}
     known = checkpoint.refused
-    if checkpoint.save({**place, **run.state()}):
+    if checkpoint.wanted != "none" and checkpoint.save({**place, **run.state()}):
         command = "the same command without overwrite=true" if checkpoint.fresh else "the same command"
         return f"stopped before {run}, and saved; {command} goes on from there ({recorder.folder})"
     why = "checkpoint=none saves nothing to go on from"
