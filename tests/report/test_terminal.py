@@ -216,11 +216,11 @@ def test_the_table_begins_with_what_breaks_a_ceiling_and_the_worst_attack_of_eac
 
 def test_the_table_has_every_leak_once_the_worst_first_and_the_reason_for_each_attack_without_a_result(tmp_path):
     leaks = [leak(name, f"f{layer}", 0.5 + 0.04 * layer) for name in ("norm", "mine") for layer in range(1, 30)]
-    hidden = leak("norm", "h1", 1.0, visible=False)
+    reference, hidden = leak("norm", "f1", 0.9, message="none"), leak("norm", "h1", 1.0, visible=False)
     reasons = {"skipped": {"hints": "no labels", "direct": "no labels"}, "unscored": {"averaging": "no positives"}}
-    text = final_table(write_run(tmp_path / "run", leaks=[*leaks, hidden], test_auc=None, **reasons))
+    text = final_table(write_run(tmp_path / "run", leaks=[hidden, reference, *leaks], test_auc=None, **reasons))
     rows = [line.split() for line in text.splitlines() if line.split()[:1] in (["norm"], ["mine"])]
-    worst_first = [*sorted(leaks, key=lambda one: -one["raw"]["mean"]), hidden]
+    worst_first = [*sorted(leaks, key=lambda one: -one["raw"]["mean"]), reference, hidden]
     assert [(row[0], row[3]) for row in rows] == [(one["attack"], one["layer"]) for one in worst_first]
     assert [row[-1] for row in rows].count("hidden") == 1
     assert "\nNot run: hints, direct: no labels.\nNot scored: averaging: no positives.\n" in text
