@@ -110,12 +110,6 @@ def test_any_split_is_disjoint_covering_ordered_and_of_the_size_asked(n, fractio
         assert max(train) < min(test)
 
 
-def test_the_seed_moves_rows_between_training_and_test_but_not_their_values():
-    one, other = (load(Fixed(fit_on="all"), seed) for seed in (1, 2))
-    assert one.test.ids.tolist() != other.test.ids.tolist()
-    assert all(map(torch.equal, in_file_order(one), in_file_order(other)))
-
-
 def test_every_row_is_as_likely_as_any_other_to_be_tested_on():
     """25 of 100 rows in each of 400 draws; 5 standard errors."""
     rng = torch.Generator().manual_seed(0)

@@ -113,7 +113,6 @@ def damages():
     for name in ("numeric", "categorical", "labels", "schema.json"):
         yield f"{name} gone", lambda folder, name=name: (folder / name).unlink()
         yield f"{name} cut", lambda folder, name=name: os.truncate(folder / name, (folder / name).stat().st_size // 2)
-        yield f"{name} empty", lambda folder, name=name: os.truncate(folder / name, 0)
         for place in (0, 0.5, 1):
             yield f"{name} flipped at {place}", lambda folder, name=name, place=place: flip(folder / name, place)
 

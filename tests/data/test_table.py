@@ -74,13 +74,6 @@ def test_scaling_agrees_with_plain_arithmetic(values, transform, data):
     assert scaled([np.nan if v is None else v for v in values], fit, transform).tolist() == pytest.approx(expected, abs=1e-7)
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=60))
-def test_without_a_rare_value_ids_are_the_ranks_of_the_values(codes):
-    ids, size = indexed(codes, 10)
-    values = sorted(set(codes))
-    assert (ids.tolist(), size) == ([values.index(code) for code in codes], len(values))
-
-
 def test_a_value_that_occurs_exactly_min_count_times_is_not_rare():
     for min_count, expected, expected_size in ((3, [0, 0, 0, 1, 1, 1, 2, 2], 3), (4, [0] * 8, 1)):
         ids, size = indexed([0, 0, 0, 1, 1, 1, 2, 2], 3, min_count=min_count)
