@@ -14,7 +14,6 @@ from vflbench.report.page import Wishes, write_report
 
 pytestmark = pytest.mark.slow
 MARKS = "#figure_runs_criteo_plane .mark-symbol.role-mark path"
-DRAWN = "document.querySelectorAll('figure.is-drawn').length == document.querySelectorAll('.plot').length"
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def file(tmp_path_factory):
 
 
 def plane(shown):
-    shown.page.wait_for_function(DRAWN)
+    shown.wait_for_figures()
     return shown.page.locator("#figure_runs_criteo_plane")
 
 
@@ -52,9 +51,9 @@ def test_a_mark_says_what_it_is_and_the_legend_filters(chromium, file):
         assert "test AUC: 0.7" in shown.page.locator("#plot_tip").inner_text()
         label = figure.locator(".role-legend-label text", has_text="sumkl 0.04")
         label.click()
-        shown.page.wait_for_function(f"document.querySelectorAll('{MARKS}').length == 1")
+        assert comes_true(shown, lambda: marks.count() == 1)
         label.click()
-        shown.page.wait_for_function(f"document.querySelectorAll('{MARKS}').length == 3")
+        assert comes_true(shown, lambda: marks.count() == 3)
         assert shown.complaints == []
 
 
