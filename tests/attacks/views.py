@@ -1,9 +1,11 @@
 """Views for tests of attacks, made of facts as the auditor makes them."""
 
+import math
+
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Attack
+from vflbench.attacks.base import MESSAGE_FACTS, Attack
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Gradients, PartyFeatures
 from vflbench.messages.threat import Threat, View
@@ -49,3 +51,18 @@ def blobs(rng, sizes, gap=8.0, d=6):
     """(n, d) Gaussian clusters of these sizes, and which one each row is of."""
     y = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     return gap * torch.eye(len(sizes), d)[y] + torch.randn(len(y), d, generator=rng), y
+
+
+def rings(rng, sizes):
+    """Class k evenly on a circle of radius 1 + 2 k, of a plane in 8 dimensions."""
+    y = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    angle = torch.cat([2 * math.pi * (torch.arange(n) + torch.rand(n, generator=rng)) / n for n in sizes])
+    plane = (1 + 2 * y)[:, None] * torch.stack([angle.cos(), angle.sin()], dim=1)
+    rotation = torch.linalg.qr(torch.randn(8, 8, generator=rng)).Q
+    return torch.nn.functional.pad(plane, (0, 6)) @ rotation + 0.03 * torch.randn(len(y), 8, generator=rng), y
+
+
+def class_scores(x, known, kind, **options):
+    """known: class shares, or a row of each class."""
+    attack = kind(**options)
+    return attack.batch(view_of(attack.threat, MESSAGE_FACTS[attack.message]({"f1": x}), known)).layers.get("f1")
