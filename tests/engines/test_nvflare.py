@@ -166,7 +166,10 @@ def test_another_protocol_is_refused(tmp_path):
 
 def test_a_workspace_that_is_there_is_not_touched(tmp_path):
     (tmp_path / "mine").mkdir()
-    with pytest.raises(UserError, match="engine.workspace=.*it is there already"), workspace(str(tmp_path / "mine")):
+    with (
+        pytest.raises(UserError, match="engine.workspace=.*File exists; name a new folder"),
+        workspace(str(tmp_path / "mine")),
+    ):
         pass
     assert list((tmp_path / "mine").iterdir()) == []
 

@@ -83,10 +83,8 @@ def workspace(name: str | None) -> Iterator[Path]:
     root = Path(name).absolute()
     try:
         root.mkdir(mode=0o700, parents=True)
-    except FileExistsError as error:
-        raise UserError("it is there already; name a new folder", key="engine.workspace", value=root) from error
     except OSError as error:
-        raise UserError(f"{error.strerror}", key="engine.workspace", value=root) from error
+        raise UserError(f"{error.strerror}; name a new folder", key="engine.workspace", value=root) from error
     yield root
 
 

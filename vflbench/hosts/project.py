@@ -68,7 +68,7 @@ def write(words: Sequence[str]) -> None:
     names, host = party_names(options.get("parties", "[a]")), options.get("host", "localhost")
     if not _HOST.fullmatch(host):
         raise UserError("it must be a name or an address under which the label party is reached", key="host", value=host)
-    port, days = _number(options, "port", 8002, 65535), _number(options, "days", 360, 3650)
+    port, days = number_option(options, "port", 8002, 65535), number_option(options, "days", 360, 3650)
     folder = Path(os.path.abspath(path))
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError("there is something already; a project is never overwritten", key="project", value=path)
@@ -102,7 +102,8 @@ def party_names(text: str) -> list[str]:
     return names
 
 
-def _number(options: dict[str, str], key: str, default: int, most: int) -> int:
+def number_option(options: dict[str, str], key: str, default: int, most: int) -> int:
+    """An option of a command, from 1 on. Raises UserError."""
     text = options.get(key, str(default))
     if not re.fullmatch(r"\d{1,6}", text, re.ASCII) or not 1 <= int(text) <= most:
         raise UserError(f"it must be a whole number from 1 to {most}", key=key, value=text)

@@ -25,7 +25,7 @@ from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.hosts.commands import split_words
 from vflbench.hosts.kit import SUBMITTER, read_kit, shared
-from vflbench.hosts.project import ADMIN, PARTY_SITE
+from vflbench.hosts.project import ADMIN, PARTY_SITE, number_option
 from vflbench.options import options
 from vflbench.run.experiment import Experiment
 
@@ -37,7 +37,7 @@ _UNDER_WAY = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING")
 silence = partial(contextlib.redirect_stdout, io.StringIO())
 """While entered, FLARE doesn't print that it connects."""
 
-_project: list[tuple[Path, float]] = []
+_project: list[tuple[Path, int]] = []
 """The project of this process, and how many seconds its parties may take to connect. Not an option of the run: the same
 experiment has the same results folder in another project.
 """
@@ -54,12 +54,7 @@ def run(words: Sequence[str]) -> None:
         if not (folder / part / "startup").is_dir():
             problem = f"it has no folder {part}, which the label party needs to begin a run"
             raise UserError(problem, key="project", value=path, see="vflbench parties --help")
-    text, seconds = given.get("timeout", "60"), 0.0
-    with suppress(ValueError):
-        seconds = float(text)
-    if not 1 <= seconds <= 86_400:
-        raise UserError("it must be a number of seconds from 1 to 86400", key="timeout", value=text)
-    _project[:] = [(folder, seconds)]
+    _project[:] = [(folder, number_option(given, "timeout", 60, 86_400))]
     train_command([*overrides, "engine=nvflare", "engine.mode=provisioned"])
 
 

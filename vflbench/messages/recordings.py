@@ -101,8 +101,7 @@ class RecordedMessages:
         try:
             self.manifest = files.manifest_of(self.manifest.plain() | {"class_shares": list(shares)})
         except ValueError as error:
-            problem = re.sub(r"^class_shares\.\d+: .*", "they must be numbers from 0 to 1", str(error))
-            problem = problem.removeprefix("class_shares: ")
+            problem = str(error).removeprefix("class_shares: ")
             raise UserError(problem, key="--class-shares", value=",".join(map(str, shares))) from error
 
     @cached_property

@@ -159,10 +159,7 @@ def _arguments(cls: type, given: Mapping[str, Any] | None, filled_in: Mapping[st
 
     Raises UserError for one that it doesn't have, and where one is missing.
     """
-    try:
-        signature = inspect.signature(cls)
-    except (TypeError, ValueError):  # a class that doesn't tell
-        return dict(given or {})
+    signature = inspect.signature(cls)
     arguments = {name: value for name, value in filled_in.items() if name in signature.parameters} | dict(given or {})
     try:
         signature.bind(**arguments)
