@@ -8,7 +8,6 @@ from contextlib import suppress
 from importlib.util import find_spec
 
 import pytest
-import yaml
 from support.builders import figures
 from support.warm_command import OPEN, SMALL, command
 
@@ -172,11 +171,3 @@ def test_a_workspace_that_is_there_is_not_touched(tmp_path):
     ):
         pass
     assert list((tmp_path / "mine").iterdir()) == []
-
-
-def test_the_yaml_names_the_options_of_the_class():
-    from vflbench.places import config_folder
-
-    node = yaml.safe_load((config_folder() / "engine" / "nvflare.yaml").read_text())
-    assert node.pop("_target_") == "vflbench.engines.nvflare.engine.NvFlare"
-    assert NvFlare(**node) == NvFlare()

@@ -99,7 +99,6 @@ REFUSED = {
     "a row twice": ({"ids": [1, 1, 2]}, "id 1 is there more than once"),
     "an epoch": ({"epoch": -1}, "epoch=-1: it is counted from 0"),
     "a class": ({"y": [0, 1, 2]}, "labels=2: labels of 2 `classes` are whole numbers from 0 to 1"),
-    "a party": ({"party": "../x"}, "'../x' is no name of letters"),
 }
 
 
