@@ -1,13 +1,19 @@
-"""Text files that are wrong: each is refused in one printable line that names the row, the column and the value."""
+"""Lines that are garbage: refused in one printable line that names the row, the column and the value."""
 
 import gzip
+import re
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 from support.raw_files import avazu_line, criteo_line, error_of, write
 
 from vflbench.data.binary import Binary
 from vflbench.data.clicklogs import AVAZU, Avazu, Criteo
 from vflbench.data.csv import Csv
+from vflbench.data.parquet import Parquet
+from vflbench.errors import UserError
 
 CRITEO = [criteo_line(i % 2, {1: i}, {1: f"{i % 3:08x}"}) for i in range(20)]
 SHORT = CRITEO[0].split("\t", 1)[1]
@@ -104,3 +110,108 @@ def test_it_is_refused_in_one_line(number, tmp_path):
         assert words in message, (reader, message)
     assert message.isprintable()
     assert 20 < len(message) < 1000
+
+
+LETTERS = ["a,y", *(f"{i},{'yes' if i % 2 else 'no'}" for i in range(12))]
+
+
+def problem_of(dataset) -> str:
+    with pytest.raises(UserError) as error:
+        dataset.read(None)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1000
+    return str(error.value)
+
+
+@pytest.mark.parametrize("lines", [SVM, BITS, LETTERS], ids=["libsvm", "binary", "csv"])
+def test_other_line_ends_and_encodings_are_named(tmp_path, lines):
+    def read(path):
+        return Csv(path=path, label="y") if lines is LETTERS else Binary(path=path)
+
+    text = "\n".join(lines) + "\n"
+    if lines is not SVM:
+        assert len(read(write(tmp_path / "cr", text.replace("\n", "\r").encode())).read(None)[0]) == 12
+    for name in ("utf-16", "utf-16-be", "utf-16-le", "utf-32"):
+        content = text.encode(name) if name != "utf-16-le" else "\ufeff".encode(name) + text.encode(name)
+        assert "UTF-16 or UTF-32" in problem_of(read(write(tmp_path / name, content)))
+    assert re.search("ufeff|xbf", problem_of(read(write(tmp_path / "marks", b"\xef\xbb\xbf" * 2 + text.encode()))))
+    mixed = text.replace("\n", "\r\n", 3).removesuffix("\n")
+    assert len(read(write(tmp_path / "mixed", b"\xef\xbb\xbf" + mixed.encode())).read(None)[0]) == 12
+
+
+def test_files_of_a_binary_table_do_not_run_into_one_another(tmp_path):
+    one, two = write(tmp_path / "1", b"1 1:1\n0 2:1"), write(tmp_path / "2", b"\xef\xbb\xbf1 2:1\n0 1:1")
+    table, facts = Binary(path=[one, two]).read(None)
+    assert table.numeric.tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
+    assert facts["classes_are"] == ["0", "1"]
+    parts = [write(tmp_path / name, BITS) for name in "ab"]
+    assert len(Binary(path=parts).read(None)[0]) == 24
+    other = write(tmp_path / "c", ["class,b,a", *BITS[1:]])
+    assert "its header is not that of" in problem_of(Binary(path=[*parts, other]))
+
+
+def test_labels_of_libsvm_text_are_numbers_however_spelled(tmp_path):
+    table, facts = Binary(path=write(tmp_path / "x", [*SVM, "+1 1:1", "1.0 1:1", "-1 # no feature"])).read(None)
+    assert facts["classes_are"] == ["-1", "1"]
+    assert table.labels.tolist() == [0, 1] * 6 + [1, 1, 0]
+    lines = [f"{1 + i % 3} 1:1" for i in range(9)]
+    assert Binary(path=write(tmp_path / "k", lines)).read(None)[1]["classes_are"] == ["1", "2", "3"]
+
+
+PLAIN = ["a,b,y,c", *(f"{i},w{i % 3},{i % 2},v{i % 5}" for i in range(100))]
+
+
+@pytest.mark.parametrize("options", [{}, {"trim": True}, {"comment": "#"}], ids=str)
+@pytest.mark.parametrize("line", ['7,w,0,"v', '7,"w,0,v', '"7,w,0,v', '7,"w"x,0,v'])
+def test_a_quote_that_is_not_closed_costs_its_line_and_no_other(tmp_path, line, options):
+    """The library reads on to the next quote, or to the end of the file: rows would be lost without a word."""
+    path = write(tmp_path / "x.csv", [*PLAIN[:21], line, *PLAIN[21:61], line, *PLAIN[61:]])
+    assert "a quote is opened and not closed" in problem_of(Csv(path=path, label="y", **options))
+    table, facts = Csv(path=path, label="y", bad_rows="skip", max_bad_fraction=0.5, **options).read(None)
+    assert len(table.labels) == 100
+    assert facts["bad_rows"]["count"] == 2
+    assert facts["bad_rows"]["first"][0].startswith("row 22: a quote is opened and not closed: ")
+
+
+def test_a_quoted_value_may_hold_line_ends_delimiters_and_quotes(tmp_path):
+    path = write(tmp_path / "x.csv", [*PLAIN, '100,"one\ntwo, ""three""\n",0,v1', '101,"",1,"v2"', '102,5"x,1,v2'])
+    assert len(Csv(path=path, label="y").read(None)[0].labels) == 103
+
+
+def test_rows_have_their_numbers_however_many_threads_the_library_has(tmp_path):
+    count = pa.cpu_count()
+    pa.set_cpu_count(2)  # as on a usual machine; tests have one
+    try:
+        path = write(tmp_path / "x.csv", [*PLAIN, "1,2", *PLAIN[1:]])
+        assert "row 102: Expected 4 columns, got 2" in problem_of(Csv(path=path, label="y"))
+    finally:
+        pa.set_cpu_count(count)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_with_the_empty_name_is_a_feature(tmp_path, kind):
+    """As pandas names its index where it writes a table."""
+    table = pa.table(
+        {"y": [k % 2 for k in range(60)], "": [1.5 * k for k in range(60)], "a": [float(k % 7) for k in range(60)]}
+    )
+    path = tmp_path / f"x.{kind}"
+    (pa.csv.write_csv if kind == "csv" else pa.parquet.write_table)(table, path)
+    read = (Csv if kind == "csv" else Parquet)(path=str(path), label="y").read(None)[0]
+    assert read.numeric_names == ("", "a")
+
+
+def test_folders_of_a_parted_table_may_lack_a_value_and_files_must_agree_on_types(tmp_path):
+    for folder, values in {"year=2020": [1, 2], "year=__HIVE_DEFAULT_PARTITION__": [3, 4]}.items():
+        (tmp_path / folder).mkdir()
+        pa.parquet.write_table(pa.table({"y": [0, 1] * 30, "a": values * 30}), tmp_path / folder / "p.parquet")
+    read = Parquet(path=str(tmp_path), label="y").read(None)[0]
+    assert (len(read), read.categorical_names, read.sizes) == (120, ("year",), (2,))
+    pa.parquet.write_table(pa.table({"y": [0, 1] * 30, "a": [True, False] * 30}), tmp_path / "year=2020" / "q.parquet")
+    assert "Field a has incompatible types: int64 vs bool" in problem_of(Parquet(path=str(tmp_path), label="y"))
+
+
+def test_an_identifier_that_stands_in_two_files_of_a_party_is_named_with_both(tmp_path):
+    for name, ids in (("1", ["i1", "i2"]), ("2", ["i3", "i1"])):
+        pa.parquet.write_table(pa.table({"id": ids, "x": [0.0, 1.0]}), tmp_path / f"{name}.parquet")
+    with pytest.raises(UserError, match=r"rows 1 \(.*1.parquet\), 2 \(.*2.parquet\): column id has the identifier 'i1'"):
+        Parquet(party_files={"a": str(tmp_path)}, label="y", id="id").read_party("a")
