@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ _ITERATIONS = 60
 
 
 _SMALLEST = 1e-3  # variance of a component beside that of all numbers; a component can't shrink to one number
-_ADDED = 1e-6  # of the mean variance, added to each: a covariance of low rank has an inverse
 
 
 @dataclass(frozen=True)
@@ -78,28 +77,6 @@ def _log_densities(t: Tensor, means: Tensor, variances: Tensor, upper_share: flo
     log_shares = torch.tensor([1 - upper_share, upper_share], dtype=t.dtype, device=t.device).log()
     level = log_shares - 0.5 * (2 * math.pi * variances).log()
     return level[:, :, None] - 0.5 * (t[:, None] - means[:, :, None]).square() / variances[:, :, None]
-
-
-@dataclass(frozen=True)
-class ClassNormal:
-    """The rows of one class: N(m, S). mean: m (d,). root: (d, d), lower triangular, S = root root^T."""
-
-    mean: Tensor
-    root: Tensor
-
-    @classmethod
-    def fitted(cls, x: Tensor, weights: Tensor) -> Self:
-        """The most likely one for weighted rows. x: (n, d) float64. weights: (n,)."""
-        weights = weights / weights.sum().clamp_min(1e-9)
-        centred = x - (mean := weights @ x)
-        covariance = centred.T @ (centred * weights[:, None])
-        covariance.diagonal().add_(_ADDED * covariance.diagonal().mean() + 1e-12)
-        return cls(mean, torch.linalg.cholesky(covariance))
-
-    def log_density(self, x: Tensor) -> Tensor:
-        """(n,) up to a constant. x: (n, d)."""
-        squares = torch.linalg.solve_triangular(self.root, (x - self.mean).T, upper=False).square().sum(dim=0)
-        return -0.5 * squares - self.root.diagonal().log().sum()
 
 
 class LeadingProjections(Attack):

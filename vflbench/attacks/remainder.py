@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
-from vflbench.attacks.mixture import ClassNormal, fit_two_normals
+from vflbench.attacks.mixture import fit_two_normals
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import eigenvectors
@@ -18,6 +18,7 @@ _ROWS = 512  # of a batch, spread evenly, that the rule for the rank looks at
 _ROWS_A_COLUMN = 4  # of the rarer class, for which covariances are fitted
 _FITTED = 2048  # rows, at most, to which they are fitted, if these are enough
 _SURE, _STEPS = 3.0, 4  # nats for a standard deviation of the length; steps from there
+_ADDED = 1e-6  # of the mean variance, added to each: a covariance of low rank has an inverse
 _GROWTH = 1.25  # from one rank that it tries to the next
 _MEMORY = 0.5  # weight of the last batch's gains beside this one's
 
@@ -117,6 +118,21 @@ def log_ratio_of_normals(x: Tensor, guess: Tensor, share: float, iterations: int
     prior, sample, ratio = math.log(share / (1 - share)), unit[places], guess[places]
     for step in range(iterations):
         weights, asked = torch.sigmoid(prior + ratio), sample if step + 1 < iterations else unit
-        of_1, of_0 = (ClassNormal.fitted(sample, of).log_density(asked) for of in (weights, 1 - weights))
+        of_1, of_0 = (_log_density(sample, of, asked) for of in (weights, 1 - weights))
         ratio = of_1 - of_0
     return ratio
+
+
+def _log_density(x: Tensor, weights: Tensor, asked: Tensor) -> Tensor:
+    """(n,) up to a constant, of other rows under the most likely normal distribution of weighted rows.
+
+    x: (m, d) float64. weights: (m,). asked: (n, d).
+    """
+    weights = weights / weights.sum().clamp_min(1e-9)
+    mean = weights @ x
+    centred = x - mean
+    covariance = centred.T @ (centred * weights[:, None])
+    covariance.diagonal().add_(_ADDED * covariance.diagonal().mean() + 1e-12)
+    root = torch.linalg.cholesky(covariance)
+    squares = torch.linalg.solve_triangular(root, (asked - mean).T, upper=False).square().sum(dim=0)
+    return -0.5 * squares - root.diagonal().log().sum()

@@ -13,6 +13,8 @@ from support.reconstruction_rounds import batch
 from vflbench.attacks.batch_reconstruction import enumeration
 from vflbench.attacks.batch_reconstruction.enumeration import (
     TimeLimit,
+    column_search,
+    is_alone,
     order_columns,
     unique_batch,
 )
@@ -87,6 +89,7 @@ def test_the_lattice_yields_the_one_batch_that_a_search_proves(monkeypatch):
         solutions = enumerate_batches(gram)
         assert solutions.unique, (rows, columns)
         assert "lattice" in solutions.note
+        assert is_alone(x)
         assert np.array_equal(solutions.batches[0], sort_rows(x)), (rows, columns)
         # No two rows are equal, and none is zero: all labels are known.
         order = np.lexsort(x.T[::-1])
@@ -98,8 +101,28 @@ def test_the_lattice_yields_the_one_batch_that_a_search_proves(monkeypatch):
 def test_rows_that_generate_a_part_of_the_lattice_alone_prove_nothing():
     even = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])  # they XOR to zero: columns of even weight
     gram = Gram.of(even).with_intercept
+    assert not is_alone(even)
     assert unique_batch(gram, [level.column for level in order_columns(gram)], TimeLimit(None)) is None
     assert len(enumerate_batches(Gram.of(even)).batches) == 2
+    assert not is_alone(np.array([[1, 0], [0, 1], [1, 1], [0, 0]]))  # fewer columns than rows
+
+
+def test_what_is_found_before_the_time_is_up_is_unique_where_its_columns_generate_all_vectors(monkeypatch):
+    """The Smith normal form of [1, X] alone tells."""
+    for seed, alone in ((0, True), (0, False)):
+        x, _ = draw(seed, 6, 12)
+        x = x if alone else np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
+
+        def stopped(*arguments):
+            yield next(column_search(*arguments))
+            raise TimeoutError("the time limit was reached")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(enumeration, "unique_batch", lambda *_: None)
+            patched.setattr(enumeration, "column_search", stopped)
+            solutions = enumeration.enumerate_batches(Gram.of(x), time_limit=1e6)
+        assert (len(solutions.batches), solutions.unique, solutions.complete) == (1, alone, alone)
+        assert "time limit" in solutions.note
 
 
 @pytest.mark.slow

@@ -64,8 +64,7 @@ class BatchReconstruction(Attack):
 
     def epoch(self, view: View) -> Sequence[RebuiltBatch]:
         """Every batch so far, as far as its rounds determine it."""
-        positive = view[ClassShares].positive
-        return [self._rebuild(step, positive) for step in sorted(map(int, self._rounds))]
+        return [self._rebuild(step, view[ClassShares].positive) for step in sorted(map(int, self._rounds))]
 
     def _rebuild(self, step: int, positive: float) -> RebuiltBatch:
         """positive: the share of positives among the training rows."""

@@ -359,7 +359,8 @@ def enumerate_batches(gram: Gram, *, time_limit: float | None = 60.0, max_batche
             labels.append(fitting or ())
             more = more if fitting or gram.beta is None else f"; of some batches more than {MOST_LABELLINGS} labellings fit"
     except TimeoutError as limit:
-        complete, note = False, str(limit)
+        complete, note = len(batches) == 1 and is_alone(batches[0]), str(limit)
+        note += ", but the columns of [1, X] generate Z^m: no other batch has this alpha" if complete else ""
     status: SearchStatus = ("proved" if batches else "infeasible") if complete else ("partial" if batches else "limit")
     return Solutions(status, tuple(batches), None if gram.beta is None else tuple(labels), clock.seconds, note + more)
 
@@ -377,3 +378,15 @@ def _candidates(gram: Gram, time_limit: TimeLimit) -> tuple[Iterable[np.ndarray]
         if x is not None and gram.matches(x):
             return (x,), "the lattice of alpha's rows is Z^m: no other batch has it"
     return column_search(whole, levels, row_prefixes(whole, levels, time_limit), time_limit), "the search ended"
+
+
+def is_alone(x: np.ndarray) -> bool:
+    """Whether the columns of Z = [1, X] generate Z^m over the integers, which proves that X is alone up to row order.
+
+    x: (m, d) of 0 and 1. They do if and only if Z has m invariant factors (Smith normal form), all of them 1. Then another
+    batch with Z'^T Z' = Z^T Z has Z' = Q Z with an orthogonal Q, unique since Z has rank m. Each unit vector is Z c for
+    integers c, so the columns of Q are Z' c: Q is integral, a signed permutation, and no sign is negative, since Q takes the
+    column of ones to itself. False means nothing.
+    """
+    factors = fmpz_mat(np.c_[np.ones(len(x), dtype=np.int64), x].tolist()).snf()
+    return len(x) <= x.shape[1] + 1 and all(factors[i, i] == 1 for i in range(len(x)))
