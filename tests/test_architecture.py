@@ -168,8 +168,8 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_982,
     "vflbench": 288,
-    "vflbench/attacks": 4_630,
-    "vflbench/cli": 2_476,
+    "vflbench/attacks": 4_628,
+    "vflbench/cli": 2_475,
     "vflbench/data": 3_218,
     "vflbench/defenses": 1_658,
     "vflbench/engines": 278,
