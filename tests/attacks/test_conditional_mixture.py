@@ -5,7 +5,7 @@ import torch
 from attacks.views import gradients, shares, view_of
 from torch.distributions import MultivariateNormal
 
-from vflbench.attacks.conditional_mixture import ConditionalMixture
+from vflbench.attacks.conditional_mixture import ConditionalMixture, Window, _Split
 from vflbench.attacks.mixture import Mixture
 from vflbench.messages.facts import Embeddings
 from vflbench.numerics.auc import auc
@@ -62,3 +62,12 @@ def test_rows_without_a_gradient_are_not_told_apart(rng):
     scores = attacked(ConditionalMixture(), h, g, 0.25).layers["f1"]
     assert scores[:1000].unique().numel() == 1
     assert auc(scores[4000:], y[4000:]) > 0.99
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_class_that_loses_all_its_weight_ends_no_run(rng, sign):
+    """As where each row has the mean of its batch, so that a window has few gradients."""
+    _, h, (g,), _ = planted(rng, 0.25)
+    window = Window.of(h.double(), g[:10].double().repeat_interleave(ROWS // 10, dim=0), 8)
+    ratios = sign * torch.linspace(33, 42, ROWS, dtype=torch.float64)
+    assert _Split.of(window, ratios, 0.25).ratio.isfinite().all()

@@ -75,12 +75,11 @@ class _Split:
         has explained its part.
         """
         x, k = window.x, 1 + window.axes[0].shape[1]
-        of_both, identity = x @ x.T, torch.eye(len(x), dtype=x.dtype)
+        identity = torch.eye(len(x), dtype=x.dtype)
         shares = x.new_tensor([[1 - share], [share]]).log()
         positive = torch.sigmoid(shares[1] - shares[0] + ratio)
         for _ in range(_ITERATIONS):
-            of_positives = (x * positive) @ x.T
-            moments = torch.stack([of_both - of_positives, of_positives])
+            moments = torch.stack([(x * (1 - positive)) @ x.T, (x * positive) @ x.T])
             moments = moments / moments[:, :1, :1].clamp_min(1e-9)
             roots = _root(moments)
             whiteners = torch.linalg.solve_triangular(roots, identity, upper=False)[:, k:]
