@@ -229,20 +229,13 @@ def write(path: Path, rows: int, ids: int | None = None, seed: int = 0) -> int:
     return path.stat().st_size
 
 
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, required=True, help="how many lines")
     parser.add_argument("--ids", type=int, help="distinct categories over all columns (default: as many as real data has)")
     parser.add_argument("--out", type=Path, required=True, help="the file; .gz is compressed")
     parser.add_argument("--seed", type=int, default=0, help="another seed, another file (default: 0)")
-    options = parser.parse_args(arguments)
-    if options.rows < 1:
-        parser.error("--rows must be at least 1")
-    return options
-
-
-def main() -> None:
-    options = parse()
+    options = parser.parse_args()
     start = time.perf_counter()
     try:
         size = write(options.out, options.rows, options.ids, options.seed)

@@ -32,11 +32,6 @@ class Cost:
         """Of one among so many steps, rows or calls."""
         return Cost(self.wall / count, self.cpu / count, self.memory)
 
-    def ratio_to(self, other: "Cost") -> float:
-        """How many times the other it costs: in CPU seconds where both know them, by the clock otherwise."""
-        mine, its = (self.wall, other.wall) if math.isnan(self.cpu + other.cpu) else (self.cpu, other.cpu)
-        return mine / its if its else math.nan
-
 
 @dataclass(frozen=True)
 class Line:
@@ -58,10 +53,13 @@ class Line:
     by_clock: bool = False
     note: str = ""
 
+    def clocked(self, above: Cost, below: Cost) -> bool:
+        """Whether a ratio is of the clock, as it also is where CPU seconds are not known."""
+        return self.by_clock or math.isnan(above.cpu + below.cpu)
+
     def ratio(self, above: Cost, below: Cost) -> float:
-        if self.by_clock:
-            return above.wall / below.wall if below.wall else math.nan
-        return above.ratio_to(below)
+        upper, lower = (above.wall, below.wall) if self.clocked(above, below) else (above.cpu, below.cpu)
+        return upper / lower if lower else math.nan
 
     def verdict(self) -> str:
         """The goals, and whether they were met."""
@@ -79,16 +77,13 @@ class Line:
 
     def cells(self) -> list[str]:
         cells = [self.what, seconds(self.ours.cpu), seconds(self.ours.wall), known(self.ours.memory, ".0f")]
-        for name, other, above, below in (
-            (self.alternative, self.theirs, self.theirs, self.ours),
-            (self.limit, self.least, self.ours, self.least),
-        ):
-            if other is None or above is None or below is None:
+        for name, other, turned in ((self.alternative, self.theirs, False), (self.limit, self.least, True)):
+            if other is None:
                 cells += [name, "", "", ""]
                 continue
-            by_clock = self.by_clock or math.isnan(above.cpu + below.cpu)
-            ratio = known(self.ratio(above, below), ".3g")
-            ratio += " by the clock" * (by_clock and bool(ratio))
+            pair = (self.ours, other) if turned else (other, self.ours)
+            ratio = known(self.ratio(*pair), ".3g")
+            ratio += " by the clock" * (self.clocked(*pair) and bool(ratio))
             cells += [name, seconds(other.cpu), seconds(other.wall), ratio]
         return [*cells, self.verdict(), self.note]
 
@@ -103,10 +98,8 @@ def seconds(value: float) -> str:
     """Three digits, in s, ms or us; empty for nan."""
     if math.isnan(value):
         return ""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-6:.3g} us"
+    unit, size = next((pair for pair in (("s", 1.0), ("ms", 1e-3)) if value >= pair[1]), ("us", 1e-6))
+    return f"{value / size:.3g} {unit}"
 
 
 def known(value: float, digits: str) -> str:

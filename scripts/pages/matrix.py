@@ -11,7 +11,9 @@ Verdicts of all lines stand between `<!-- matrix -->` and `<!-- -->`.
 import io
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -25,28 +27,44 @@ _FIGURE = re.compile(r"(<!-- matrix: ([^;>]+); ([^>]+) -->)[^<]*(?=<!-- -->)")
 _VERDICTS = re.compile(r"(?<=<!-- matrix -->\n\n).*?(?=\n\n<!-- -->)", re.DOTALL)
 
 
-def measured(outputs: Path, picture: Path | None = None) -> pd.DataFrame:
+def measured(outputs: Path, picture: Path) -> pd.DataFrame:
     """The table of the runs of experiment=matrix in a folder: the cells of the report's figure, with three decimals."""
-    from vflbench.report.charts import files
+    import vl_convert
+
+    from vflbench.report.charts import svg
     from vflbench.report.experiments import matrix
     from vflbench.report.group import sections
     from vflbench.results.runs import read_tree
 
     section = next(one for one in sections(read_tree([outputs]).runs) if one.experiment == "matrix")
     (figure,) = matrix(section)
-    if picture:
-        ((_, drawn),) = files(figure, ["png"])
-        Image.open(io.BytesIO(drawn)).convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(picture, optimize=True)
+    drawn = Image.open(io.BytesIO(vl_convert.svg_to_png(svg(figure), scale=1.25)))
+    drawn.convert("P", palette=Image.Palette.ADAPTIVE, colors=48).save(picture, optimize=True)
     cells = pd.DataFrame(figure.spec["datasets"]["cells"])
     cells["shown"] = cells.value.map("{:.3f}".format).where(cells.value.notna(), cells.words)
-    table = cells[cells.group != "strongest"].pivot(index="row", columns="column", values="shown")
-    attacks = yaml.safe_load((ROOT / "configs" / "experiment" / "matrix.yaml").read_text("utf-8"))["attack"]
-    names = ["test AUC", "ceiling", *attacks, "probe", "own columns"]
-    table = table.reindex(index=cells.row.unique(), columns=[name for name in names if name in table])
+    table = cells[cells.group != "strongest"].pivot(index="row", columns="column", values="shown").loc[cells.row.unique()]
+    one_message = section.runs.groupby("setting")["ceiling.one_message"].max().dropna().map("{:.3f} (one message)".format)
+    table["ceiling"] = table["ceiling"].replace("-", None).fillna(one_message)
+    attacks = [name for name in read("experiment/matrix")["attack"] if name in table]
+    table = table[["test AUC", "ceiling", *attacks, "probe", "own columns"]]
     for group, level in LEVELS.items():
         of = table[[name for name in attacks if name in set(cells.column[cells.group == group])]].astype(float)
         table[f"strongest {level}"], table[level] = of.idxmax(axis=1), of.max(axis=1).map("{:.3f}".format)
-    return table.rename_axis("defense")
+    defenses = section.runs.groupby("setting")["run"].first().map(lambda run: named(run.config["defense"]))
+    return table.rename(index=defenses).rename_axis("defense")
+
+
+def named(defense: Mapping[str, Mapping[str, Any]]) -> str:
+    """The defenses of a run, with the options that are not the defaults."""
+    usual = {name: read(f"defense/{name}")[name] for name in defense}
+    others = {
+        name: [f"{k} {v}".lower() for k, v in sorted(of.items()) if v != usual[name][k]] for name, of in defense.items()
+    }
+    return " + ".join(", ".join([name, *options]) for name, options in others.items()) or "none"
+
+
+def read(config: str) -> Any:
+    return yaml.safe_load((ROOT / "configs" / f"{config}.yaml").read_text("utf-8"))
 
 
 def filled(text: str) -> str:

@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 import pytest
-from pages.matrix import PAGES, ROOT, filled
+from pages.matrix import PAGES, ROOT, filled, named, read
 
 FIGURE = re.compile(r"<!-- matrix: ([^>]*) -->([\d.]+)<!-- -->")
 
@@ -29,3 +29,11 @@ def test_the_strongest_attack_of_a_line_is_the_largest_of_its_cells():
         cells = table.loc[:, first:last]
         assert (cells.max(axis=1) == table[level]).all()
         assert all(cells.at[name, attack] == table.at[name, level] for name, attack in table[f"strongest {level}"].items())
+
+
+def test_a_line_is_named_by_the_options_that_are_not_the_defaults():
+    label_dp, dcor = (read(f"defense/{name}")[name] for name in ("label_dp", "dcor"))
+    assert named({"label_dp": label_dp | {"mechanism": "zero_sum", "eps": 0.5}, "dcor": dcor}) == (
+        "label_dp, eps 0.5, mechanism zero_sum + dcor"
+    )
+    assert named({}) == "none"
