@@ -39,7 +39,7 @@ def measured(outputs: Path, picture: Path) -> pd.DataFrame:
     section = next(one for one in sections(read_tree([outputs]).runs) if one.experiment == "matrix")
     (figure,) = matrix(section)
     drawn = Image.open(io.BytesIO(vl_convert.svg_to_png(svg(figure), scale=1.25)))
-    drawn.convert("P", palette=Image.Palette.ADAPTIVE, colors=48).save(picture, optimize=True)
+    drawn.convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(picture, optimize=True)
     cells = pd.DataFrame(figure.spec["datasets"]["cells"])
     cells["shown"] = cells.value.map("{:.3f}".format).where(cells.value.notna(), cells.words)
     table = cells[cells.group != "strongest"].pivot(index="row", columns="column", values="shown").loc[cells.row.unique()]
