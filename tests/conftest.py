@@ -95,3 +95,12 @@ def probe_with_few_candidates(request: pytest.FixtureRequest) -> Iterator[None]:
             for name, value in FEW_CANDIDATES.items():
                 patch.setattr(f"vflbench.metrics.probe.{name}", value)
         yield
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The browser that pages are opened in: one a process, as no second one can be started beside it."""
+    from support.browser_pages import launched  # late, as above
+
+    with launched() as browser:
+        yield browser

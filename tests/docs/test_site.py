@@ -113,17 +113,16 @@ SEEN = (
 
 
 @pytest.mark.slow
-def test_the_site(tmp_path):
+def test_the_site(tmp_path, chromium):
     """One test, as the site takes a quarter of a minute to build."""
     words = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", str(DOCS), str(tmp_path)]
     built = subprocess.run(words, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     pages_load_nothing_from_a_network_and_name_all(tmp_path)
     every_choice_has_a_page(tmp_path)
-    with browser_pages.launched() as chromium:
-        search_needs_no_server(tmp_path, chromium)
-        for width, dark in ((1280, False), (400, True)):
-            pages_fit_their_screen_and_are_accessible(tmp_path, chromium, width, dark)
+    search_needs_no_server(tmp_path, chromium)
+    for width, dark in ((1280, False), (400, True)):
+        pages_fit_their_screen_and_are_accessible(tmp_path, chromium, width, dark)
 
 
 NOT_LOADED = {"index", "search", "next", "prev", "canonical", "license"}

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,19 @@ class Adversary:
     def text(self) -> str:
         """What it does, for the threat line: the first sentence of the docstring."""
         return " ".join((inspect.getdoc(type(self)) or type(self).__name__).split("\n\n")[0].split())
+
+
+def usable(adversary: Adversary, hook: str, values: Any, honest: Tensor) -> Any:
+    """What a hook returned, without a graph: a tensor of the shape of the honest one; of an embedding, perhaps `Encoded`.
+
+    Raises UserError for anything else.
+    """
+    is_encoded, shape = isinstance(values, Encoded), tuple(honest.shape)
+    given = (len(values.numbers), values.width) if is_encoded else tuple(getattr(values, "shape", ()))
+    if given != shape:
+        problem = f"its {hook} must return a tensor of shape {shape}, not {given or type(values).__name__}"
+        raise UserError(problem, key="adversary", value=type(adversary).__name__)
+    return values if is_encoded else values.detach()
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from vflbench.models.optimizers.base import Optimizer, Stepper, attach, load_sta
 from vflbench.numerics.optim import backward
 from vflbench.numerics.system import in_full_precision
 from vflbench.options import restore_state, state_of
-from vflbench.protocols.adversary import Adversary, LabelAdversary
+from vflbench.protocols.adversary import Adversary, LabelAdversary, usable
 from vflbench.protocols.base import ProtocolSetup
 
 FeatureLookup = Callable[[Tensor], Features]
@@ -222,7 +222,7 @@ class NonLabelParty(Sender):
         if self.defenses[layer].named:
             g = self.defenses[layer].received(g.clone(), h.detach().clone(), context)
         if self.adversary is not None:
-            g = self.adversary.gradient(layer, g.clone(), h.detach().clone(), context).detach()
+            g = usable(self.adversary, "gradient", self.adversary.gradient(layer, g.clone(), h.detach().clone(), context), g)
         return g.to(h.dtype)
 
     @property
@@ -241,7 +241,8 @@ class NonLabelParty(Sender):
     def _cheat(self, adversary: Adversary, message: Message, context: Context) -> Message:
         honest: dict[str, Tensor | Encoded] = {**message.tensors, **message.encoded}
         sent = {layer: adversary.embedding(layer, copied(h), context) for layer, h in honest.items()}
-        plain = {layer: h if isinstance(h, Encoded) else h.detach().float() for layer, h in sent.items()}
+        usable_ones = {layer: usable(adversary, "embedding", h, message.tensors[layer]) for layer, h in sent.items()}
+        plain = {layer: h if isinstance(h, Encoded) else h.float() for layer, h in usable_ones.items()}
         return Message.of(self.name, LABEL_PARTY, Kind.EMBEDDING, message.ids, plain)
 
     @torch.no_grad()
@@ -420,7 +421,10 @@ class LabelParty:
         honest |= {m.receiver: {layer: g.clone() for layer, g in m.tensors.items()} for m in messages if m is not None}
         adversary.meets(embeddings[0].ids.clone(), held)
         answers = adversary.answer(held, honest, y.clone())
-        gradients = {party: {layer: g.detach() for layer, g in layers.items()} for party, layers in answers.items()}
+        gradients = {
+            party: {layer: usable(adversary, "answer", answers[party][layer], g) for layer, g in layers.items()}
+            for party, layers in honest.items()
+        }
         return [Message(LABEL_PARTY, m.sender, Kind.GRADIENT, m.ids, gradients[m.sender], {}) for m in embeddings]
 
     @torch.no_grad()

@@ -24,13 +24,13 @@
     const rows = Map.groupBy(cells, cell => cell.row), groups = Map.groupBy([...rows.values()][0], cell => cell.group);
     const shaded = cell => {
       const made = make("td", cell.words, {title: cell.hover});
-      if (cell.shade) Object.assign(made.style, {background: cell.shade, color: cell.dark ? "#fff" : "#1c1c1c"});
+      if (cell.shade) Object.assign(made.style, {background: cell.shade, color: cell.dark ? "#fff" : "#000"});
       return made;
     };
     const upright = text => { const made = make("th"); made.append(make("span", text)); return made; };
     const table = make("table", "", {className: "heat"}), head = table.createTHead(), body = table.createTBody();
-    head.insertRow().append(make("th"), ...[...groups].map(([text, of]) => make("th", text, {colSpan: of.length})));
-    head.insertRow().append(make("th"), ...[...groups.values()].flat().map(cell => upright(cell.column)));
+    head.insertRow().append(make("td"), ...[...groups].map(([text, of]) => make(text.trim() ? "th" : "td", text, {colSpan: of.length})));
+    head.insertRow().append(make("td"), ...[...groups.values()].flat().map(cell => upright(cell.column)));
     for (const [name, of] of rows) body.insertRow().append(make("th", name), ...of.map(shaded));
     return table;
   };
