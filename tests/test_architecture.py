@@ -168,7 +168,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_982,
     "vflbench": 288,
-    "vflbench/attacks": 4_628,
+    "vflbench/attacks": 4_627,
     "vflbench/cli": 2_475,
     "vflbench/data": 3_218,
     "vflbench/defenses": 1_658,
@@ -178,7 +178,7 @@ CAPS = {
     "vflbench/metrics": 1_416,
     "vflbench/models": 1_076,
     "vflbench/numerics": 833,
-    "vflbench/protocols": 1_643,
+    "vflbench/protocols": 1_654,
     "vflbench/report": 2_401,
     "vflbench/results": 1_184,
     "vflbench/run": 3_385,
