@@ -18,7 +18,7 @@ from vflbench.messages.peer_facts import Compression
 from vflbench.messages.threat import Role, Threat
 from vflbench.models.base import Model
 from vflbench.options import options
-from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.adversary import Adversary, LabelAdversary
 from vflbench.run import recording as run_recording
 from vflbench.run.offline import audit_recording
 from vflbench.run.settings import Audit, Settings
@@ -119,7 +119,15 @@ class Renamer(Adversary):
 
     def embedding(self, layer, h, context):
         context.ids.fill_(0)
-        return {"honest": h, "nothing": None, "narrow": h[:, :1]}[self.returns]
+        return {"honest": h, "nothing": None, "narrow": h[:, :1], "array": h.numpy()}[self.returns]
+
+
+@options
+class Forgetful(LabelAdversary):
+    """Sends a gradient to nobody."""
+
+    def answer(self, held, honest, y):
+        return {}
 
 
 @pytest.mark.slow
@@ -128,9 +136,11 @@ def test_a_cheat_can_not_rename_the_rows_of_others(tmp_path):
     plain = run_in(tmp_path / "plain", attacks={"norm": Norm()}, **SMALL)
     assert cheated["leaks"] == plain["leaks"]
     assert cheated["test_auc"] == plain["test_auc"]
-    for returns in ("nothing", "narrow"):
+    for returns in ("nothing", "narrow", "array"):
         with pytest.raises(UserError, match=r"^adversary=Renamer: its embedding must return a tensor of shape"):
             run_in(tmp_path / returns, adversaries={"renamer": Renamer(returns=returns)}, **SMALL)
+    with pytest.raises(UserError, match=r"^adversary=Forgetful: its answer must return a tensor of shape .*, not NoneType"):
+        run_in(tmp_path / "forgetful", adversaries={"forgetful": Forgetful()}, **SMALL)
 
 
 def leaks_of(findings):

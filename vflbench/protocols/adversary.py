@@ -57,7 +57,7 @@ def usable(adversary: Adversary, hook: str, values: Any, honest: Tensor) -> Any:
     Raises UserError for anything else.
     """
     is_encoded, shape = isinstance(values, Encoded), tuple(honest.shape)
-    given = (len(values.numbers), values.width) if is_encoded else tuple(getattr(values, "shape", ()))
+    given = (len(values.numbers), values.width) if is_encoded else tuple(values.shape) if isinstance(values, Tensor) else ()
     if given != shape:
         problem = f"its {hook} must return a tensor of shape {shape}, not {given or type(values).__name__}"
         raise UserError(problem, key="adversary", value=type(adversary).__name__)

@@ -422,7 +422,7 @@ class LabelParty:
         adversary.meets(embeddings[0].ids.clone(), held)
         answers = adversary.answer(held, honest, y.clone())
         gradients = {
-            party: {layer: usable(adversary, "answer", answers[party][layer], g) for layer, g in layers.items()}
+            party: {layer: usable(adversary, "answer", answers.get(party, {}).get(layer), g) for layer, g in layers.items()}
             for party, layers in honest.items()
         }
         return [Message(LABEL_PARTY, m.sender, Kind.GRADIENT, m.ids, gradients[m.sender], {}) for m in embeddings]
