@@ -21,7 +21,7 @@ TABLE = {
     "models": "numerics",
     "defenses": "messages metrics numerics",
     "attacks": "messages models numerics",
-    "protocols": "data defenses messages metrics.embedding_privacy models numerics.optim numerics.system",
+    "protocols": "data defenses messages metrics.privacy models numerics.optim numerics.system",
     "engines": "messages protocols",
     "results": "numerics",
     "run": "attacks data defenses engines messages metrics models numerics protocols results",

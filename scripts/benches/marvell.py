@@ -10,7 +10,7 @@ of noise are left out. The alternatives:
                   for a sumKL as a constraint, from the variances without noise times 2, in units where g + u + v = 1
 
 SLSQP is counted as failed where it says so, breaks the constraint by more than 1e-6 or needs 1 % more power than the
-optimum, which tests/defenses/test_marvell_noise.py proves.
+optimum, which tests/defenses/test_marvell.py proves.
 
 Then one whole gradient() call at 8192 x 128 float32, beside drawing torch.randn(8192, 128) from the same generator.
 The quietest of --rounds medians counts.
@@ -27,8 +27,7 @@ from scipy.optimize import minimize
 from benches.lines import Cost, Line, in_turns, median, quietest, timed
 from vflbench.defenses.base import Context
 from vflbench.defenses.gaussian import Gaussian
-from vflbench.defenses.marvell import Marvell
-from vflbench.defenses.marvell_noise import solve_power, solve_target, sumkl_without_noise
+from vflbench.defenses.marvell import Marvell, solve_power, solve_target, sumkl_without_noise
 from vflbench.defenses.max_norm import MaxNorm
 
 Problem = tuple[float, float, int, float, float, float]

@@ -5,8 +5,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import ANY, UNIT, Estimate, Interval, auc_interval, interval_text, mean_interval, over_runs
+from vflbench.numerics.interval import (
+    ANY,
+    UNIT,
+    Estimate,
+    Interval,
+    auc_interval,
+    interval_text,
+    mean_interval,
+    over_runs,
+    range_of,
+)
 
 
 def test_interval_is_students():

@@ -7,8 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from vflbench.defenses.marvell import Marvell, leak_auc_bound
-from vflbench.defenses.marvell_noise import solve_target
+from vflbench.defenses.marvell import Marvell, leak_auc_bound, solve_target
 from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
 

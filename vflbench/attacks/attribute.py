@@ -11,7 +11,7 @@ from vflbench.attacks.completion import completed
 from vflbench.attacks.rows import with_rows
 from vflbench.messages.facts import Embeddings, KnownColumn, Labels, PartyFeatures
 from vflbench.messages.threat import Role, Threat, View
-from vflbench.numerics.column_vectors import column_vectors
+from vflbench.numerics.directions import column_vectors
 from vflbench.options import Count, Range, Rows, ShareOrZero, options
 
 _LAST, _MEAN, _FEATURES, _LABEL = "last ", "mean ", "features", "label"

@@ -19,7 +19,7 @@ from vflbench.messages.facts import Labels, LocalTop, PartyFeatures, Predictions
 from vflbench.messages.peer_facts import Auxiliary, PeerModels
 from vflbench.messages.threat import Role, Threat, View
 from vflbench.models.layers import linear
-from vflbench.numerics.column_vectors import column_vectors
+from vflbench.numerics.directions import column_vectors
 from vflbench.numerics.optim import AdamSteps
 from vflbench.options import Count, NonNegativeInt, Rate, Rows, Steps, Weight, Width, options
 

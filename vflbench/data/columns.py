@@ -12,8 +12,7 @@ from pydantic import PlainValidator, ValidationError
 from vflbench.data.files import listed
 from vflbench.data.table import LABEL_PARTY, RawTable, to_float
 from vflbench.errors import UserError, nearest
-from vflbench.numerics.association import association
-from vflbench.numerics.party_correlation import divide
+from vflbench.numerics.party_correlation import association, divide
 from vflbench.options import Concentration, Count, Range, Seed, ShareOrAll, ShareOrZero, options
 
 SAMPLED_ROWS = 10_000

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from vflbench.messages.codec import Encoded
 from vflbench.messages.facts import PartyFeatures
 from vflbench.messages.threat import Role
-from vflbench.metrics.embedding_privacy import Sent
-from vflbench.metrics.privacy import Guarantee
+from vflbench.metrics.privacy import Guarantee, Sent
 from vflbench.options import attributes, options, restore_attributes
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.messages.codec import Encoded, Grid
-from vflbench.metrics.embedding_privacy import Sent, binomial_release
+from vflbench.metrics.privacy import Sent, binomial_release
 from vflbench.options import Count, Delta, Fraction, Range, options
 
 

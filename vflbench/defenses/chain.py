@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from vflbench.defenses.base import ROLES, Defense, Form, LabelDefense, NonLabelDefense, ParticipantDefense, changes
 from vflbench.errors import UserError
 from vflbench.messages.threat import Role
-from vflbench.metrics.embedding_privacy import Sent
-from vflbench.metrics.privacy import Guarantee
+from vflbench.metrics.privacy import Guarantee, Sent
 from vflbench.numerics.system import in_full_precision
 
 D = TypeVar("D", bound=Defense)

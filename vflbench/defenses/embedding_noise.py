@@ -7,8 +7,7 @@ from torch import Tensor
 
 from vflbench.defenses.base import Context, Form, NonLabelDefense
 from vflbench.defenses.label_noise import with_room
-from vflbench.metrics.embedding_privacy import Sent, gaussian_release, laplace_release
-from vflbench.metrics.privacy import gaussian_sigma
+from vflbench.metrics.privacy import Sent, gaussian_release, gaussian_sigma, laplace_release
 from vflbench.numerics.hashing import derived, drawn_key, laplace, mix, normals, uniform
 from vflbench.options import Delta, Eps, Length, options
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from vflbench.defenses.base import Compressor, Form
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.messages.codec import Encoded, Grid
-from vflbench.metrics.embedding_privacy import Sensitivity, Sent
+from vflbench.metrics.privacy import Sensitivity, Sent
 from vflbench.options import Count, HalfShare, Length, Range, Steps, options
 
 _FARTHEST = 1e12  # of the ends of a range: squares of such numbers are float32 still

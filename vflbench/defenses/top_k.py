@@ -6,7 +6,7 @@ import torch
 
 from vflbench.defenses.base import Compressor, Form
 from vflbench.messages.codec import Encoded, kept, largest
-from vflbench.metrics.embedding_privacy import Sent
+from vflbench.metrics.privacy import Sent
 from vflbench.options import Share, options
 
 

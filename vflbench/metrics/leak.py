@@ -15,8 +15,7 @@ from torch import Tensor
 from vflbench.errors import UserError
 from vflbench.metrics.canary import Guesses, guess
 from vflbench.numerics.auc import array_of, auc
-from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import Estimate, Interval, cut
+from vflbench.numerics.interval import Estimate, Interval, cut, range_of
 
 Key = tuple[str, str, str, str, bool]
 """Attack, message, party, layer, and whether an attacker sees that layer."""

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import UNIT, FigureRange, Interval, mean_interval, share_interval
+from vflbench.numerics.interval import UNIT, FigureRange, Interval, mean_interval, range_of, share_interval
 
 _Key = tuple[str, str, str, str, bool]
 """Attack, kind of message, party whose data it is, layer, and whether an attacker sees that."""

@@ -16,7 +16,7 @@ from vflbench.messages.fact import Fact, Facts, Round
 from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Role
 from vflbench.messages.wire import Wire
-from vflbench.metrics.embedding_privacy import Sent
+from vflbench.metrics.privacy import Sent
 from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.options import options

@@ -22,7 +22,7 @@ from vflbench.messages.fact import copied
 from vflbench.messages.facts import PartyFeatures
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.peer_facts import Answerer
-from vflbench.metrics.embedding_privacy import Sent
+from vflbench.metrics.privacy import Sent
 from vflbench.models.base import WIDE, Bottom, TopModel, evaluating
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.base import Optimizer, Stepper, attach, load_state

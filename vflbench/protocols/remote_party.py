@@ -12,7 +12,7 @@ from vflbench.defenses.chain import Chain, Figures
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.serialize import Content, content_of, message_of
 from vflbench.messages.wire import Channel, PartyError, threads_like_this
-from vflbench.metrics.embedding_privacy import Sent
+from vflbench.metrics.privacy import Sent
 from vflbench.options import options
 
 _Name = Annotated[str, Field(max_length=200, pattern=r"^[^\p{C}\p{Zl}\p{Zp}=+\-@][^\p{C}\p{Zl}\p{Zp}]*$")]

@@ -17,7 +17,7 @@ from vflbench.messages.facts import Embeddings, Labels, LocalModel, LocalTop, Pa
 from vflbench.messages.message import Kind, Message
 from vflbench.messages.peer_facts import PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Role
-from vflbench.metrics.embedding_privacy import Sent
+from vflbench.metrics.privacy import Sent
 from vflbench.models.base import TopModel, frozen_copy
 from vflbench.options import Steps, options
 from vflbench.protocols.base import NOTHING, ProtocolSetup

@@ -38,7 +38,7 @@ from vflbench.messages.peer_facts import (
 from vflbench.messages.serialize import content_of, message_of
 from vflbench.messages.threat import Role
 from vflbench.messages.wire import Wire
-from vflbench.metrics.embedding_privacy import Sent
+from vflbench.metrics.privacy import Sent
 from vflbench.models.base import Bottom, TopModel, frozen_copy
 from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options

@@ -16,8 +16,7 @@ import altair as alt
 import pandas as pd
 
 from vflbench.errors import UserError
-from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import POLICIES, OverRuns, alarm, over_runs
+from vflbench.numerics.interval import POLICIES, OverRuns, alarm, over_runs, range_of
 from vflbench.report.charts import Figure, curves, heat_map, names_axis, numbers
 from vflbench.report.group import Section, Setting
 from vflbench.report.published import LOSS_OF, OVER_DAYS, PublishedExperiment, Value

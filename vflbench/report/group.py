@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from vflbench.errors import UserError
-from vflbench.numerics.figure_range import range_of
-from vflbench.numerics.interval import over_runs
+from vflbench.numerics.interval import over_runs, range_of
 from vflbench.report.words import in_words, within
 from vflbench.results.folder import digest, essential
 from vflbench.results.runs import Run, may_be_compared, names_of_runs

@@ -31,7 +31,7 @@ from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.threat import Role, Threat, Unavailable, Undeclared, View
 from vflbench.metrics.canary import Guesses
 from vflbench.metrics.leak import Key
-from vflbench.numerics.column_vectors import column_vectors
+from vflbench.numerics.directions import column_vectors
 from vflbench.protocols.adversary import Adversary, LabelAdversary
 from vflbench.results.recorder import Meter
 from vflbench.results.schema import FEATURES_ONLY, base_name

@@ -16,8 +16,7 @@ from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import Gradients, LocalModel, PartyFeatures
 from vflbench.numerics.auc import auc
-from vflbench.numerics.column_vectors import column_vectors
-from vflbench.numerics.directions import leading_components, logit_direction, without_loudness
+from vflbench.numerics.directions import column_vectors, leading_components, logit_direction, without_loudness
 from vflbench.run.experiment import Experiment
 from vflbench.run.setup import build_run
 

@@ -19,7 +19,7 @@ from vflbench.messages.recording_format import LabelDpClaim
 from vflbench.messages.threat import Level, View
 from vflbench.metrics import observational
 from vflbench.numerics.auc import auc
-from vflbench.numerics.column_vectors import column_vectors
+from vflbench.numerics.directions import column_vectors
 from vflbench.results.schema import Observed
 from vflbench.run.attackers import Attacker, RowIndex
 from vflbench.run.recording import RecordedSource, RowTable

@@ -23,9 +23,8 @@ from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
 from vflbench.messages.wire import Route, Traffic
 from vflbench.metrics.canary import POWER, TOO_WEAK, CanaryRead, canaries_needed, power, reader_of
-from vflbench.metrics.embedding_privacy import Sent
 from vflbench.metrics.leak import CLASS_FIGURES, NO_MESSAGE, Leak, above, at_levels, reading, strength, worst
-from vflbench.metrics.privacy import THE_LEAK, Exposure, Ledger, Release, holds
+from vflbench.metrics.privacy import THE_LEAK, Exposure, Ledger, Release, Sent, holds
 from vflbench.numerics.interval import Interval, auc_interval
 from vflbench.results import schema
 from vflbench.results.gate import distinct_rounding

@@ -8,7 +8,7 @@ import torch
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.lazy_adam import TorchRows
 from vflbench.models.optimizers.lazy_adam_numba import NumbaRows
-from vflbench.numerics.idle_adam import IdleAdam
+from vflbench.numerics.optim import IdleAdam
 
 SIZES = (3, 40, 900, 4000)
 HYPER = IdleAdam(0.9, 0.999), 1e-3, 1e-8

@@ -11,7 +11,7 @@ from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.wide_deep import WideDeep
-from vflbench.numerics.idle_adam import IdleAdam
+from vflbench.numerics.optim import IdleAdam
 
 SIZES = (3, 40, 900, 4000)
 LR = 1e-3

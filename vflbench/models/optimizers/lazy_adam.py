@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from vflbench.errors import UserError
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.base import Optimizer
-from vflbench.numerics.idle_adam import IdleAdam
-from vflbench.numerics.optim import AdamSteps, embedding
+from vflbench.numerics.optim import AdamSteps, IdleAdam, embedding
 from vflbench.numerics.system import on_large_pages
 from vflbench.options import Decay, Rate, RootTerm, options
 from vflbench.places import pip_install
@@ -114,7 +113,7 @@ class LazyAdam(Optimizer):
 
     Dense Adam moves every row of an embedding table at every step, also rows that do not occur in the batch: their gradient
     is 0, their moments decay, and the weights keep moving. Here these idle steps are summed (see
-    `vflbench.numerics.idle_adam`), so the cost of a step does not depend on the size of the tables. "Sparse" Adam omits the
+    `vflbench.numerics.optim`), so the cost of a step does not depend on the size of the tables. "Sparse" Adam omits the
     idle steps and is another optimiser. This one agrees with dense Adam up to the closed form and the order of summation.
 
     All other weights use plain Adam. There is no weight decay, because it would give idle rows a gradient.

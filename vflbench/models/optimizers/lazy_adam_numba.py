@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vflbench.models.layers import ColumnEmbedding
 from vflbench.models.optimizers.lazy_adam import TorchRows
-from vflbench.numerics.idle_adam import IdleAdam
+from vflbench.numerics.optim import IdleAdam
 
 _POOL = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="lazy rows")
 _WIDEST = 32
