@@ -16,9 +16,8 @@ import numpy as np
 
 from benches.lines import Cost, Line, median, seconds, timed
 from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
-from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.gram import Gram, Solutions, sort_rows
 from vflbench.attacks.batch_reconstruction.integer_programme import solve
-from vflbench.attacks.batch_reconstruction.solutions import Solutions, sort_rows
 
 TABLE = "8x5,8x10,8x15,8x20,9x5,9x10,9x15,9x20,11x5,11x10,11x15,11x20"
 

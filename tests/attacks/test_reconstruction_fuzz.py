@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import reconstruction_fuzz as fuzz
 
-from vflbench.attacks.batch_reconstruction import search as batch_search
+from vflbench.attacks.batch_reconstruction.attack import SearchResult, search
 
 SHARES = {path: share for path, (_, share) in fuzz.PATHS.items()}
 FEW = 3  # instances of the rarest path
@@ -42,13 +42,13 @@ def test_no_claim_is_wrong(path):
 def lying(monkeypatch):
     """(a function of the search's result) -> the search's results are changed by it."""
 
-    def change(lie: Callable[[batch_search.SearchResult], batch_search.SearchResult]) -> None:
-        monkeypatch.setattr(fuzz, "search", lambda *arguments, **named: lie(batch_search.search(*arguments, **named)))
+    def change(lie: Callable[[SearchResult], SearchResult]) -> None:
+        monkeypatch.setattr(fuzz, "search", lambda *arguments, **named: lie(search(*arguments, **named)))
 
     return change
 
 
-def claim(result: batch_search.SearchResult, **claims: float) -> dict[str, float]:
+def claim(result: SearchResult, **claims: float) -> dict[str, float]:
     return {**result.figures, **claims}
 
 
@@ -86,5 +86,5 @@ def test_a_wrong_division_is_wrong(lying):
 
 
 def test_infeasible_is_wrong_where_there_is_a_batch(lying):
-    lying(lambda _: batch_search.SearchResult(figures={"proved": 1.0}))
+    lying(lambda _: SearchResult(figures={"proved": 1.0}))
     assert any("infeasible, and the batch is binary" in line for line in wrong_of("binary", range(5)))

@@ -29,9 +29,9 @@ from support.reconstruction_rounds import gradient
 from support.structured_batches import draw_batch, draw_labels
 
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
+from vflbench.attacks.batch_reconstruction.attack import SearchResult, Solved, search
 from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.search import SearchResult, Solved, search
 from vflbench.messages.facts import Rules, Schema
 
 Rng = np.random.Generator

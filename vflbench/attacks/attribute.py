@@ -6,9 +6,8 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Attack, ColumnScores
+from vflbench.attacks.base import Attack, ColumnScores, with_rows
 from vflbench.attacks.completion import completed
-from vflbench.attacks.rows import with_rows
 from vflbench.messages.facts import Embeddings, KnownColumn, Labels, PartyFeatures
 from vflbench.messages.threat import Role, Threat, View
 from vflbench.numerics.directions import column_vectors

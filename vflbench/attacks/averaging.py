@@ -5,11 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Attack
+from vflbench.attacks.base import Answers, Attack, with_rows
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
-from vflbench.attacks.rows import with_rows
 from vflbench.messages.facts import Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.options import Number, Rows, options

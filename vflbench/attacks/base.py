@@ -1,9 +1,10 @@
-"""Attack: what every entry of configs/attack builds; and the answers that an attack can give."""
+"""Attack: what every entry of configs/attack builds; the answers that it can give; and rows that it meets again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from vflbench.messages.fact import Fact
@@ -195,3 +196,25 @@ class Attack:
 def message_threat(message: str, *facts: type[Fact], hints: int = 0) -> Threat:
     """The threat of an attack with the option `message`. message: embeddings or gradients. facts: what else it knows."""
     return Threat(knows={MESSAGE_FACTS[message], *facts}, hints=hints)
+
+
+def with_rows(ids: Tensor, kept: dict[str, Tensor], new: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Tables with more rows, which are zeros as far as they are new. Where none is, the same tables.
+
+    ids: (n,) sorted. kept: name -> (n, d), in their order. new: (m,), in any order. Returns the same of all ids.
+    """
+    if len(ids) and torch.equal(ids[torch.searchsorted(ids, new).clamp_max(len(ids) - 1)], new):
+        return ids, kept
+    both = torch.cat([ids, new]).unique()
+    places = torch.searchsorted(both, ids)
+    return both, {name: x.new_zeros(len(both), x.shape[1]).index_copy_(0, places, x) for name, x in kept.items()}
+
+
+def last_met(met: Sequence[Tensor], asked: Tensor) -> tuple[Tensor, Tensor]:
+    """Which of the rows asked about were met, bool, and the places of these in the batches side by side, where each was
+    met last. met: ids (b,) of each batch, on the CPU. asked: (n,).
+    """
+    ids, order = torch.cat([asked[:0].cpu(), *met]).sort(stable=True)
+    places = torch.searchsorted(ids, asked.cpu(), right=True) - 1
+    is_met = torch.isin(asked.cpu(), ids)
+    return is_met, order[places[is_met]]

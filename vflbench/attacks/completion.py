@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Attack, Scores
-from vflbench.attacks.rows import with_rows
+from vflbench.attacks.base import Answers, Attack, Scores, with_rows
 from vflbench.messages.fact import Fact
 from vflbench.messages.facts import ClassShares, Gradients, Known, LocalModel
 from vflbench.messages.threat import Threat, View

@@ -8,9 +8,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Scores
+from vflbench.attacks.base import Answers, Scores, with_rows
 from vflbench.attacks.residual_sum import CutRows
-from vflbench.attacks.rows import with_rows
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import leading_components

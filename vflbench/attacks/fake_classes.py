@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.base import Attack, Scores, last_met
 from vflbench.attacks.kmeans import clusters
-from vflbench.attacks.rows import last_met
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import top_eigenvector

@@ -10,9 +10,8 @@ import torch
 from flint import fmpz_mat
 
 from vflbench.attacks.base import Attack, RebuiltBatch
-from vflbench.attacks.batch_reconstruction.gram import PRIME, kernel_modulo
+from vflbench.attacks.batch_reconstruction.gram import PRIME, guesses_by_columns, kernel_modulo
 from vflbench.attacks.batch_reconstruction.recover import rounding_unit
-from vflbench.attacks.batch_reconstruction.solutions import guesses_by_columns
 from vflbench.messages.facts import ClassShares, PartyFeatures, Rules, Updates
 from vflbench.messages.threat import Role, Threat, View
 from vflbench.options import options

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, message_threat
-from vflbench.attacks.rows import last_met
+from vflbench.attacks.base import MESSAGE_FACTS, Attack, Scores, last_met, message_threat
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
 from vflbench.numerics.directions import top_eigenvector

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vflbench.attacks.base import Answers, Scores
+from vflbench.attacks.base import Answers, Scores, with_rows
 from vflbench.attacks.exploit import through_flips
 from vflbench.attacks.residual_sum import CutRows
-from vflbench.attacks.rows import with_rows
 from vflbench.messages.facts import ClassShares
 from vflbench.messages.threat import View
 from vflbench.numerics.directions import leading_components

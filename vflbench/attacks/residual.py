@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.base import Attack, Scores, last_met
 from vflbench.attacks.directions import add_moments
-from vflbench.attacks.rows import last_met
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Gradients, LocalModel
 from vflbench.messages.threat import Threat, View

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Attack, Scores
-from vflbench.attacks.rows import with_rows
+from vflbench.attacks.base import Answers, Attack, Scores, with_rows
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, LocalModel
 from vflbench.messages.threat import Threat, View

@@ -7,8 +7,8 @@ import pytest
 from support.reconstruction_rounds import batch, batches, compose, rounds
 
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
-from vflbench.attacks.batch_reconstruction.search import search, side_by_side
-from vflbench.attacks.batch_reconstruction.solutions import sort_rows
+from vflbench.attacks.batch_reconstruction.attack import search, side_by_side
+from vflbench.attacks.batch_reconstruction.gram import sort_rows
 from vflbench.messages.facts import Rules, Schema
 
 

@@ -18,8 +18,7 @@ from vflbench.attacks.batch_reconstruction.enumeration import (
     order_columns,
     unique_batch,
 )
-from vflbench.attacks.batch_reconstruction.gram import Gram, rank
-from vflbench.attacks.batch_reconstruction.solutions import sort_rows
+from vflbench.attacks.batch_reconstruction.gram import Gram, rank, sort_rows
 
 enumerate_batches = functools.partial(enumeration.enumerate_batches, time_limit=None)
 

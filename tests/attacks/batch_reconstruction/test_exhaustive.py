@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
-from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.solutions import sort_rows
+from vflbench.attacks.batch_reconstruction.gram import Gram, sort_rows
 
 
 def tables(rows: int, columns: int) -> np.ndarray:

@@ -9,9 +9,8 @@ import pytest
 from support.reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction import integer_programme
-from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.gram import Gram, sort_rows
 from vflbench.attacks.batch_reconstruction.integer_programme import Programme, tight, verified
-from vflbench.attacks.batch_reconstruction.solutions import sort_rows
 from vflbench.errors import UserError
 
 ENDLESS = 1e6  # seconds: a limit that no test reaches

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
-from vflbench.attacks.batch_reconstruction.gram import Gram
+from vflbench.attacks.batch_reconstruction.gram import Gram, agreed, sort_rows
 from vflbench.attacks.batch_reconstruction.integer_programme import solve
-from vflbench.attacks.batch_reconstruction.solutions import agreed, sort_rows
 
 
 def known_labels(x, beta):

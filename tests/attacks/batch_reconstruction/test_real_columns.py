@@ -3,8 +3,8 @@
 import numpy as np
 from support.reconstruction_rounds import batch, rounds
 
+from vflbench.attacks.batch_reconstruction.attack import real_features
 from vflbench.attacks.batch_reconstruction.recover import least_squares
-from vflbench.attacks.batch_reconstruction.search import real_features
 from vflbench.messages.facts import Schema
 
 

@@ -5,8 +5,8 @@ import pytest
 from support.reconstruction_rounds import batch, batches, compose, gradient, rounds
 
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
+from vflbench.attacks.batch_reconstruction.attack import recover_gram, search
 from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.search import recover_gram, search
 from vflbench.messages.facts import Rules, Schema
 
 

@@ -8,9 +8,8 @@ import numpy as np
 from flint import fmpz_mat
 
 from vflbench.attacks.batch_reconstruction.enumeration import integers_that_solve
-from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, integer_array, kernel_modulo, residues
+from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, Solutions, agreed, integer_array, kernel_modulo, residues
 from vflbench.attacks.batch_reconstruction.recover import SAFE_ERROR, AffineFit, fit_affine, rounding_unit
-from vflbench.attacks.batch_reconstruction.solutions import Solutions, agreed
 
 
 def recover_map(thetas: np.ndarray, differences: np.ndarray, *, intermediate: float = 0.0) -> AffineFit:

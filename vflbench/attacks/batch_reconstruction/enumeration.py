@@ -8,8 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from flint import fmpz, fmpz_mat
 
-from vflbench.attacks.batch_reconstruction.gram import PRIME, Gram, integer_array, residues
-from vflbench.attacks.batch_reconstruction.solutions import SearchStatus, Solutions, sort_rows
+from vflbench.attacks.batch_reconstruction.gram import (
+    PRIME,
+    Gram,
+    SearchStatus,
+    Solutions,
+    integer_array,
+    residues,
+    sort_rows,
+)
 
 
 class TimeLimit:

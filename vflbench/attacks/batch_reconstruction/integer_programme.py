@@ -10,8 +10,7 @@ import numpy as np
 import pulp
 
 from vflbench.attacks.batch_reconstruction.enumeration import TimeLimit, enumerate_batches, labellings
-from vflbench.attacks.batch_reconstruction.gram import Gram
-from vflbench.attacks.batch_reconstruction.solutions import SearchStatus, Solutions, sort_rows
+from vflbench.attacks.batch_reconstruction.gram import Gram, SearchStatus, Solutions, sort_rows
 from vflbench.errors import UserError
 
 Formulation = Literal["tight", "published"]
