@@ -166,9 +166,9 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 
 # Room -> the most code lines it may have, as `python scripts/size.py` counts them. They only go down.
 CAPS = {
-    "scripts": 1_982,
+    "scripts": 1_981,
     "vflbench": 288,
-    "vflbench/attacks": 4_627,
+    "vflbench/attacks": 4_609,
     "vflbench/cli": 2_475,
     "vflbench/data": 3_218,
     "vflbench/defenses": 1_658,
