@@ -32,7 +32,7 @@ def test_one_vocabulary_covers_all_blocks(waiting, tmp_path, monkeypatch):
 def test_numbers_that_all_differ_take_no_more_memory_in_a_longer_file(tmp_path, monkeypatch):
     monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 1 << 14)
     peaks = []
-    for rows in (2_000, 20_000):
+    for rows in (4_000, 40_000):
         values = np.random.default_rng(rows).standard_normal((rows, 4)).tolist()
         path = write(
             tmp_path / f"{rows}", ["y,a,b,c,d", *(",".join([str(k % 2), *map(repr, of)]) for k, of in enumerate(values))]

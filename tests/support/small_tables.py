@@ -29,7 +29,7 @@ def request(path, form=TABS, rows=None, **options) -> Request:
 def table_of(path, form=TABS) -> dict[str, list]:
     """The parsed columns, with labels as in the file; None where a number is missing."""
     tables = [
-        parsed(rows, form).table for part, stream, _ in open_parts(find_parts(path)) for rows in texts(part, stream, form)
+        parsed(rows, form).table for part, stream in open_parts(find_parts(path)) for rows in texts(part, stream, form)
     ]
     columns = pa.concat_tables(tables).to_pydict()
     return {name: [None if value != value else value for value in values] for name, values in columns.items()}

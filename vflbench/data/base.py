@@ -12,7 +12,7 @@ import torch
 
 from vflbench.data.columns import Assignment, ColumnSplit, Parties, assign_columns, training_sample, unassigned_columns
 from vflbench.data.rows import EncodedRows, TrainTest
-from vflbench.data.table import LABEL_PARTY, Encoding, RawTable, fit, measure
+from vflbench.data.table import LABEL_PARTY, Encoding, RawTable, fit
 from vflbench.errors import UserError, shown
 from vflbench.options import Count, Fraction, Rows, Share, ShareOrZero, options
 
@@ -112,7 +112,7 @@ class Dataset:
         return fit(
             raw,
             assignment,
-            measure(raw, np.flatnonzero(role != DROPPED if every_row_fitted else role == TRAIN)),
+            np.flatnonzero(role != DROPPED if every_row_fitted else role == TRAIN),
             every_row_fitted=every_row_fitted,
             min_count=self.min_count,
             numeric_transform=self.numeric_transform,

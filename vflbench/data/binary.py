@@ -14,8 +14,7 @@ import torch
 
 from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts, listed, open_parts, read_whole
-from vflbench.data.labels import class_names, is_real
-from vflbench.data.readings import NUMBER, Plain
+from vflbench.data.readings import NUMBER, Plain, class_names, is_real
 from vflbench.data.table import RawTable, raw_table
 from vflbench.data.text import TextFormat, column_names, parsed, texts
 from vflbench.errors import UserError, shown
@@ -151,7 +150,7 @@ def _csv(parts: Sequence[Part], label: str | None) -> tuple[list[str], np.ndarra
     features = [name for name in names if name != target]
     form = TextFormat(columns=names, label=target, readings=dict.fromkeys(features, _Bits()), binary_label=False)
     tables: list[pa.Table] = []
-    for part, stream, _ in open_parts(parts):
+    for part, stream in open_parts(parts):
         for rows in (parsed(block, form) for block in texts(part, stream, form)):
             if rows.bad:
                 raise part.error(str(rows.bad[0]))

@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from vflbench.data.files import Part
-from vflbench.data.labels import MISSING, is_real
 from vflbench.data.party_files import PartyFiles
+from vflbench.data.readings import MISSING, is_real
 from vflbench.data.text import TextFormat, column_names, first_text, names_error
 from vflbench.errors import UserError
 from vflbench.options import NonNegativeInt, options

@@ -28,12 +28,12 @@ from tqdm import tqdm
 
 from vflbench.data.base import Dataset
 from vflbench.data.files import Part, find_parts, listed, open_parts
-from vflbench.data.labels import listed_rows, with_remedy
+from vflbench.data.readings import listed_rows, with_remedy
 from vflbench.data.table import RawTable
 from vflbench.data.text import TextFormat, TextRows, parsed, texts
 from vflbench.errors import UserError, shown
 from vflbench.options import Range, options
-from vflbench.plain_files import in_a_line, open_plain, open_to_write, sync_folder, written_whole
+from vflbench.plain_files import in_a_line, open_to_write, written_whole
 
 _VERSION = 9
 """Of what is accepted as a row, of what columns are taken for, and of a table's files. Others' tables are prepared again."""
@@ -236,7 +236,6 @@ def _make(folder: Path, request: Request) -> None:
         if before != [_state(part.file) for part in request.parts]:
             raise UserError("a file changed while it was read", key="dataset.path", value=str(request.parts[0].file))
         building.rename(folder)
-        sync_folder(folder.parent)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
@@ -260,7 +259,7 @@ def _prepared(request: Request, folder: Path, *, made: bool) -> Prepared:
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, tuple[str, tuple[int, ...]]], schema: Mapping[str, Any]) -> None:
-    """Describe files of numbers in a folder: name -> type and shape. The folder is whole afterwards, and on disk."""
+    """Describe files of numbers in a folder: name -> type and shape."""
     described = {}
     for name, (dtype, shape) in arrays.items():
         described[name] = (dtype, shape, _digest(folder / name))
@@ -270,10 +269,8 @@ def write_arrays(folder: Path, arrays: Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 def _digest(file: Path) -> str:
-    """Of a file that is on disk afterwards."""
-    with open_plain(file) as stream:
-        os.fsync(stream.fileno())
-        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_arrays(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -320,7 +317,7 @@ class Preparation:
         self.rows = self.bad_count = 0
         self.bad_shown: list[str] = []
         self.where = ""  # the rows are that come next, if there are several files
-        self.hashes: list[str | None] = []
+        self.whole = 0  # parts that were read to their end
         self.blocks: list[list[pa.Array]] = []  # of each column its values
         self.ends: list[int] = []  # the first block is of all that have joined
 
@@ -402,7 +399,7 @@ class Preparation:
         size = None if parts[0].member else sum(part.file.stat().st_size for part in parts)
         name = shown(parts[0].file.name) + (" ..." if len(parts) > 1 else "")
         with tqdm(total=size, desc=f"preparing {name}", unit="B", unit_scale=True, disable=None, leave=False) as bar:
-            for part, stream, stored in open_parts(parts, bar):
+            for part, stream in open_parts(parts, bar.update):
                 for block in self.request.dataset.blocks(part, stream, self.form):
                     rows = parsed(block, self.form).first(None if most is None else most - self.rows)
                     if rows.bad and self.request.dataset.bad_rows == "error":
@@ -414,9 +411,8 @@ class Preparation:
                     if len(rows.table):
                         yield rows
                     if self.rows == most:
-                        self.hashes += [None] * (len(parts) - len(self.hashes))
                         return
-                self.hashes.append(stored.sha256())
+                self.whole += 1
 
     def _check_rows(self) -> None:
         """Raises UserError where there is none, or too many are bad."""
@@ -431,7 +427,10 @@ class Preparation:
             raise UserError(what + first, key="dataset.max_bad_fraction", value=allowed)
 
     def _facts(self, classes: list[str], rows: list[int]) -> dict[str, Any]:
-        facts: dict[str, Any] = {"file_sha256": self.hashes, "class_rows": dict(zip(classes, rows, strict=False))}
+        files = [part.file for part in self.request.parts]
+        of_file = {file: _digest(file) for file in dict.fromkeys(files[: self.whole])}
+        hashes = [of_file[file] if place < self.whole else None for place, file in enumerate(files)]
+        facts: dict[str, Any] = {"file_sha256": hashes, "class_rows": dict(zip(classes, rows, strict=False))}
         if classes not in ([], ["0", "1"]):
             facts["classes_are"] = classes
         if self.form.read_as:

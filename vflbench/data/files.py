@@ -3,8 +3,6 @@
 import bz2
 import glob
 import gzip
-import hashlib
-import io
 import lzma
 import os
 import re
@@ -12,13 +10,15 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby, islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
+
+from tqdm.utils import CallbackIOWrapper
 
 from vflbench.errors import UserError, shown
 from vflbench.plain_files import in_a_line
@@ -114,57 +114,33 @@ def damaged(part: object) -> Iterator[None]:
         raise UserError(f"it can't be read: {in_a_line(error, 300)}", key=KEY, value=str(part)) from error
 
 
-class Stored(io.RawIOBase):
-    """The bytes of a part as they are stored. bar: shows how many were read."""
-
-    def __init__(self, stream: IO[bytes], bar: Any = None):
-        self._stream, self._bar, self._digest = stream, bar, hashlib.sha256()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        self._digest.update(data)
-        if self._bar is not None:
-            self._bar.update(len(data))
-        return len(data)
-
-    def sha256(self) -> str:
-        """Of the whole part, which is read to its end."""
-        while self.read(1 << 20):
-            pass
-        return self._digest.hexdigest()
-
-
-def open_parts(parts: Sequence[Part], bar: Any = None) -> Iterator[tuple[Part, Any, Stored]]:
-    """Each part, its decompressed bytes, and its bytes as stored. Each is closed when the next is requested."""
+def open_parts(parts: Sequence[Part], count: Callable[[int], object] = int) -> Iterator[tuple[Part, Any]]:
+    """Each part and its decompressed bytes; it is closed when the next is requested. count: is told how many stored bytes
+    were read.
+    """
     for file, same in groupby(parts, lambda part: part.file):
         part_of = {part.member: part for part in same}
         with open_regular(file) as stream, damaged(next(iter(part_of.values()))):
             for member, content in _contents(stream, list(part_of)):
-                stored = Stored(content, bar)
-                yield part_of[member], _decompressed(stored), stored
+                yield part_of[member], _decompressed(content, count)
 
 
 def read_whole(parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
     """All of each part; members of one archive in its order, as it is read once."""
-    for part, text, _ in open_parts(parts):
+    for part, text in open_parts(parts):
         with damaged(part):
             yield part, text.read()
 
 
-def _decompressed(stored: Stored) -> Any:
-    stream = io.BufferedReader(stored, 1 << 20)
-    head = stream.peek(6)
+def _decompressed(content: Any, count: Callable[[int], object]) -> Any:
+    head, stream = content.peek(6)[:6], CallbackIOWrapper(count, content, "read")
     if head.startswith(b"\x1f\x8b"):  # the content decides, not the file's name
         return gzip.GzipFile(fileobj=stream)
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         import pyarrow as pa
 
         return pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd")
-    return bz2.BZ2File(stream) if head[:3] == b"BZh" else lzma.LZMAFile(stream) if head[:6] == b"\xfd7zXZ\x00" else stream
+    return bz2.BZ2File(stream) if head[:3] == b"BZh" else lzma.LZMAFile(stream) if head == b"\xfd7zXZ\x00" else stream
 
 
 def archived_parts(file: Path) -> list[Part] | None:

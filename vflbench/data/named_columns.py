@@ -11,8 +11,7 @@ import numpy as np
 from vflbench.data.base import Dataset
 from vflbench.data.columns import Assignment, assign_columns, unassigned_columns
 from vflbench.data.files import listed
-from vflbench.data.labels import listed_rows
-from vflbench.data.readings import MISSING_PART, TypeOf
+from vflbench.data.readings import MISSING_PART, TypeOf, listed_rows
 from vflbench.data.table import RawTable
 from vflbench.errors import UserError, shown
 from vflbench.options import options

@@ -22,9 +22,18 @@ from torch import Tensor
 from vflbench.data.base import DROPPED, TEST, TRAIN, VALIDATION, Dataset, class_rows
 from vflbench.data.file_dataset import FileDataset, Request, prepare_table, read_arrays, write_arrays
 from vflbench.data.files import Part, listed, open_parts
-from vflbench.data.labels import PositiveClass, class_names
 from vflbench.data.named_columns import COLUMNS_ARE, NamedColumns, class_lines, use_lines
-from vflbench.data.readings import NUMBER, ColumnShape, Mark, MissingAs, described, has_indicator, readings_of
+from vflbench.data.readings import (
+    NUMBER,
+    ColumnShape,
+    Mark,
+    MissingAs,
+    PositiveClass,
+    class_names,
+    described,
+    has_indicator,
+    readings_of,
+)
 from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, read_rows
 from vflbench.data.table import LABEL_PARTY, Columns, Encoding, Features, PartyEncoding, RawTable
 from vflbench.data.text import TextFormat
@@ -170,7 +179,7 @@ class PartyFiles(NamedColumns, FileDataset):
         unread = {name for name in layout.columns if name == self.id and name not in (label, identifier)}
         shapes = {name: ColumnShape() for name in layout.columns if name not in ignored | unread}
         look = replace(layout, readings=dict.fromkeys(shapes, NUMBER), ignored=frozenset(ignored | unread))
-        for part, stream, _ in open_parts(parts):
+        for part, stream in open_parts(parts):
             for rows in self.blocks(part, stream, look):
                 for name, shape in shapes.items():
                     for chunk in rows.table[name].chunks:

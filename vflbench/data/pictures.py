@@ -24,7 +24,7 @@ from PIL import Image, UnidentifiedImageError
 from vflbench.data.base import Dataset
 from vflbench.data.columns import Assignment
 from vflbench.data.files import FOLDER, KEY, Part, archived_parts, check_folder, listed, open_regular, read_whole, refusal
-from vflbench.data.labels import label_problem
+from vflbench.data.readings import label_problem
 from vflbench.data.table import RawTable
 from vflbench.errors import UserError, shown
 from vflbench.numerics.pixels import Area, area_of, pixel_names

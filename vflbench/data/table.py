@@ -19,19 +19,6 @@ CHUNK_ROWS = 1024
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """Statistics over a set of rows, from which encodings are fitted.
-
-    low, high: (k,) minimum and maximum of each numeric column; a missing value counts as 0.
-    counts: for each categorical column an array (size,), how often each value occurs.
-    """
-
-    low: np.ndarray
-    high: np.ndarray
-    counts: tuple[np.ndarray, ...]
-
-
-@dataclass(frozen=True)
 class RawTable:
     """Raw rows in the order of the source, in memory or memory-mapped.
 
@@ -185,11 +172,13 @@ def non_label_parties(columns: Mapping[str, Columns]) -> tuple[str, ...]:
 _PIECE_ROWS, _PIECE_CELLS = 16_384, 1 << 19  # encoded at a time, so that intermediate values stay in the processor's cache
 
 
-def measure(raw: RawTable, rows: np.ndarray) -> Statistics:
-    """Statistics of the rows at these positions, at least one."""
+def _measured(raw: RawTable, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Of the rows at these positions, at least one: (k,) minimum and maximum of each numeric column, where a missing value
+    counts as 0; and for each categorical column (size,), how often each value occurs.
+    """
     low, high = np.array(raw.limits) if raw.limits else np.full((2, len(raw.numeric_names)), np.nan)
     free = np.flatnonzero(np.isnan(low))
-    counts = tuple(np.zeros(size, dtype=np.int64) for size in raw.sizes)
+    counts = [np.zeros(size, dtype=np.int64) for size in raw.sizes]
     for start in range(0, len(rows), 1 << 18):
         piece = raw.take(rows[start : start + (1 << 18)])
         if len(free):
@@ -197,7 +186,7 @@ def measure(raw: RawTable, rows: np.ndarray) -> Statistics:
             low[free], high[free] = np.fmin(low[free], x.min(axis=0)), np.fmax(high[free], x.max(axis=0))
         for j, count in enumerate(counts):
             count += np.bincount(piece.categorical[:, j], minlength=len(count))
-    return Statistics(low, high, counts)
+    return low, high, counts
 
 
 def to_float(values: np.ndarray) -> np.ndarray:
@@ -308,23 +297,26 @@ class Encoding:
 def fit(
     raw: RawTable,
     assignment: Mapping[str, Sequence[str]],
-    statistics: Statistics,
+    rows: np.ndarray,
     *,
     every_row_fitted: bool,
     min_count: int = 1,
     numeric_transform: str = "none",
 ) -> Encoding:
-    """Fit the encoding of all assigned columns. min_count = 0 keeps every value of a vocabulary."""
+    """Fit the encoding of all assigned columns to the rows at these positions, at least one. min_count = 0 keeps every value
+    of a vocabulary.
+    """
+    low, high, counts = _measured(raw, rows)
     parties = {}
     places = [{name: j for j, name in enumerate(names)} for names in (raw.numeric_names, raw.categorical_names)]
     for party, names in assignment.items():
         numeric, categorical = (np.array([at[name] for name in names if name in at], np.int64) for at in places)
-        fitted = [category_ids(statistics.counts[j], min_count, every_row_fitted=every_row_fitted) for j in categorical]
+        fitted = [category_ids(counts[j], min_count, every_row_fitted=every_row_fitted) for j in categorical]
         columns = Columns(
             tuple(raw.numeric_names[j] for j in numeric),
             tuple(raw.categorical_names[j] for j in categorical),
             tuple(size for _, size in fitted),
         )
-        low, high, ids = statistics.low[numeric], statistics.high[numeric], tuple(ids for ids, _ in fitted)
-        parties[party] = PartyEncoding(columns, numeric, low, high, categorical, ids, numeric_transform)
+        ids = tuple(ids for ids, _ in fitted)
+        parties[party] = PartyEncoding(columns, numeric, low[numeric], high[numeric], categorical, ids, numeric_transform)
     return Encoding(parties, numeric_transform)

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from vflbench.data.files import Part, damaged, open_parts
-from vflbench.data.labels import label_problem
-from vflbench.data.readings import MISSING_PART, ColumnReading, Plain, numeric_columns
+from vflbench.data.readings import MISSING_PART, ColumnReading, Plain, label_problem, numeric_columns
 from vflbench.errors import shown
 
 BLOCK_BYTES = 12 << 20  # some 50,000 rows of Criteo; no row is longer
@@ -101,7 +100,7 @@ def column_names(part: Part, form: TextFormat) -> tuple[str, ...]:
     if not form.header and form.columns:
         return form.columns
     names: list[str] = []
-    for _, stream, _ in open_parts([part]):
+    for _, stream in open_parts([part]):
         with damaged(part), _reader(part, stream, form, []) as reader:
             names = reader.schema.names
     if not form.header:
@@ -125,10 +124,10 @@ def names_error(names: Sequence[str]) -> str | None:
 
 
 def first_text(part: Part, form: TextFormat) -> str:
-    """The first megabyte of a part."""
-    for _, stream, _ in open_parts([part]):
+    """The first 256 KiB of a part."""
+    for _, stream in open_parts([part]):
         with damaged(part):
-            return _file_of(_utf8(part, stream, form.encoding)).read(1 << 20).decode(errors="replace").lstrip("\ufeff")
+            return _file_of(_utf8(part, stream, form.encoding)).read(1 << 18).decode(errors="replace").lstrip("\ufeff")
     return ""
 
 

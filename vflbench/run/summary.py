@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from vflbench.attacks.base import Attack
-from vflbench.data.labels import listed_rows
+from vflbench.data.readings import listed_rows
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import Columns
 from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense, changes
