@@ -174,7 +174,7 @@ CAPS = {
     "vflbench/defenses": 1_658,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_025,
-    "vflbench/messages": 1_859,
+    "vflbench/messages": 1_839,
     "vflbench/metrics": 1_416,
     "vflbench/models": 1_076,
     "vflbench/numerics": 833,

@@ -264,7 +264,7 @@ def vflbench_session(
     from vflbench.generators import Generators
     from vflbench.messages.wire import Wire
     from vflbench.models.wide_deep import WideDeep
-    from vflbench.protocols.base import ProtocolSetup
+    from vflbench.protocols.parties import ProtocolSetup
     from vflbench.protocols.split import Split
 
     numeric, categorical, labels, sizes = read_table(options)

@@ -11,18 +11,20 @@ from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.messages.facts import (
+    Auxiliary,
     BatchHints,
     ClassShares,
     Embeddings,
     Gradients,
     LocalTop,
     PartyFeatures,
+    PeerModels,
     Predictions,
+    Queries,
     Updates,
 )
-from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import Auxiliary, PeerModels, Queries
 from vflbench.messages.threat import Role, Threat, Undeclared
+from vflbench.messages.wire import Kind
 
 
 class Greedy(Attack):

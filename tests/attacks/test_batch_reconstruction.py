@@ -11,8 +11,7 @@ from vflbench.data.synthetic import Bernoulli
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.defenses.shuffle import Shuffle
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import ClassShares, PartyFeatures, Rules, Schema, Updates
+from vflbench.messages.facts import ClassShares, Fact, PartyFeatures, Rules, Schema, Updates
 from vflbench.messages.threat import Threat, Undeclared, View
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings

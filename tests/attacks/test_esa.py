@@ -6,8 +6,7 @@ from vflbench.attacks.esa import Esa, log_odds, probabilities
 from vflbench.attacks.grna import Grna
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
-from vflbench.messages.facts import PartyFeatures, Predictions
-from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.facts import Auxiliary, PartyFeatures, Predictions
 from vflbench.messages.threat import View
 from vflbench.models.logistic import Logistic
 from vflbench.models.mlp import Mlp

@@ -4,8 +4,7 @@ from attacks.views import view_of
 from torch import nn
 
 from vflbench.attacks.fsha import Fsha
-from vflbench.messages.facts import Embeddings
-from vflbench.messages.peer_facts import PeerDecoder, PeerDecoders
+from vflbench.messages.facts import Embeddings, PeerDecoder, PeerDecoders
 from vflbench.protocols.adversaries.fsha import Fsha as Cheat
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.protocols.split import Split

@@ -5,8 +5,7 @@ from support.builders import session
 
 from vflbench.attacks.grna import Grna
 from vflbench.errors import UserError
-from vflbench.messages.facts import PartyFeatures
-from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.facts import Auxiliary, PartyFeatures
 from vflbench.messages.threat import View
 from vflbench.models.mlp import Mlp
 from vflbench.models.wide_deep import WideDeep

@@ -17,8 +17,7 @@ from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, PartyFeatures
-from vflbench.messages.peer_facts import Auxiliary, NoiseMean, PeerModels, Queries
+from vflbench.messages.facts import Auxiliary, Embeddings, NoiseMean, PartyFeatures, PeerModels, Queries
 from vflbench.messages.threat import Role, Threat, View
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp

@@ -7,8 +7,7 @@ from support.builders import session
 from vflbench.attacks.simulator import Simulator, cells
 from vflbench.data.pictures import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.messages.facts import Embeddings, Labels, LocalTop, PartyFeatures
-from vflbench.messages.peer_facts import Auxiliary, PeerArchitectures
+from vflbench.messages.facts import Auxiliary, Embeddings, Labels, LocalTop, PartyFeatures, PeerArchitectures
 from vflbench.messages.threat import View
 from vflbench.models.cnn import Cnn
 from vflbench.models.mlp import Mlp

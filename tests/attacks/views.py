@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Gradients, PartyFeatures
+from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Fact, Gradients, PartyFeatures
 from vflbench.messages.threat import Threat, View
 
 

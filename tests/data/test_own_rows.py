@@ -16,8 +16,7 @@ from vflbench.data.rows import AlignedRows, Batches, TrainTest
 from vflbench.data.table import CHUNK_ROWS, raw_table
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import PartyFeatures
-from vflbench.messages.peer_facts import PeerArchitectures
+from vflbench.messages.facts import PartyFeatures, PeerArchitectures
 from vflbench.messages.threat import Role
 from vflbench.options import options
 from vflbench.protocols.split import Split

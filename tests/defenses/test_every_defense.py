@@ -17,8 +17,7 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.sign import Sign
 from vflbench.defenses.top_k import TopK
 from vflbench.messages.facts import PartyFeatures
-from vflbench.messages.message import Kind
-from vflbench.messages.wire import Wire
+from vflbench.messages.wire import Kind, Wire
 from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.auc import auc
 from vflbench.places import config_folder

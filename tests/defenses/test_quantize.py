@@ -5,7 +5,7 @@ from defenses.contexts import drawing
 from vflbench.cli.components import construct
 from vflbench.defenses.quantize import Quantize
 from vflbench.errors import NonFiniteError, UserError
-from vflbench.messages.fact import copied
+from vflbench.messages.facts import copied
 
 
 def test_error_is_half_a_step_at_most_and_every_number_takes_so_many_bits(rng):

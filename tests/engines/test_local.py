@@ -7,7 +7,7 @@ from support.builders import TappedWire, figures, run_in
 from vflbench.data.synthetic import Bernoulli
 from vflbench.engines.base import Engine
 from vflbench.engines.local import Local
-from vflbench.messages.message import Message
+from vflbench.messages.wire import Message
 from vflbench.options import options
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings

@@ -13,8 +13,7 @@ import pytest
 
 from vflbench.engines.nvflare.engine import MORE, NvFlare, connected, listening
 from vflbench.errors import UserError
-from vflbench.messages.serialize import decode, encode
-from vflbench.messages.wire import PartyError
+from vflbench.messages.serialize import PartyError, decode, encode
 
 if find_spec("nvflare") is None:  # imported where it is needed: half a second
     pytest.skip("no nvflare here", allow_module_level=True)

@@ -7,37 +7,35 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.messages.codec import Codebook, Encoded, Grid
-from vflbench.messages.fact import Fact
 from vflbench.messages.facts import (
+    Architecture,
+    Auxiliary,
     BatchHints,
     ClassHints,
     ClassShares,
+    Compression,
     Embeddings,
+    Fact,
     Gradients,
     Known,
     KnownColumn,
     Labels,
     LocalModel,
     LocalTop,
-    PartyFeatures,
-    Predictions,
-    Rules,
-    Schema,
-    SummedGradients,
-    TopNetworks,
-    Updates,
-)
-from vflbench.messages.peer_facts import (
-    Architecture,
-    Auxiliary,
-    Compression,
     NoiseMean,
+    PartyFeatures,
     PeerArchitectures,
     PeerDecoder,
     PeerDecoders,
     PeerModel,
     PeerModels,
+    Predictions,
     Queries,
+    Rules,
+    Schema,
+    SummedGradients,
+    TopNetworks,
+    Updates,
 )
 
 ROWS = 5

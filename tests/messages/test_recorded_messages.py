@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from support.recordings_by_hand import Raw, Told, as_safetensors, manifest_of, safetensors_bytes, write
 from torch import Tensor
 
-from vflbench.messages.fact import PrivateBatch
 from vflbench.messages.facts import (
     Embeddings,
     Gradients,
@@ -31,7 +30,7 @@ from vflbench.messages.recording_format import (
     write_manifest,
 )
 from vflbench.messages.recordings import RecordedMessages, write_private
-from vflbench.messages.threat import Role
+from vflbench.messages.threat import PrivateBatch, Role
 
 NAMES = [
     "a/b",

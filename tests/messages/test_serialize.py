@@ -16,8 +16,8 @@ from vflbench.defenses.sign import Sign
 from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.messages.codec import Encoded
-from vflbench.messages.message import Kind, Message
 from vflbench.messages.serialize import content_of, decode, encode, message_of
+from vflbench.messages.wire import Kind, Message
 
 CONTENT = {
     "numbers": [0, -1, 2**100, 0.1, -0.0, math.inf, 5e-324, True, False, None],

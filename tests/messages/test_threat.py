@@ -9,12 +9,12 @@ from vflbench.messages.facts import (
     Known,
     LocalModel,
     PartyFeatures,
+    PeerModels,
     Predictions,
     Updates,
 )
-from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Role, Threat
+from vflbench.messages.wire import Kind
 
 
 def test_a_threat_reads_as_a_line_a_sentence_and_plain_values():

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from vflbench.messages.codec import Encoded, Grid
-from vflbench.messages.message import Kind, Message
-from vflbench.messages.wire import Wire
+from vflbench.messages.wire import Kind, Message, Wire
 
 
 def message(rows=10, **tensors):

@@ -11,8 +11,8 @@ from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.selective_update import SelectiveUpdate
 from vflbench.errors import UserError
 from vflbench.messages.facts import PartyFeatures, Schema, Updates
-from vflbench.messages.message import Kind
 from vflbench.messages.threat import Role
+from vflbench.messages.wire import Kind
 from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import FederatedLr, gradient, signs

@@ -3,7 +3,7 @@ import math
 import torch
 
 from vflbench.defenses.chain import Chain
-from vflbench.messages.message import Kind
+from vflbench.messages.wire import Kind
 from vflbench.protocols.federated_lr import AGGREGATOR, Participant, gradient, taylor_loss
 
 

@@ -19,19 +19,21 @@ from vflbench.defenses.split_guard import SplitGuard
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
 from vflbench.messages.facts import (
+    Compression,
     Embeddings,
     Gradients,
     Labels,
     LocalModel,
     LocalTop,
     PartyFeatures,
+    PeerArchitectures,
+    PeerModels,
     Predictions,
+    Queries,
     SummedGradients,
 )
-from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import Compression, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Role
-from vflbench.messages.wire import Wire
+from vflbench.messages.wire import Kind, Wire
 from vflbench.models.mlp import Mlp
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam

@@ -10,11 +10,9 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
-from vflbench.messages.facts import Embeddings, Gradients, LocalModel, Predictions, SummedGradients
-from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import Queries
+from vflbench.messages.facts import Embeddings, Gradients, LocalModel, Predictions, Queries, SummedGradients
 from vflbench.messages.threat import Role
-from vflbench.messages.wire import Wire
+from vflbench.messages.wire import Kind, Wire
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.lazy_adam import LazyAdam
 from vflbench.models.optimizers.sgd import Sgd

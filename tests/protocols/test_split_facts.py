@@ -8,18 +8,22 @@ from vflbench.defenses.fake_labels import FakeLabels
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.quantize import Quantize
 from vflbench.messages.facts import (
+    Compression,
     Embeddings,
     Gradients,
     Labels,
     LocalModel,
     LocalTop,
+    NoiseMean,
     PartyFeatures,
+    PeerArchitectures,
+    PeerModels,
     Predictions,
+    Queries,
     SummedGradients,
 )
-from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import Compression, NoiseMean, PeerArchitectures, PeerModels, Queries
 from vflbench.messages.threat import Role
+from vflbench.messages.wire import Kind
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.parties import classification_loss
 from vflbench.protocols.split import Split

@@ -18,8 +18,8 @@ from vflbench.messages.facts import (
     Labels,
     LocalModel,
     PartyFeatures,
+    PeerModels,
 )
-from vflbench.messages.peer_facts import PeerModels
 from vflbench.messages.threat import Role, Threat, Unavailable, Undeclared
 from vflbench.results.recorder import Meter
 from vflbench.run.attackers import RUN_FACTS, Attacker, remembered, unmet_attacks

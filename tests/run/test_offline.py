@@ -25,8 +25,7 @@ from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients, PartyFeatures, Predictions
-from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.facts import Auxiliary, Embeddings, Gradients, PartyFeatures, Predictions
 from vflbench.messages.recording_format import (
     Claims,
     LabelDpClaim,

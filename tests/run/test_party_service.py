@@ -11,7 +11,7 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.split_guard import SplitGuard
 from vflbench.generators import Generators
-from vflbench.messages.wire import PartyError
+from vflbench.messages.serialize import PartyError
 from vflbench.models.wide_deep import WideDeep
 from vflbench.protocols.split import Split
 from vflbench.run.setup import join_parties

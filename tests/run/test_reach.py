@@ -13,8 +13,7 @@ from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients
-from vflbench.messages.peer_facts import Compression
+from vflbench.messages.facts import Compression, Embeddings, Gradients
 from vflbench.messages.threat import Role, Threat
 from vflbench.models.base import Model
 from vflbench.options import options

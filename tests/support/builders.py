@@ -22,15 +22,15 @@ from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Chain
 from vflbench.engines.local import Local
 from vflbench.generators import Generators
-from vflbench.messages.message import Message
-from vflbench.messages.wire import Wire
+from vflbench.messages.wire import Message, Wire
 from vflbench.models.base import Model
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.models.wide_deep import WideDeep
 from vflbench.options import options
 from vflbench.places import config_folder
-from vflbench.protocols.base import Protocol, ProtocolSetup
+from vflbench.protocols.base import Protocol
+from vflbench.protocols.parties import ProtocolSetup
 from vflbench.protocols.split import Split, SplitSession
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint

@@ -12,8 +12,7 @@ from vflbench.data.table import LABEL_PARTY, Features
 from vflbench.engines.local import Local
 from vflbench.errors import UserError
 from vflbench.hosts.party import PartyProcess
-from vflbench.messages.serialize import Content, decode, encode
-from vflbench.messages.wire import Channel, PartyError
+from vflbench.messages.serialize import Channel, Content, PartyError, decode, encode
 from vflbench.options import options
 from vflbench.run.setup import Experiment
 

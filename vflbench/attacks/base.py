@@ -7,10 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, Gradients, PartyFeatures
-from vflbench.messages.message import Kind
+from vflbench.messages.facts import Embeddings, Fact, Gradients, PartyFeatures
 from vflbench.messages.threat import Threat, View
+from vflbench.messages.wire import Kind
 
 MESSAGE_FACTS: Mapping[str, type[Embeddings] | type[Gradients]] = {"embeddings": Embeddings, "gradients": Gradients}
 """The fact that an attack with the option `message` reads."""

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import Answers, Attack, Scores, with_rows
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import ClassShares, Gradients, Known, LocalModel
+from vflbench.messages.facts import ClassShares, Fact, Gradients, Known, LocalModel
 from vflbench.messages.threat import Threat, View
 from vflbench.options import Rows, options
 

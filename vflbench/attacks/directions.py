@@ -7,8 +7,8 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients, LocalModel
-from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat, View
+from vflbench.messages.wire import Kind
 from vflbench.numerics.directions import gradient_moments, leading_components, logit_direction, without_loudness
 from vflbench.options import Number, options
 

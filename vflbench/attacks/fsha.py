@@ -3,8 +3,7 @@
 import math
 
 from vflbench.attacks.base import Attack, RebuiltRows
-from vflbench.messages.facts import Embeddings
-from vflbench.messages.peer_facts import PeerDecoders
+from vflbench.messages.facts import Embeddings, PeerDecoders
 from vflbench.messages.threat import Role, Threat, View
 from vflbench.options import Rows, options
 

@@ -14,9 +14,7 @@ from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.esa import LAYER, Decimals, probabilities
 from vflbench.attacks.joint_model import Coding, JointModel
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Labels, LocalTop, PartyFeatures, Predictions
-from vflbench.messages.peer_facts import Auxiliary, PeerModels
+from vflbench.messages.facts import Auxiliary, Fact, Labels, LocalTop, PartyFeatures, PeerModels, Predictions
 from vflbench.messages.threat import Role, Threat, View
 from vflbench.models.layers import linear
 from vflbench.numerics.directions import column_vectors

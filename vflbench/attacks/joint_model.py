@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import LocalTop, PartyFeatures
-from vflbench.messages.peer_facts import PeerModels
+from vflbench.messages.facts import LocalTop, PartyFeatures, PeerModels
 from vflbench.messages.threat import View
 
 _AT_ONCE = 512  # rows at a time

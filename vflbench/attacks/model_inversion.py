@@ -16,9 +16,18 @@ from torch.overrides import TorchFunctionMode
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact, Layers
-from vflbench.messages.facts import Embeddings, PartyFeatures
-from vflbench.messages.peer_facts import Auxiliary, Compression, NoiseMean, PeerModel, PeerModels, Queries
+from vflbench.messages.facts import (
+    Auxiliary,
+    Compression,
+    Embeddings,
+    Fact,
+    Layers,
+    NoiseMean,
+    PartyFeatures,
+    PeerModel,
+    PeerModels,
+    Queries,
+)
 from vflbench.messages.threat import Role, Threat, View
 from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.pixels import area_of

@@ -15,9 +15,7 @@ from torch.nn import functional as F
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.joint_model import Coding
-from vflbench.messages.fact import Layers
-from vflbench.messages.facts import Embeddings, Labels, LocalTop, PartyFeatures
-from vflbench.messages.peer_facts import Architecture, Auxiliary, PeerArchitectures
+from vflbench.messages import facts
 from vflbench.messages.threat import Role, Threat, View
 from vflbench.models.layers import convolution, linear
 from vflbench.numerics.optim import AdamSteps
@@ -79,7 +77,7 @@ class Simulator(Attack):
 
     max_classes = math.inf
     every_round = True
-    threat = Threat(Role.LABEL, {Embeddings, Labels, LocalTop, Auxiliary, PeerArchitectures})
+    threat = Threat(Role.LABEL, {facts.Embeddings, facts.Labels, facts.LocalTop, facts.Auxiliary, facts.PeerArchitectures})
 
     adversarial: bool = True
     align: bool = True
@@ -104,7 +102,7 @@ class Simulator(Attack):
 
     def observe(self, view: View) -> None:
         """Take steps with this batch."""
-        received, classes = view[Embeddings].received, view[Labels].classes
+        received, classes = view[facts.Embeddings].received, view[facts.Labels].classes
         columns, labels = self._auxiliary(view)
         if not self._mimics:
             self._begin(received, columns, view)
@@ -115,14 +113,14 @@ class Simulator(Attack):
         for _ in range(self.steps):
             drawn = torch.randint(len(labels), (len(classes),), generator=view.rng, device=labels.device)
             rows = {party: one.rows(drawn) for party, one in columns.items()}
-            logits = partial(view[LocalTop].logits, columns=rows.get(view.party, _no_columns(len(drawn))))
+            logits = partial(view[facts.LocalTop].logits, columns=rows.get(view.party, _no_columns(len(drawn))))
             with torch.enable_grad():
                 weights = (self.embedding_weight, self.row_weight) if self.adversarial else None
                 _train(self._mimics, received, classes, rows, labels[drawn], logits, weights)
 
     def batch(self, view: View) -> RebuiltRows:
-        received, n = view[Embeddings].received, self.rows
-        classes, h = view[Labels].classes[:n], {party: _joined(layers)[:n] for party, layers in received.items()}
+        received, n = view[facts.Embeddings].received, self.rows
+        classes, h = view[facts.Labels].classes[:n], {party: _joined(layers)[:n] for party, layers in received.items()}
         if self.aligns:
             vectors = self._aligned(h, classes, view)
         else:
@@ -153,19 +151,19 @@ class Simulator(Attack):
         parts = fit(_joined(h, rows)).split([values.shape[1] for values in rows.values()], dim=1)
         return dict(zip(rows, parts, strict=True))
 
-    def _auxiliary(self, view: View) -> tuple[dict[str, PartyFeatures], Tensor]:
+    def _auxiliary(self, view: View) -> tuple[dict[str, facts.PartyFeatures], Tensor]:
         """Columns by party, and classes (m,)."""
-        fact, m = view[Auxiliary], self.auxiliary
-        columns = {p: PartyFeatures(rows.numeric[:m], rows.categorical[:m]) for p, rows in fact.columns.items()}
+        fact, m = view[facts.Auxiliary], self.auxiliary
+        columns = {p: facts.PartyFeatures(rows.numeric[:m], rows.categorical[:m]) for p, rows in fact.columns.items()}
         return columns, fact.labels[:m]
 
-    def _begin(self, received: Mapping[str, Layers], columns: Mapping[str, PartyFeatures], view: View) -> None:
+    def _begin(self, received: Mapping[str, facts.Layers], columns: Mapping[str, facts.PartyFeatures], view: View) -> None:
         """Make the networks; after a resume with the weights that they had."""
         drawn = view.rng if not self._saved else torch.Generator(view.rng.device)
         first = {party: {layer: h[:1] for layer, h in layers.items()} for party, layers in received.items()}
         index = torch.zeros(1, dtype=torch.int64, device=view.ids.device)
         local = columns[view.party].rows(index) if view.party in columns else _no_columns(1)
-        outputs = view[LocalTop].logits(first, local).shape[1]
+        outputs = view[facts.LocalTop].logits(first, local).shape[1]
         for party, layers in received.items():
             self._mimics[party] = self._mimic(party, layers, columns[party], max(outputs, 2), view, drawn)
         for party, (networks, optimizer) in self._saved.items():
@@ -174,13 +172,13 @@ class Simulator(Attack):
         self._saved = {}
 
     def _mimic(
-        self, party: str, sent: Layers, columns: PartyFeatures, classes: int, view: View, rng: torch.Generator
+        self, party: str, sent: facts.Layers, columns: facts.PartyFeatures, classes: int, view: View, rng: torch.Generator
     ) -> Mimic:
         coding = Coding(columns.numeric.shape[1], tuple(int(ids.max()) + 1 for ids in columns.categorical.T))
         inputs, width, known = sum(h.shape[1] for h in sent.values()), self.width, classes if self.adversarial else 0
         seed = int(torch.randint(2**62, (), generator=rng, device=rng.device))
         draws = torch.Generator().manual_seed(seed)  # weights are drawn on the CPU
-        architecture = view[PeerArchitectures].peers[party]
+        architecture = view[facts.PeerArchitectures].peers[party]
         bottom = architecture.build(rng)
         grid = cells(architecture, bottom, inputs)
         if grid is None:
@@ -203,8 +201,8 @@ class Simulator(Attack):
         self._memory, self._mimics, self._grids, self._saved = state["memory"], {}, {}, state["networks"]
 
 
-def _no_columns(rows: int) -> PartyFeatures:
-    return PartyFeatures(torch.empty(rows, 0), torch.empty(rows, 0, dtype=torch.int32))
+def _no_columns(rows: int) -> facts.PartyFeatures:
+    return facts.PartyFeatures(torch.empty(rows, 0), torch.empty(rows, 0, dtype=torch.int32))
 
 
 class Dense(nn.Sequential):
@@ -275,11 +273,11 @@ def _joined(parts: Mapping[str, Tensor], order: Mapping[str, Tensor] | None = No
 
 def _train(
     mimics: Mapping[str, Mimic],
-    received: Mapping[str, Layers],
+    received: Mapping[str, facts.Layers],
     classes: Tensor,
-    rows: Mapping[str, PartyFeatures],
+    rows: Mapping[str, facts.PartyFeatures],
     classes_of_rows: Tensor,
-    logits: Callable[[Mapping[str, Layers]], Tensor],
+    logits: Callable[[Mapping[str, facts.Layers]], Tensor],
     weights: tuple[float, float] | None,
 ) -> None:
     """One step of every network: the simulators and their judges together, then the decoders and theirs.
@@ -287,7 +285,7 @@ def _train(
     received: of the batch. rows: auxiliary ones. logits: of the true top for embeddings. weights: of both deceptions; None
     where nothing is judged.
     """
-    simulated: dict[str, Layers] = {}
+    simulated: dict[str, facts.Layers] = {}
     for party, mimic in mimics.items():
         layers = mimic.bottom(rows[party].numeric, rows[party].categorical)
         simulated[party] = {layer: layers[layer] for layer in received[party]}
@@ -328,7 +326,7 @@ def _taken_for(verdict: Tensor, real: float) -> Tensor:
     return F.binary_cross_entropy_with_logits(verdict, torch.full_like(verdict, real))
 
 
-def _error(coding: Coding, outputs: Tensor, columns: PartyFeatures) -> Tensor:
+def _error(coding: Coding, outputs: Tensor, columns: facts.PartyFeatures) -> Tensor:
     """Mean squared error of numeric columns plus the mean cross-entropy of each categorical one."""
     numeric, *logits = coding.split(outputs)
     entropies = [F.cross_entropy(part, ids.long()) for part, ids in zip(logits, columns.categorical.T, strict=True)]
@@ -347,7 +345,7 @@ def _step_together(mimics: Mapping[str, Mimic], losses: Sequence[tuple[nn.Module
         mimic.optimizer.zero_grad(set_to_none=True)
 
 
-def cells(architecture: Architecture, network: nn.Module, width: int) -> LocalGrid | None:
+def cells(architecture: facts.Architecture, network: nn.Module, width: int) -> LocalGrid | None:
     """The cells of an embedding of this width, if a convolution over the pixels of a rectangle puts it out; else None."""
     area = None if architecture.cardinalities else area_of(architecture.numeric)
     if area is None:

@@ -7,9 +7,7 @@ from torch import Tensor, nn
 
 from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.model_inversion import nearest_ids, total_variation
-from vflbench.messages.fact import Layers
-from vflbench.messages.facts import Embeddings, PartyFeatures
-from vflbench.messages.peer_facts import Architecture, PeerArchitectures
+from vflbench.messages.facts import Architecture, Embeddings, Layers, PartyFeatures, PeerArchitectures
 from vflbench.messages.threat import Role, Threat, View
 from vflbench.numerics.optim import AdamSteps
 from vflbench.numerics.pixels import area_of

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from vflbench.messages.wire import Channel, Wire
+from vflbench.messages.serialize import Channel
+from vflbench.messages.wire import Wire
 from vflbench.options import options
 
 

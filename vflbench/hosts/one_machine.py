@@ -19,7 +19,7 @@ from vflbench.data.table import LABEL_PARTY
 from vflbench.engines.nvflare import engine as flare
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.wire import at_once
+from vflbench.messages.serialize import at_once
 from vflbench.protocols.split import Split
 from vflbench.run.experiment import Experiment
 

@@ -19,9 +19,9 @@ from vflbench.defenses.chain import Chain
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages import recording_format as files
-from vflbench.messages.message import Kind, Message
 from vflbench.messages.serialize import Content, content_of, encode, message_of
-from vflbench.protocols.base import ProtocolSetup
+from vflbench.messages.wire import Kind, Message
+from vflbench.protocols.parties import ProtocolSetup
 from vflbench.protocols.split import Split, facts_of_non_label_party, features_of, in_place
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.recording import ROUNDS

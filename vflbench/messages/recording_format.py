@@ -17,8 +17,7 @@ from pydantic_core import from_json
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import Embeddings, Gradients, PartyFeatures, Predictions, Rules, SummedGradients, Updates
+from vflbench.messages.facts import Embeddings, Fact, Gradients, PartyFeatures, Predictions, Rules, SummedGradients, Updates
 from vflbench.messages.serialize import saved
 from vflbench.options import Count
 from vflbench.plain_files import in_a_line, is_there, open_plain, replaced

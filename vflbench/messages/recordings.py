@@ -22,9 +22,9 @@ from torch import Tensor
 
 from vflbench.errors import UserError
 from vflbench.messages import recording_format as files
-from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
+from vflbench.messages.facts import Fact
 from vflbench.messages.serialize import saved
-from vflbench.messages.threat import Role
+from vflbench.messages.threat import Facts, PrivateBatch, Role, Round
 from vflbench.plain_files import check_plain, in_a_line, is_there, replaced
 
 _NAME = re.compile(r"(\w[\w.-]{0,63})-[0-9]{1,18}\.safetensors")

@@ -4,17 +4,21 @@ The values are JSON, in a tensor of bytes named `values`; in place of a tensor t
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from vflbench.errors import UserError
 from vflbench.messages.codec import Codebook, Encoded, Grid
-from vflbench.messages.message import Kind, Message
+from vflbench.messages.wire import Kind, Message
+from vflbench.numerics.system import flushes_denormals
 
 Content = Mapping[str, Any]
 """None, bool, int, float, str, Tensor, and lists and dicts of them."""
@@ -132,3 +136,40 @@ def _encoded(described: Mapping[str, Any], rows: int, width: int, device: torch.
     if isinstance(code, Codebook) and arrived.numbers.numel() and int(arrived.numbers.max()) >= len(code.words):
         raise ValueError("it has words that its codebook lacks")
     return arrived
+
+
+P = TypeVar("P")
+_T = TypeVar("_T")
+
+
+class PartyError(UserError):
+    """A party that doesn't answer, or answers what it may not. party: its name."""
+
+    def __init__(self, party: str, problem: str):
+        super().__init__(f"party {party}: {problem}", key="engine")
+        self.party = party
+
+
+class Channel(Protocol):
+    """The way to one party that lives elsewhere. Calls to one party come one after the other.
+
+    party: its name.
+    """
+
+    @property
+    def party(self) -> str: ...
+
+    def call(self, method: str, content: Content) -> Content:
+        """What its `PartyService` makes of the content. Raises PartyError, within the timeout of the engine."""
+        ...
+
+
+def threads_like_this(count: int) -> ThreadPoolExecutor:
+    """Threads that take denormal numbers as this one does: what they decode is then the same."""
+    return ThreadPoolExecutor(count, initializer=partial(torch.set_flush_denormal, flushes_denormals()))
+
+
+def at_once(ask: Callable[[P], _T], parties: Sequence[P]) -> list[_T]:
+    """What each of them answers; all of them are asked before the first has answered."""
+    with threads_like_this(len(parties) or 1) as threads:
+        return list(threads.map(ask, parties))

@@ -1,9 +1,9 @@
-"""The threat model of an attack: where the attacker sits and what it knows; and the view of the facts that it declared."""
+"""A round, as the facts that came of it; the threat model of an attack, where it sits and what it knows; and its view."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact
-from vflbench.messages.facts import BatchHints, ClassHints, Known, KnownColumn
-from vflbench.messages.message import Kind
+from vflbench.messages.facts import BatchHints, ClassHints, Fact, Known, KnownColumn
+from vflbench.messages.wire import Kind
 
 
 class Role(StrEnum):
@@ -133,6 +132,69 @@ class Threat:
             "message": str(self.message) if self.message else "none",
             "text": self.sentence(),
         }
+
+
+Facts = Mapping[type[Fact], Fact]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the label side reports about the step itself; no attacker sees it.
+
+    loss: mean classification loss of the batch. penalty: what defenses added to it. ids: (n,) all rows that were trained on.
+    labels: (n,) the classes that were trained on. notes: lines for the log. evidence: what noise on labels tells of them
+    (`LabelDefense.evidence`).
+    """
+
+    loss: float
+    penalty: float
+    ids: Tensor
+    labels: Tensor
+    notes: tuple[str, ...] = ()
+    evidence: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class PrivateBatch:
+    """The rows that an attack on a whole batch tries to rebuild: the truth that its answer is graded against.
+
+    owner: names of the parties that own the rows. x: (m, d). y: (m,) in {-1, +1}. steps: (m,) the local step of each row.
+    """
+
+    owner: str
+    x: Tensor
+    y: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of training. It reads the same from memory and from disk.
+
+    Args:
+        epoch: counted from 0.
+        step: counted from 0 in its epoch.
+        ids: (n,) row ids that attackers know.
+        phase: `train`.
+        facts: party -> kind of fact -> fact; empty where the round was not watched.
+        training: of the step itself; None in a recording.
+        private: the rows and labels of the batch, only where a whole batch is to be rebuilt.
+    """
+
+    epoch: int
+    step: int
+    ids: Tensor
+    phase: str = "train"
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    training: Training | None = None
+    private: PrivateBatch | None = None
+
+    def layers(self, party: str, kind: Kind | None) -> tuple[str, ...]:
+        """The layers of a party for which it has values of that kind of message; `features` where no message is read."""
+        if kind is None:
+            return ("features",)
+        facts = (fact for fact in self.facts.get(party, {}).values() if fact.message is kind)
+        return next((tuple(fact.layers) for fact in facts if hasattr(fact, "layers")), ())
 
 
 F = TypeVar("F", bound=Fact)

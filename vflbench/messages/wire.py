@@ -1,19 +1,76 @@
-"""The only door between parties, which carries messages and counts them, and the way to a party in another process."""
+"""Messages, what one party sends to another about a batch; and the wire, the only door between them, which counts bytes."""
+
+from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from enum import StrEnum
+from typing import Any
 
-import torch
 from pydantic import TypeAdapter
+from torch import Tensor
 
-from vflbench.errors import UserError
-from vflbench.messages.message import Kind, Message
-from vflbench.messages.serialize import Content
-from vflbench.numerics.system import flushes_denormals
+from vflbench.messages.codec import Encoded
+
+
+class Kind(StrEnum):
+    """What a message holds. Embeddings go up to the label party and gradients come down; predictions are what the joint
+    model answers about rows; in federated learning, updates go up to the server and the model comes down.
+    """
+
+    EMBEDDING = "embedding"
+    GRADIENT = "gradient"
+    PREDICTION = "prediction"
+    UPDATE = "update"
+    MODEL = "model"
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one party sends to another about one batch.
+
+    Args:
+        sender: name of a party.
+        receiver: name of a party.
+        kind: what the message holds.
+        ids: (n,) row ids. Both sides know them from aligning their rows beforehand, so they aren't sent again. None: (0,).
+        tensors: layer name -> (n, d), values without any autograd history; of an update or a model, (d,).
+        encoded: for each layer that crosses compressed, the bytes that cross instead of these values, and how they are
+            decoded.
+    """
+
+    sender: str
+    receiver: str
+    kind: Kind
+    ids: Tensor
+    tensors: Mapping[str, Tensor]
+    encoded: Mapping[str, Encoded] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        attached = [layer for layer, values in self.tensors.items() if values.requires_grad]
+        if attached:
+            raise ValueError(f"{self.sender} -> {self.receiver}: {attached[0]} still hangs on the sender's graph; detach it")
+
+    @classmethod
+    def of(cls, sender: str, receiver: str, kind: Kind, ids: Tensor, sent: Mapping[str, Tensor | Encoded]) -> Message:
+        """sent: layer name -> values, or what crosses in their place."""
+        encoded = {layer: values for layer, values in sent.items() if isinstance(values, Encoded)}
+        read = {layer: values.values if isinstance(values, Encoded) else values for layer, values in sent.items()}
+        return cls(sender, receiver, kind, ids, read, encoded)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that cross."""
+        plain = {layer: values for layer, values in self.tensors.items() if layer not in self.encoded}
+        compressed = sum(encoded.nbytes for encoded in self.encoded.values())
+        return compressed + sum(values.numel() * values.element_size() for values in plain.values())
+
+    @property
+    def corrected(self) -> dict[str, Tensor]:
+        """layer name -> (n, d): the receiver's network input, without the mean of noise that `tensors` still have."""
+        return {**self.tensors, **{layer: encoded.corrected for layer, encoded in self.encoded.items()}}
+
 
 Route = tuple[str, str, Kind]
 """Sender, receiver and kind of message."""
@@ -58,40 +115,3 @@ class Wire:
 
 
 _ROWS = TypeAdapter(list[tuple[str, str, Kind, int, int]])
-
-
-P = TypeVar("P")
-_T = TypeVar("_T")
-
-
-class PartyError(UserError):
-    """A party that doesn't answer, or answers what it may not. party: its name."""
-
-    def __init__(self, party: str, problem: str):
-        super().__init__(f"party {party}: {problem}", key="engine")
-        self.party = party
-
-
-class Channel(Protocol):
-    """The way to one party that lives elsewhere. Calls to one party come one after the other.
-
-    party: its name.
-    """
-
-    @property
-    def party(self) -> str: ...
-
-    def call(self, method: str, content: Content) -> Content:
-        """What its `PartyService` makes of the content. Raises PartyError, within the timeout of the engine."""
-        ...
-
-
-def threads_like_this(count: int) -> ThreadPoolExecutor:
-    """Threads that take denormal numbers as this one does: what they decode is then the same."""
-    return ThreadPoolExecutor(count, initializer=partial(torch.set_flush_denormal, flushes_denormals()))
-
-
-def at_once(ask: Callable[[P], _T], parties: Sequence[P]) -> list[_T]:
-    """What each of them answers; all of them are asked before the first has answered."""
-    with threads_like_this(len(parties) or 1) as threads:
-        return list(threads.map(ask, parties))

@@ -13,8 +13,7 @@ from vflbench.defenses.base import Context, Defense
 from vflbench.defenses.chain import claims_of
 from vflbench.errors import UserError
 from vflbench.messages.codec import Encoded
-from vflbench.messages.fact import Fact, Layers
-from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.facts import Auxiliary, Fact, Layers
 from vflbench.models.base import Bottom
 from vflbench.models.optimizers.base import Optimizer, Stepper, attach
 from vflbench.options import options

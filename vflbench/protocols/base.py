@@ -1,7 +1,6 @@
 """Protocol: what every entry of configs/protocol builds: who owns what, and the order of messages in one round."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 from typing import Protocol as Shape
 
@@ -9,56 +8,17 @@ import torch
 from torch import Tensor
 
 from vflbench.data.rows import AlignedRows, Batches, EncodedRows, TrainTest, choose_batch_size
-from vflbench.data.table import Columns, VerticalTable
-from vflbench.defenses.chain import Chain, Figures
-from vflbench.generators import Generators
-from vflbench.messages.fact import Fact, Facts, Round
-from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.threat import Role
+from vflbench.data.table import Columns
+from vflbench.defenses.chain import Figures
+from vflbench.messages.facts import Fact
+from vflbench.messages.threat import Facts, Role, Round
 from vflbench.messages.wire import Wire
 from vflbench.metrics.privacy import Sent
-from vflbench.models.base import CutModel
-from vflbench.models.optimizers.base import Optimizer
 from vflbench.options import options
-from vflbench.protocols.adversary import Adversary
-from vflbench.protocols.remote_party import RemoteParty
+from vflbench.protocols.parties import ProtocolSetup, RemoteParty
 
 NOTHING: frozenset[type[Fact]] = frozenset()
 """The facts of a round that nobody watches."""
-
-
-@dataclass(frozen=True)
-class ProtocolSetup:
-    """What a protocol needs to build its parties.
-
-    table: the training rows. rows: all rows by id, where each party looks up what it owns. defense: returns a
-    fresh instance at each call. device: of tables and networks. precision: of the products of the networks' layers.
-    round_size: rows of a round. adversaries: parties that cheat, by the name under which they were chosen. auxiliary:
-    returns at most so many rows that are not trained on, for adversaries that need rows of their own. remote: parties that
-    live elsewhere, in the order in which the top takes them.
-    """
-
-    table: VerticalTable | EncodedRows
-    rows: AlignedRows
-    model: CutModel
-    optimizer: Optimizer
-    wire: Wire
-    defense: Callable[[], Chain]
-    generators: Generators
-    device: torch.device
-    precision: Literal["float32", "bf16"] = "float32"
-    round_size: int = 0
-    adversaries: Mapping[str, Adversary] = field(default_factory=dict)
-    auxiliary: Callable[[int], Auxiliary] = lambda _: Auxiliary({})
-    remote: Mapping[str, RemoteParty] = field(default_factory=dict)
-
-    @property
-    def columns(self) -> Mapping[str, Columns]:
-        return {**{name: party.announced.columns for name, party in self.remote.items()}, **self.table.columns}
-
-    def autocast(self) -> torch.autocast:
-        """Inside, products of networks' layers have the precision that is wanted."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
 
 class Rounds(Shape):

@@ -15,13 +15,13 @@ from vflbench.data.table import VerticalTable
 from vflbench.defenses.base import Context
 from vflbench.defenses.chain import Chain, Figures
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact, PrivateBatch, Round, Training
-from vflbench.messages.facts import PartyFeatures, Rules, Schema, Updates
-from vflbench.messages.message import Kind, Message
-from vflbench.messages.threat import Role
+from vflbench.messages.facts import Fact, PartyFeatures, Rules, Schema, Updates
+from vflbench.messages.threat import PrivateBatch, Role, Round, Training
+from vflbench.messages.wire import Kind, Message
 from vflbench.options import Count, Range, Rate, Rows, Steps, options
 from vflbench.protocols.adversary import LabelAdversary, by_party
-from vflbench.protocols.base import NOTHING, Protocol, ProtocolSetup, Session
+from vflbench.protocols.base import NOTHING, Protocol, Session
+from vflbench.protocols.parties import ProtocolSetup
 
 _MOST_COLUMNS = 4096
 

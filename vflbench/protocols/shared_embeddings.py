@@ -12,16 +12,27 @@ from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, changes
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact, Facts, Layers, Round, Training
-from vflbench.messages.facts import Embeddings, Labels, LocalModel, LocalTop, PartyFeatures, Predictions, TopNetworks
-from vflbench.messages.message import Kind, Message
-from vflbench.messages.peer_facts import PeerArchitectures, PeerModels, Queries
-from vflbench.messages.threat import Role
+from vflbench.messages.facts import (
+    Embeddings,
+    Fact,
+    Labels,
+    Layers,
+    LocalModel,
+    LocalTop,
+    PartyFeatures,
+    PeerArchitectures,
+    PeerModels,
+    Predictions,
+    Queries,
+    TopNetworks,
+)
+from vflbench.messages.threat import Facts, Role, Round, Training
+from vflbench.messages.wire import Kind, Message
 from vflbench.metrics.privacy import Sent
 from vflbench.models.base import TopModel, frozen_copy
 from vflbench.options import Steps, options
-from vflbench.protocols.base import NOTHING, ProtocolSetup
-from vflbench.protocols.parties import NonLabelParty, Sender, classification_loss, context_of, deep_and_wide
+from vflbench.protocols.base import NOTHING
+from vflbench.protocols.parties import NonLabelParty, ProtocolSetup, Sender, classification_loss, context_of, deep_and_wide
 from vflbench.protocols.split import (
     SplitParties,
     SplitSession,
@@ -260,9 +271,7 @@ class SharedEmbeddings(SplitParties):
                 problem = "it judges the gradients that a party gets, and here every party computes its own"
                 raise UserError(problem, key="defense", value=name, see="vflbench list defenses")
         for name in setup.adversaries:
-            problem = (
-                "it cheats in split learning; in shared_embeddings no gradient is sent, and every party holds the labels"
-            )
+            problem = "it cheats in split learning; here no gradient is sent, and every party holds the labels"
             raise UserError(problem, key="adversary", value=name)
         session: SharingSession = super().start(setup)
         session.share(self.local_steps, setup, direct=self.links == "direct")

@@ -13,39 +13,47 @@ from vflbench.data.rows import AlignedRows, EncodedRows
 from vflbench.data.table import LABEL_PARTY, non_label_parties
 from vflbench.defenses.chain import Figures
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact, Facts, Layers, Round, Training
 from vflbench.messages.facts import (
-    Embeddings,
-    Gradients,
-    Labels,
-    LocalModel,
-    LocalTop,
-    PartyFeatures,
-    Predictions,
-    SummedGradients,
-    TopNetworks,
-)
-from vflbench.messages.message import Kind, Message
-from vflbench.messages.peer_facts import (
     Architecture,
     Compression,
+    Embeddings,
+    Fact,
+    Gradients,
+    Labels,
+    Layers,
+    LocalModel,
+    LocalTop,
     NoiseMean,
+    PartyFeatures,
     PeerArchitectures,
     PeerModel,
     PeerModels,
+    Predictions,
     Queries,
+    SummedGradients,
+    TopNetworks,
 )
 from vflbench.messages.serialize import content_of, message_of
-from vflbench.messages.threat import Role
-from vflbench.messages.wire import Wire
+from vflbench.messages.threat import Facts, Role, Round, Training
+from vflbench.messages.wire import Kind, Message, Wire
 from vflbench.metrics.privacy import Sent
 from vflbench.models.base import Bottom, TopModel, frozen_copy
 from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options
 from vflbench.protocols.adversary import Adversary, LabelAdversary, Surroundings, by_party, refuse_broken_promise
-from vflbench.protocols.base import NOTHING, Protocol, ProtocolSetup, Rounds, Session
-from vflbench.protocols.parties import FeatureLookup, LabelNetworks, LabelParty, NonLabelParty, PrivateHead, Response, Sender
-from vflbench.protocols.remote_party import RemoteParty, arrived
+from vflbench.protocols.base import NOTHING, Protocol, Rounds, Session
+from vflbench.protocols.parties import (
+    FeatureLookup,
+    LabelNetworks,
+    LabelParty,
+    NonLabelParty,
+    PrivateHead,
+    ProtocolSetup,
+    RemoteParty,
+    Response,
+    Sender,
+    arrived,
+)
 
 
 def bottom_of(party: str, outputs: int, setup: ProtocolSetup) -> Bottom:

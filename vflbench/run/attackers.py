@@ -15,20 +15,20 @@ from vflbench.data.base import Dataset
 from vflbench.data.rows import BUFFER_ROWS, AlignedRows, EncodedRows
 from vflbench.data.table import LABEL_PARTY, Features, RawTable
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact, Facts
 from vflbench.messages.facts import (
+    Auxiliary,
     BatchHints,
     ClassHints,
     ClassShares,
     Embeddings,
+    Fact,
     Known,
     KnownColumn,
     LocalModel,
     PartyFeatures,
 )
-from vflbench.messages.message import Kind
-from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.threat import Role, Threat, Unavailable, Undeclared, View
+from vflbench.messages.threat import Facts, Role, Threat, Unavailable, Undeclared, View
+from vflbench.messages.wire import Kind
 from vflbench.metrics.canary import Guesses
 from vflbench.metrics.leak import Key
 from vflbench.numerics.directions import column_vectors

@@ -12,10 +12,8 @@ from torch import Tensor
 from vflbench.attacks.base import Attack
 from vflbench.data.rows import EncodedRows, evenly_spaced
 from vflbench.generators import Generators
-from vflbench.messages.fact import Fact, Facts, PrivateBatch, Round
-from vflbench.messages.facts import ClassHints, ClassShares, Embeddings, Gradients, Known, KnownColumn
-from vflbench.messages.peer_facts import Auxiliary
-from vflbench.messages.threat import Role
+from vflbench.messages.facts import Auxiliary, ClassHints, ClassShares, Embeddings, Fact, Gradients, Known, KnownColumn
+from vflbench.messages.threat import Facts, PrivateBatch, Role, Round
 from vflbench.numerics.hashing import mix, unmix
 from vflbench.options import restore_state, state_of
 from vflbench.results.recorder import Meter

@@ -11,7 +11,7 @@ from vflbench.data.rows import EncodedRows, ordered_batches
 from vflbench.data.table import VerticalTable
 from vflbench.errors import NonFiniteError, UserError
 from vflbench.generators import Generators
-from vflbench.messages.wire import PartyError
+from vflbench.messages.serialize import PartyError
 from vflbench.metrics.utility import model_utility
 from vflbench.plain_files import in_a_line
 from vflbench.protocols.base import Rounds, Session

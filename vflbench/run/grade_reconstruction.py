@@ -14,7 +14,7 @@ from vflbench.data.rows import EncodedRows
 from vflbench.data.table import LABEL_PARTY, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.messages.facts import PartyFeatures
-from vflbench.messages.message import Kind
+from vflbench.messages.wire import Kind
 from vflbench.metrics.inversion import Compared, LineUp, Recogniser, TableColumns, compare_pictures, compare_tables
 from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
 from vflbench.numerics.decoder import Decoder, fit_decoder

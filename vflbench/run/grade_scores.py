@@ -12,10 +12,9 @@ from torch import Tensor
 from vflbench.attacks.base import Answers, ClassCounts, ColumnScores, RebuiltBatch, RebuiltRows, Scores
 from vflbench.data.table import LABEL_PARTY
 from vflbench.errors import UserError
-from vflbench.messages.fact import PrivateBatch, Round
 from vflbench.messages.facts import Embeddings, Gradients
-from vflbench.messages.message import Kind
-from vflbench.messages.threat import Level
+from vflbench.messages.threat import Level, PrivateBatch, Round
+from vflbench.messages.wire import Kind
 from vflbench.metrics.leak import Leak, LeakTable, checked_scores
 from vflbench.metrics.probe import probe
 from vflbench.metrics.reconstruction import Reconstruction, ReconstructionTable, batch_example, batch_figures

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from vflbench.attacks.direct import Direct
 from vflbench.generators import Generators
-from vflbench.messages.fact import Round
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, PartyFeatures
 from vflbench.messages.recording_format import LabelDpClaim
-from vflbench.messages.threat import Level, View
+from vflbench.messages.threat import Level, Round, View
 from vflbench.metrics import observational
 from vflbench.numerics.auc import auc
 from vflbench.numerics.directions import column_vectors

@@ -20,22 +20,11 @@ from vflbench.data.rows import BUFFER_ROWS, TrainTest, evenly_spaced
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.generators import Generators
+from vflbench.messages import facts
 from vflbench.messages import recording_format as files
-from vflbench.messages.fact import Fact, Facts, Round
-from vflbench.messages.facts import (
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Embeddings,
-    Known,
-    LocalModel,
-    PartyFeatures,
-    Updates,
-)
-from vflbench.messages.peer_facts import Auxiliary
 from vflbench.messages.recordings import RecordedMessages, write_private
 from vflbench.messages.tables import LabelTable, named_labels, read_features, read_ids, read_labels, write_rows
-from vflbench.messages.threat import Role, Unavailable
+from vflbench.messages.threat import Facts, Role, Round, Unavailable
 from vflbench.metrics.privacy import Release
 from vflbench.plain_files import is_there
 from vflbench.protocols.base import Session
@@ -67,7 +56,9 @@ class RoundRecorder:
 
     def __post_init__(self) -> None:
         self._folder, self._complete = self.folder / ROUNDS, self.settings.record == "messages"
-        self.wants_at_the_end = frozenset[type[Fact]]({LocalModel, PartyFeatures} if self.settings.record != "none" else ())
+        self.wants_at_the_end = frozenset[type[facts.Fact]](
+            {facts.LocalModel, facts.PartyFeatures} if self.settings.record != "none" else ()
+        )
         self._manifest: files.RecordingManifest | None = None
         self._wanted: set[int] = set()
 
@@ -95,7 +86,7 @@ class RoundRecorder:
             test_rows=test_rows(self.data),
         )
 
-    def wants(self, step: int) -> frozenset[type[Fact]]:
+    def wants(self, step: int) -> frozenset[type[facts.Fact]]:
         """The facts to collect of a round beside those that attacks read."""
         return frozenset(files.FACTS.values() if step in self._wanted else ())
 
@@ -107,24 +98,28 @@ class RoundRecorder:
         with self._writing():
             if self._manifest is None:
                 self._manifest = self._begin(round_)
-            for party, facts in round_.facts.items():
-                kept = (fact for kind, fact in facts.items() if not (kind is PartyFeatures and party == files.LABEL_HOLDER))
+            for party, of_party in round_.facts.items():
+                kept = (
+                    fact
+                    for kind, fact in of_party.items()
+                    if not (kind is facts.PartyFeatures and party == files.LABEL_HOLDER)
+                )
                 self._write(party, round_.ids, kept, epoch=epoch, step=step)
             if round_.private is not None:
                 write_private(self._folder, epoch, step, round_.private)
 
-    def end_epoch(self, epoch: int, facts: Mapping[str, Facts]) -> None:
+    def end_epoch(self, epoch: int, known: Mapping[str, Facts]) -> None:
         """Write what each party's network makes now of the rows about which the auditor asks."""
         if self._manifest is None:
             return
         ids = torch.cat(self.auditor.parts_at_the_end).unique()
         with self._writing():
             self._write_head()
-            for party, of_party in facts.items() if len(ids) and self._wanted else ():
-                model = of_party.get(LocalModel)
-                if isinstance(model, LocalModel):
+            for party, of_party in known.items() if len(ids) and self._wanted else ():
+                model = of_party.get(facts.LocalModel)
+                if isinstance(model, facts.LocalModel):
                     columns = self.auditor.rows.features(party, ids)
-                    made = (Embeddings(model.embed(ids)), PartyFeatures(columns.numeric, columns.categorical))
+                    made = (facts.Embeddings(model.embed(ids)), facts.PartyFeatures(columns.numeric, columns.categorical))
                     self._write(party, ids, made, epoch=epoch, step=0, phase="end")
 
     def note_model(self, utility: Mapping[str, Mapping[str, float]]) -> None:
@@ -143,18 +138,20 @@ class RoundRecorder:
             problem = f"messages can't be recorded: {getattr(error, 'strerror', None) or error}"
             raise UserError(problem, key="record", value=self.settings.record) from error
 
-    def _write(self, party: str, ids: Tensor, facts: Iterable[Fact], **when: Any) -> None:
-        tensors = {name: values for fact in facts for name, values in files.packed(fact).items()}
+    def _write(self, party: str, ids: Tensor, held: Iterable[facts.Fact], **when: Any) -> None:
+        tensors = {name: values for fact in held for name, values in files.packed(fact).items()}
         files.write_batch_file(self._folder, party, ids.cpu(), tensors, **when)
 
     def _begin(self, round_: Round) -> files.RecordingManifest:
         """Write what is known before the first round; labels of every training row in their order, as trained on."""
         train, parties = self.data.train, {}
         for party in {**self.session.layers(), **round_.facts}:
-            layers = getattr(round_.facts.get(party, {}).get(Embeddings), "layers", {})
+            layers = getattr(round_.facts.get(party, {}).get(facts.Embeddings), "layers", {})
             cut = [layer for layer in self.session.cut_layers().get(party, ()) if layer in layers]
             parties[party] = files.PartyLayers({layer: h.shape[1] for layer, h in layers.items()}, cut)
-        updates = next((f for facts in round_.facts.values() for f in facts.values() if isinstance(f, Updates)), None)
+        updates = next(
+            (f for of_party in round_.facts.values() for f in of_party.values() if isinstance(f, facts.Updates)), None
+        )
         manifest = files.RecordingManifest(
             classes=train.classes,
             parties=parties,
@@ -282,20 +279,20 @@ class RecordedRows:
     def keep(self, round_: Round, kept: Tensor) -> None:
         """Know from now on what parties have of these rows of a round. kept: (n,) bool."""
         for party, of_party in round_.facts.items():
-            columns = of_party.get(PartyFeatures)
-            if values := {layer: h[kept] for layer, h in getattr(of_party.get(Embeddings), "layers", {}).items()}:
+            columns = of_party.get(facts.PartyFeatures)
+            if values := {layer: h[kept] for layer, h in getattr(of_party.get(facts.Embeddings), "layers", {}).items()}:
                 self.known_layers.setdefault(party, RowTable()).put(round_.ids[kept], values)
-            if isinstance(columns, PartyFeatures):
+            if isinstance(columns, facts.PartyFeatures):
                 self.known_columns.setdefault(party, RowTable()).put(round_.ids[kept], vars(columns.rows(kept)))
 
-    def facts(self, ids: Tensor) -> dict[str, dict[type[Fact], Fact]]:
+    def facts(self, ids: Tensor) -> dict[str, dict[type[facts.Fact], facts.Fact]]:
         """Party -> its model, which knows the layers of rows that are kept, and its columns of the rows `ids`."""
-        facts: dict[str, dict[type[Fact], Fact]] = {}
+        known: dict[str, dict[type[facts.Fact], facts.Fact]] = {}
         for party, table in self.known_layers.items():
-            facts[party] = {LocalModel: LocalModel(table.of)}
+            known[party] = {facts.LocalModel: facts.LocalModel(table.of)}
             if party in self.known_columns:
-                facts[party][PartyFeatures] = PartyFeatures(**self.known_columns[party].filled(ids))
-        return facts
+                known[party][facts.PartyFeatures] = facts.PartyFeatures(**self.known_columns[party].filled(ids))
+        return known
 
 
 class RecordedSource:
@@ -383,20 +380,20 @@ class RecordedSource:
 
     def with_columns(self, round_: Round) -> Round:
         """The round with the own columns of files beside the messages."""
-        facts = dict(round_.facts)
+        known = dict(round_.facts)
         for party, table in self.party_columns.items():
-            if party in facts and PartyFeatures not in facts[party]:
-                facts[party] = {**facts[party], PartyFeatures: PartyFeatures(**table.of(round_.ids))}
-        return replace(round_, facts=facts)
+            if party in known and facts.PartyFeatures not in known[party]:
+                known[party] = {**known[party], facts.PartyFeatures: facts.PartyFeatures(**table.of(round_.ids))}
+        return replace(round_, facts=known)
 
-    def offers(self, role: Role) -> frozenset[type[Fact]]:
+    def offers(self, role: Role) -> frozenset[type[facts.Fact]]:
         """The facts that an attacker in that role has in an audit."""
         offered = self.recording.offers(role)
         if role is Role.NON_LABEL:
             if self.party_columns and set(self.party_columns) == set(self.recording.manifest.non_label_parties):
-                offered |= {PartyFeatures}
-            if Embeddings in offered:
-                offered |= {LocalModel}
+                offered |= {facts.PartyFeatures}
+            if facts.Embeddings in offered:
+                offered |= {facts.LocalModel}
         return offered
 
     def skipped(self, attacks: Mapping[str, Attack]) -> dict[str, str]:
@@ -409,13 +406,13 @@ class RecordedSource:
         """Why a recording with all facts of the attack's threat isn't enough for it; empty if it is."""
         knows = attack.threat.knows
         if not self.labelled:
-            if not knows.isdisjoint({BatchHints, ClassHints}):
+            if not knows.isdisjoint({facts.BatchHints, facts.ClassHints}):
                 return "it is given the labels of some rows of each batch, and there are no labels here"
-            if Known in knows and not is_there(self.recording.folder / files.KNOWN):
+            if facts.Known in knows and not is_there(self.recording.folder / files.KNOWN):
                 return f"it knows the labels of some rows, and there is no {files.KNOWN} here"
-            if ClassShares in knows and self.recording.manifest.class_shares is None:
+            if facts.ClassShares in knows and self.recording.manifest.class_shares is None:
                 return NEEDS_SHARES
-        if Auxiliary in knows:
+        if facts.Auxiliary in knows:
             return f"auxiliary rows are not in this recording for the {attack.threat.role}"
         if (attack.follows or attack.every_round) and self.is_ours and not self.recording.manifest.complete:
             return "it follows rows through every round, and this recording has the audited rounds only"

@@ -23,16 +23,15 @@ from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
 from vflbench.engines.base import Engine
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.messages.facts import PartyFeatures
-from vflbench.messages.peer_facts import Auxiliary
+from vflbench.messages.facts import Auxiliary, PartyFeatures
+from vflbench.messages.serialize import Channel, PartyError, at_once
 from vflbench.messages.threat import Role
-from vflbench.messages.wire import Channel, PartyError, at_once
 from vflbench.metrics.privacy import Exposure, Release, rows_worth
 from vflbench.models.base import CutModel
 from vflbench.models.optimizers.base import Optimizer
 from vflbench.protocols.adversary import Adversary
-from vflbench.protocols.base import Protocol, ProtocolSetup, Session
-from vflbench.protocols.remote_party import Announced, RemoteParty
+from vflbench.protocols.base import Protocol, Session
+from vflbench.protocols.parties import Announced, ProtocolSetup, RemoteParty
 from vflbench.run.attackers import auxiliary_rows, draw_canaries, offered_with, rows_of_another_source, unmet_attacks
 from vflbench.run.auditor import Auditor
 from vflbench.run.grade_scores import Findings

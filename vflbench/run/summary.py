@@ -19,9 +19,8 @@ from vflbench.data.rows import TrainTest
 from vflbench.data.table import Columns
 from vflbench.defenses.base import Defense, LabelDefense, NonLabelDefense, ParticipantDefense, changes
 from vflbench.defenses.chain import Figures, claims_of
-from vflbench.messages.message import Kind
 from vflbench.messages.threat import Threat
-from vflbench.messages.wire import Route, Traffic
+from vflbench.messages.wire import Kind, Route, Traffic
 from vflbench.metrics.canary import POWER, TOO_WEAK, CanaryRead, canaries_needed, power, reader_of
 from vflbench.metrics.leak import CLASS_FIGURES, NO_MESSAGE, Leak, above, at_levels, reading, strength, worst
 from vflbench.metrics.privacy import THE_LEAK, Exposure, Ledger, Release, Sent, holds

@@ -10,8 +10,7 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.sign import Sign
 from vflbench.errors import UserError
-from vflbench.messages.facts import Embeddings, Gradients, PartyFeatures
-from vflbench.messages.peer_facts import Auxiliary, PeerDecoders
+from vflbench.messages.facts import Auxiliary, Embeddings, Gradients, PartyFeatures, PeerDecoders
 from vflbench.messages.threat import View
 from vflbench.models.cnn import Cnn
 from vflbench.models.optimizers.adam import Adam

@@ -23,8 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from vflbench.engines.base import Engine
 from vflbench.errors import UserError
-from vflbench.messages.serialize import Content, decode, encode
-from vflbench.messages.wire import Channel, PartyError
+from vflbench.messages.serialize import Channel, Content, PartyError, decode, encode
 from vflbench.options import Range, options
 from vflbench.places import pip_install
 from vflbench.plain_files import open_to_write

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vflbench.errors import UserError
-from vflbench.messages.fact import Fact, Layers
-from vflbench.messages.peer_facts import Auxiliary, PeerDecoder, PeerDecoders
+from vflbench.messages.facts import Auxiliary, Fact, Layers, PeerDecoder, PeerDecoders
 from vflbench.models.layers import linear
 from vflbench.models.optimizers.base import load_state
 from vflbench.numerics.optim import AdamSteps
