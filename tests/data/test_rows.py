@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -105,23 +103,6 @@ def test_any_rows_are_read_by_id_in_that_order(monkeypatch):
             data.train.at(torch.tensor([5, outside]))
 
 
-def test_rows_are_found_whether_ids_lie_close_together_or_far_apart(rng):
-    """With a table of places, or by search; the same rows, and the same refusal of those that aren't held."""
-    for gap, start, shuffled in ((1, 0, False), (1, 500, True), (2, 7, True), (1000, -30, True), (1000, 3, False)):
-        rows = table(rng, rows=60)
-        ids = torch.arange(60) * gap + start
-        order = torch.randperm(60, generator=rng) if shuffled else torch.arange(60)
-        held = AlignedRows.of(replace(rows, ids=ids[order]))
-        asked = torch.randint(60, (200,), generator=rng)
-        found = held.rows(ids[order][asked])
-        assert torch.equal(found.labels, rows.labels[asked]), (gap, start)
-        assert torch.equal(found.features["a"].categorical, rows.features["a"].categorical[asked])
-        assert len(held.rows(ids[:0])) == 0
-        for missing in (start - 1, start + 60 * gap, start + 1 if gap > 1 else start + 61, -(2**62), 2**62):
-            with pytest.raises(KeyError):
-                held.rows(torch.tensor([start, missing]))
-
-
 def test_a_lookup_is_a_copy(rng):
     everything = table(rng)
     rows = AlignedRows.of(everything)
@@ -146,7 +127,7 @@ def test_labels_may_be_others_than_those_of_the_table(rng):
 @pytest.mark.usefixtures("small_buffers")
 def test_training_from_buffers_gives_the_weights_of_the_same_order_in_memory():
     data, trained = load(n=12_000, parties={"a": ["x"], "b": ["c"]}), []
-    everything = data.train.all()
+    everything = data.train.at(torch.arange(12_000))
     for rows in (data.aligned(), AlignedRows.of(everything)):
         split = session(everything, rows=rows)
         for ids in Batches(data.train, 700, torch.Generator().manual_seed(1)):

@@ -48,9 +48,9 @@ class AlignedRows:
 
     @classmethod
     def of(cls, table: VerticalTable) -> "AlignedRows":
-        """The rows of a table in memory."""
-        parties = {party: _Held(table.ids, features) for party, features in table.features.items()}
-        return cls(parties, _Held(table.ids, table.labels), table.columns, table.classes)
+        """The rows of a table in memory, whose ids are 0, 1, 2, ..."""
+        parties = {party: _Held(features, len(table)) for party, features in table.features.items()}
+        return cls(parties, _Held(table.labels, len(table)), table.columns, table.classes)
 
     @classmethod
     def encoded(cls, raw: RawTable, encoding: Encoding, device: torch.device) -> "AlignedRows":
@@ -81,32 +81,24 @@ class AlignedRows:
 
 
 class _Held(Generic[_T]):
-    """Values of rows in memory, looked up by id."""
+    """Values of all rows in memory, looked up by id."""
 
-    def __init__(self, ids: Tensor, values: _T):
-        order = ids.argsort()
-        self._ids = ids[order]
-        self._values: _T = _of(values, order)
-        self._is_whole = torch.equal(self._ids, torch.arange(len(ids), device=ids.device))
+    def __init__(self, values: _T, rows: int):
+        self._at: Any = partial(values.index_select, 0) if isinstance(values, Tensor) else values.rows
+        self._rows = rows
 
     def __call__(self, ids: Tensor) -> _T:
         # a comparison would wait for a card, which fails by itself
-        if self._is_whole and (ids.device.type != "cpu" or (len(ids) and ids.min() >= 0 and ids.max() < len(self._ids))):
-            return _of(self._values, ids)
-        at = torch.searchsorted(self._ids, ids).clamp_(max=max(0, len(self._ids) - 1))
-        if len(ids) and not (len(self._ids) and torch.equal(self._ids[at], ids)):
+        if ids.device.type == "cpu" and len(ids) and not (ids.min() >= 0 and ids.max() < self._rows):
             _missing(ids)
-        return _of(self._values, at)
-
-
-def _of(values: _T, places: Tensor) -> _T:
-    return values.index_select(0, places) if isinstance(values, Tensor) else values.rows(places)
+        values: _T = self._at(ids)
+        return values
 
 
 def _reader(make: Callable[..., _T], arrays: Sequence[Any], device: torch.device) -> Callable[[Tensor], _T]:
     """ids (n,) -> what is made of the arrays at these rows. All of it is made at once, and held, if it fits in a buffer."""
     read, rows = partial(read_rows, make, arrays), len(arrays[0])
-    return read if rows > BUFFER_ROWS else _Held(ids := torch.arange(rows, device=device), read(ids))
+    return read if rows > BUFFER_ROWS else _Held(read(torch.arange(rows, device=device)), rows)
 
 
 def read_rows(make: Callable[..., _T], arrays: Sequence[Any], ids: Tensor) -> _T:
