@@ -40,14 +40,16 @@ OPTIONS = {
 class Defended:
     """A defense in a chain, with what is made once a run: the width of the top's output, its entrance, and the epochs."""
 
-    def __init__(self, name, state=None):
+    def __init__(self, name, before=None):
         defense = component({**NODES[name][name], **OPTIONS.get(name, {})}, f"defense.{name}", Defense)
         self.outputs = defense.outputs(1) if isinstance(defense, LabelDefense) else 1
         self.chain = Chain({name: defense})
         self.network = self.chain.entrance([D], torch.Generator().manual_seed(4))
         self.chain.plan(2)
-        if state is not None:
-            self.chain.restore(state)
+        if before is not None:
+            self.chain.restore(before.chain.state())
+            if self.network is not None:
+                self.network.load_state_dict(before.network.state_dict())
 
     def batch(self, rng, h, g, y, logits, context):
         """What each hook makes of a batch, in the order of a round."""
@@ -82,7 +84,7 @@ def answers(name, *, interrupted):
     for epoch in range(2):
         for ids in torch.randperm(ROWS, generator=drawn).split(BATCH):
             if interrupted:
-                run = Defended(name, run.chain.state())
+                run = Defended(name, run)
             columns = PartyFeatures(numeric[ids], torch.empty(len(ids), 0, dtype=torch.int32))
             g, logits = torch.randn(BATCH, D, generator=drawn), torch.randn(BATCH, run.outputs, generator=drawn)
             values = run.batch(rng, h[ids], g, y[ids], logits, Context(ids, columns, epoch, rng))

@@ -75,9 +75,16 @@ class Defense:
         """What one instance guarantees; None if nothing."""
         return None
 
+    def tally(self, name: str, amount: float, of: int | None = None) -> None:
+        """Add to a count that `figures` will report; of: to a mean, the sum of so many values."""
+        tallies = vars(self).setdefault("_tallies", {})
+        total, values = tallies.get(name, (0, of and 0))
+        tallies[name] = [total + amount, of and values + of]
+
     def figures(self) -> dict[str, float]:
         """What this instance counted (int) and measured (float) since the last call: once at the end of each epoch."""
-        return {}
+        tallies = vars(self).pop("_tallies", {})
+        return {name: total / values if values else total for name, (total, values) in tallies.items()}
 
     def state(self) -> dict[str, Any]:
         """What it keeps between batches, in tensors, numbers, strings, lists and dicts."""
@@ -136,10 +143,6 @@ class NonLabelDefense(Defense):
         why there is none.
         """
         return before
-
-    def claims(self, width: int) -> Sent:
-        """What is known about a message of a layer of so many coordinates."""
-        return self.sent(type(self).__name__, Sent(width))
 
 
 class LabelDefense(Defense):
@@ -246,7 +249,12 @@ class Compressor(NonLabelDefense, LabelDefense):
 
 
 class ParticipantDefense(Defense):
-    """A defense of a participant of federated training: the order of its rows, and the update that it sends."""
+    """A defense of a participant of federated training: the order of its rows, and the update that it sends.
+
+    withholds: whether some coordinates of an update are not sent, as participants agree; None if it doesn't say.
+    """
+
+    withholds: bool | None = None
 
     def order(self, order: Tensor, context: Context) -> Tensor:
         """Before each epoch: the order, (n,) places, in which it cuts its rows into batches."""
@@ -255,11 +263,6 @@ class ParticipantDefense(Defense):
     def update(self, u: Tensor, context: Context) -> Tensor:
         """Before the slot: what is sent in place of u, (d,), its step of this round."""
         return u
-
-    @property
-    def withholds(self) -> bool | None:
-        """Whether some coordinates of an update are not sent, as participants agree; None if a defense doesn't say."""
-        return None if changes(self, ParticipantDefense.update) else False
 
 
 ROLES: Mapping[type[Defense], Role] = {

@@ -118,9 +118,10 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         those = [one for one in self.at(LabelDefense).values() if changes(one, LabelDefense.labels)]
         return next((one.evidence() for one in those[::-1]), None)
 
-    @property
-    def withholds(self) -> bool | None:
-        said = [defense.withholds for defense in self.at(ParticipantDefense).values()]
+    def withheld(self) -> bool | None:
+        """`withholds` of those that change updates."""
+        those = [one for one in self.at(ParticipantDefense).values() if changes(one, ParticipantDefense.update)]
+        said = [defense.withholds for defense in those]
         return True if True in said else None if None in said else False
 
     def claims(self, width: int) -> Sent:

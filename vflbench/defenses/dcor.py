@@ -5,19 +5,20 @@ from typing import Literal
 
 from torch import Tensor
 
-from vflbench.defenses.base import LabelDefense
+from vflbench.defenses.base import Defense, LabelDefense
 from vflbench.numerics.distance_correlation import distance_correlation
 from vflbench.options import NonNegativeInt, Weight, options
 
 
-class DependencePenalty:
-    """The weight of a penalty on a dependence, which rises linearly from 0 over the steps of a warm-up, and its figures."""
+class DependencePenalty(Defense):
+    """The weight of a penalty on a dependence, which rises linearly from 0 over the steps of a warm-up. Its figures are the
+    constant batches, a party each, and the mean of dCor of the others.
+    """
 
     warmup: NonNegativeInt
 
     def __post_init__(self) -> None:
-        self._steps = self._constant = 0
-        self._sum, self._count = 0.0, 0
+        self._steps = 0
 
     def warmed(self, weight: float) -> float:
         """The weight of this step."""
@@ -26,19 +27,10 @@ class DependencePenalty:
 
     def counts(self, value: float) -> bool:
         """Whether a dependence can be lowered: a batch with a constant side has none, and is counted."""
+        self.tally("constant_batches", int(value <= 0))
         if value > 0:
-            self._sum, self._count = self._sum + value, self._count + 1
-            return True
-        self._constant += 1
-        return False
-
-    def figures(self) -> dict[str, float]:
-        """Constant batches, a party each, and the mean of dCor of the others."""
-        if not self._count + self._constant:
-            return {}
-        figures = {"constant_batches": self._constant} | ({"dcor": self._sum / self._count} if self._count else {})
-        self._constant, self._sum, self._count = 0, 0.0, 0
-        return figures
+            self.tally("dcor", value, of=1)
+        return value > 0
 
 
 @options

@@ -25,6 +25,8 @@ class Gaussian(LabelDefense, ParticipantDefense):
     Source: ByteDance, "Technical Report of Label Leakage and Protection in Federated Learning", section "iso".
     """
 
+    withholds = False
+
     ratio: RatioOrZero = 1.0
     sigma: Sigma | None = None
 
@@ -35,10 +37,6 @@ class Gaussian(LabelDefense, ParticipantDefense):
     def update(self, u: Tensor, context: Context) -> Tensor:
         """u: (d,)."""
         return self._perturbed(u[None], context.rng)[0]
-
-    @property
-    def withholds(self) -> bool:
-        return False
 
     def _perturbed(self, g: Tensor, rng: torch.Generator) -> Tensor:
         deviation = self.sigma

@@ -196,7 +196,6 @@ class NoisyLabels(LabelDefense):
     def __post_init__(self) -> None:
         self._key: int | None = None
         self._epochs = 1
-        self._label_rows = self._labels_changed = 0
         self._batch: tuple[Tensor, Tensor | None] | None = None
         self._evidence: Tensor | None = None
 
@@ -259,8 +258,7 @@ class NoisyLabels(LabelDefense):
         """y: (n,) classes; logits: (n, 1) for two classes, (n, K) for K > 2."""
         seen, targets, self._evidence = self.release(y, logits, context)
         self._batch = seen, targets
-        self._label_rows += len(y)
-        self._labels_changed += int((seen != y).sum())
+        self.tally("flip_rate", int((seen != y).sum()), of=len(y))  # the share whose noisy label looks like another class
         return seen
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
@@ -273,12 +271,6 @@ class NoisyLabels(LabelDefense):
 
     def evidence(self) -> Tensor | None:
         return self._evidence
-
-    def figures(self) -> dict[str, float]:
-        """The share of the rows since the last call whose noisy label looks like another class."""
-        rows, changed = self._label_rows, self._labels_changed
-        self._label_rows = self._labels_changed = 0
-        return {"flip_rate": changed / rows} if rows else {}
 
     def state(self) -> dict[str, Any]:
         return {name: value for name, value in attributes(self).items() if name not in ("_batch", "_evidence")}

@@ -58,7 +58,6 @@ tr(M^1/2)^2 <= tr(N) tr(N^-1 M).
 
 import math
 import statistics
-from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -150,7 +149,7 @@ class Marvell(LabelDefense):
             )
         self._last: dict[str, Any] = {}
         self._seen: dict[str, list[float]] = {name: [] for name in _FIGURES}
-        self._one_class_batches = self._withheld_batches = self._batches = 0
+        self._batches = 0
 
     @property
     def target(self) -> float:
@@ -160,15 +159,16 @@ class Marvell(LabelDefense):
     def gradient(self, g: Tensor, y: Tensor, context: Context) -> Tensor:
         """g: (n, d) gradients; y: (n,) classes 0 and 1."""
         positive = y != 0
-        if 0 < int(positive.sum()) < len(y):
+        is_of_one = not 0 < int(positive.sum()) < len(y)
+        is_withheld = is_of_one and (self.one_class == "withhold" or not self._last)
+        self.tally("one_class_batches", int(is_of_one))
+        self.tally("withheld_batches", int(is_withheld))
+        if is_withheld:
+            what = "no batch before it had both" if self.one_class == "last" else "one_class=withhold"
+            raise WithheldError(f"the batch has rows of one class only, and {what}")
+        if not is_of_one:
             self._last = self._published(g, positive) if self.noise == "published" else self._of_any_rank(g, positive)
             self._batches += 1
-        else:
-            self._one_class_batches += 1
-            if self.one_class == "withhold" or not self._last:
-                self._withheld_batches += 1
-                what = "no batch before it had both" if self.one_class == "last" else "one_class=withhold"
-                raise WithheldError(f"the batch has rows of one class only, and {what}")
         return self._perturbed(g, positive, context.rng)
 
     def _published(self, g: Tensor, positive: Tensor) -> dict[str, Any]:
@@ -195,7 +195,7 @@ class Marvell(LabelDefense):
         gap = _finite(float(moments.gap.square().sum()))
         if self.power is None and math.isinf(self.target):
             return {"roots": torch.zeros(2, g.shape[1], 1, dtype=torch.float64, device=g.device)}
-        noise = solve(moments, sumkl=self.target) if self.power is None else solve(moments, power=self.power * gap)
+        noise = solve(moments, self.target) if self.power is None else solve(moments, power=self.power * gap)
         self._seen["sumkl"].append(noise.sumkl)
         self._seen["power_ratio"].append(noise.power / gap if gap else 0.0)
         return {"roots": noise.roots}
@@ -242,17 +242,13 @@ class Marvell(LabelDefense):
         `sphericity` over the root of their number, N(0, 1) for isotropic Gaussians; and the medians of the classes'
         effective dimensions.
         """
-        if not self._last and not self._one_class_batches:
-            return {}
-        counts = {"one_class_batches": self._one_class_batches, "withheld_batches": self._withheld_batches}
         figures = {
             name: math.fsum(values) / math.sqrt(len(values)) if name == "anisotropy" else statistics.median(values)
             for name, values in self._seen.items()
             if values
         }
-        self._one_class_batches = self._withheld_batches = 0
         self._seen = {name: [] for name in _FIGURES}
-        return counts | figures
+        return super().figures() | figures
 
 
 def _finite(gap: float) -> float:
@@ -270,8 +266,7 @@ def leak_auc_bound(sumkl: float) -> float:
     return 1.0 if sumkl >= 4 else 0.5 + math.sqrt(sumkl) / 2 - sumkl / 8
 
 
-@dataclass(frozen=True)
-class Moments:
+class Moments(NamedTuple):
     """u, v: population variance of class 0 and 1, mean over coordinates. gap: |m1 - m0|^2. direction: (d,) float64, e."""
 
     u: float
@@ -358,11 +353,8 @@ def _solved(u: float, v: float, d: float, g: float, p: float, goal: float, *, by
     D = math.exp(brentq(excess, -_FARTHEST, _FARTHEST, xtol=1e-15, rtol=1e-15, maxiter=1000))
     sumkl, x, y, z = _point(D, m, M, d, g, q, r)
     of_m, of_M = (unit * (x - m), unit * (z - m)), (unit * (y - M), 0.0)
-    return (
-        Variances(*of_m, *of_M, sumkl, unit * power(x, y, z))
-        if u <= v
-        else Variances(*of_M, *of_m, sumkl, unit * power(x, y, z))
-    )
+    first, second = (of_m, of_M) if u <= v else (of_M, of_m)
+    return Variances(*first, *second, sumkl, unit * power(x, y, z))
 
 
 def _point(D: float, m: float, M: float, d: float, g: float, q: float, r: float) -> tuple[float, float, float, float]:
@@ -387,8 +379,7 @@ def _point(D: float, m: float, M: float, d: float, g: float, q: float, r: float)
     return 0.5 * (across + along), x, y, z
 
 
-@dataclass(frozen=True)
-class ClassMoments:
+class ClassMoments(NamedTuple):
     """gap: (d,), m1 - m0. covariances: (2, d, d), population covariances S0 and S1. share: of class 1. In float64."""
 
     gap: Tensor
@@ -396,8 +387,7 @@ class ClassMoments:
     share: float
 
 
-@dataclass(frozen=True)
-class ClassNoise:
+class ClassNoise(NamedTuple):
     """roots: (2, d, k) float64, R_k with N_k = R_k R_k^T for class k. sumkl: an upper bound of what is left, in nats. power:
     p tr N_1 + (1 - p) tr N_0, in the units of the covariances.
     """
@@ -481,8 +471,7 @@ def _left(gap: Tensor, common: Tensor, power: float) -> float:
     return float((parts[counts] / values[counts]).sum())
 
 
-@dataclass(frozen=True)
-class Sphericity:
+class Sphericity(NamedTuple):
     """deviation: of U from what isotropic Gaussians have, in standard deviations. dimension: the effective dimension, from
     1 to d.
     """

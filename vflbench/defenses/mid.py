@@ -1,8 +1,8 @@
 """Mutual information regularization: between slot and top, a noisy bottleneck that may pass little."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -43,50 +43,28 @@ class Mid(LabelDefense):
     width: Width | None = None
 
     def __post_init__(self) -> None:
-        self._bottlenecks: Bottlenecks | None = None
-        self._sum, self._count = 0.0, 0
+        self._kl: Tensor | None = None  # of the last forward pass in training mode
 
     def entrance(self, widths: Sequence[int], rng: torch.Generator) -> nn.Module:
         """One bottleneck a non-label party. The noise has a generator of its own, whose seed comes from rng."""
-        self._bottlenecks = Bottlenecks(widths, self.width, rng)
-        return self._bottlenecks
+        return Bottlenecks(widths, self.width, rng, partial(setattr, self, "_kl"))
 
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         """beta times the KL of the forward pass before it."""
-        if self._bottlenecks is None or (kl := self._bottlenecks.kl) is None:
+        kl, self._kl = self._kl, None
+        if kl is None:
             return 0.0
-        self._bottlenecks.kl = None
-        self._sum, self._count = self._sum + kl.item(), self._count + 1
+        self.tally("kl", kl.item(), of=1)  # of a row, all parties together, in nats
         return self.beta * kl
-
-    def figures(self) -> dict[str, float]:
-        """Mean KL of a row, all parties together, in nats."""
-        if not self._count:
-            return {}
-        figures = {"kl": self._sum / self._count}
-        self._sum, self._count = 0.0, 0
-        return figures
-
-    def state(self) -> dict[str, Any]:
-        """Where the noise stands, and what the figures will be made of. The weights are saved with the top's."""
-        noise = {} if self._bottlenecks is None else {"noise": self._bottlenecks.noise.get_state()}
-        return {"sum": self._sum, "count": self._count, **noise}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._sum, self._count = state["sum"], state["count"]
-        if self._bottlenecks is not None:
-            self._bottlenecks.noise.set_state(state["noise"].clone())
 
 
 class Bottlenecks(nn.Module):
-    """One bottleneck a party. kl: of the last forward pass in training mode, mean over rows, sum over parties; None before.
+    """One bottleneck a party. passed: gets the KL of each forward pass in training mode, mean over rows, sum over parties.
 
-    noise: the generator of e, on the CPU wherever the network is.
+    noise: the generator of e, on the CPU wherever the network is. Its state is saved with the weights.
     """
 
-    kl: Tensor | None
-
-    def __init__(self, widths: Sequence[int], width: int | None, rng: torch.Generator):
+    def __init__(self, widths: Sequence[int], width: int | None, rng: torch.Generator, passed: Callable[[Tensor], None]):
         super().__init__()
         sizes = [width or d for d in widths]
         self.encoders = nn.ModuleList(_linear(d, 2 * z, rng) for d, z in zip(widths, sizes, strict=True))
@@ -95,7 +73,13 @@ class Bottlenecks(nn.Module):
             for d, z in zip(widths, sizes, strict=True)
         )
         self.noise = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng)))
-        self.kl = None
+        self.passed = passed
+
+    def get_extra_state(self) -> Tensor:
+        return self.noise.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.noise.set_state(state.clone())
 
     def forward(self, embeddings: Sequence[Tensor]) -> list[Tensor]:
         """embeddings: (n, d) each; so is what it returns."""
@@ -109,7 +93,7 @@ class Bottlenecks(nn.Module):
                 kl = kl + divergence(mean, deviation).mean()
             decoded.append(decoder(z))
         if self.training:
-            self.kl = kl
+            self.passed(kl)
         return decoded
 
 

@@ -25,7 +25,8 @@ class PeLoss(LabelDefense):
     alpha: weight; 0 is no penalty. distance: `angular`, between the embeddings as layer normalization leaves them, each less
     its mean over coordinates and of length 1: an angle in [0, pi]. `euclidean`: |h_i - h_j|, which embeddings can also raise
     by growing, without becoming less similar. A pair nearer than 1e-3 (radians, or of the mean length) has no direction to
-    push along, nor has a row without an angle: such pairs are left out of E, and counted. Time and memory grow with n^2.
+    push along, nor has a row without an angle: such pairs are left out of E, and counted. Time and memory grow with n^2. Its
+    figure `energy` is the mean of 1 / d over ordered pairs of one class, 2 / pi where all are at right angles.
 
     Made against `completion` with few known labels: rows of a class that are spread out are harder to separate. Gradients
     still reveal the label. If alpha is so large that the force exceeds p - y, rows of a class are pushed in the same way:
@@ -37,9 +38,6 @@ class PeLoss(LabelDefense):
 
     alpha: Weight = 0.01
     distance: Literal["angular", "euclidean"] = "angular"
-
-    def __post_init__(self) -> None:
-        self._energy, self._pairs, self._coinciding = 0.0, 0, 0
 
     def penalty(self, embeddings: Sequence[Tensor], y: Tensor) -> Tensor | float:
         """embeddings: one (n, d) a non-label party; y: (n,) classes."""
@@ -55,18 +53,10 @@ class PeLoss(LabelDefense):
         safe = squares.where(counts, 1.0)
         distances = (1 - safe / 2).clamp_min(_OPPOSITE).acos() if self.distance == "angular" else safe.sqrt()
         inverse = counts / distances
-        self._energy += inverse.detach().sum().item()
-        self._pairs += int(counts.sum())
-        self._coinciding += int((same & ~distinct).sum())
+        self.tally("coinciding_pairs", int((same & ~distinct).sum()))
+        if pairs := int(counts.sum()):
+            self.tally("energy", inverse.detach().sum().item(), of=pairs)
         return (inverse.sum(dim=1) / (1 + same.sum(dim=1))).sum()
-
-    def figures(self) -> dict[str, float]:
-        """Mean of 1 / d over ordered pairs of one class, 2 / pi where all are at right angles; and pairs that coincide."""
-        if not self._pairs + self._coinciding:
-            return {}
-        figures = {"coinciding_pairs": self._coinciding} | ({"energy": self._energy / self._pairs} if self._pairs else {})
-        self.__post_init__()
-        return figures
 
 
 def _angular(h: Tensor) -> tuple[Tensor, Tensor]:

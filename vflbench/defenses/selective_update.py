@@ -25,9 +25,8 @@ class SelectiveUpdate(ParticipantDefense):
     fraction: Share = 0.1
     choose: Literal["largest", "random"] = "largest"
 
-    @property
-    def withholds(self) -> bool:
-        return self.fraction < 1
+    def __post_init__(self) -> None:
+        self.withholds = self.fraction < 1
 
     def update(self, u: Tensor, context: Context) -> Tensor:
         """u: (d,)."""

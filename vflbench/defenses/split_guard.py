@@ -61,7 +61,6 @@ class SplitGuard(NonLabelDefense):
         self._group: int | None = None  # of the batch in hand; None: it isn't scored
         self._sums: list[Any] = [0.0, 0.0, 0.0]  # of gradients, (p,) each
         self._lengths, self._counts = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]  # sums of lengths and of weights
-        self._new_fakes = 0
         self._scores: list[float] = []
         self._noticed: int | None = None  # the batch, counted from 0
         self._reported = False
@@ -86,7 +85,7 @@ class SplitGuard(NonLabelDefense):
             self._counts[group] = kept * self._counts[group] + 1
             if group == _FAKE and all(self._counts):
                 self._judge()
-        self._new_fakes += group == _FAKE
+        self.tally("fakes", int(group == _FAKE))
         return group != _FAKE
 
     def _judge(self) -> None:
@@ -111,10 +110,7 @@ class SplitGuard(NonLabelDefense):
 
     def figures(self) -> dict[str, float]:
         """fakes: batches. score: the last one. noticed_step: the batch of the run, from 0, of the alarm; said once."""
-        if not self._batches:
-            return {}
-        figures: dict[str, float] = {"fakes": self._new_fakes}
-        self._new_fakes = 0
+        figures = super().figures()
         if self._scores:
             figures["score"] = self._scores[-1]
         if self._noticed is not None and not self._reported:

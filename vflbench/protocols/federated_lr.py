@@ -257,7 +257,7 @@ class FederatedLrSession(Session):
         ]
         self._dealt = deal(setup.table, len(names), setup.generators["participants"])
         schema = schema_of(self._dealt, intercept=self.intercept)
-        whole = None if (withholds := self.participants[0].defense.withholds) is None else not withholds
+        whole = None if (withholds := self.participants[0].defense.withheld()) is None else not withholds
         self.rules = Rules(protocol.parties, protocol.rate, protocol.reduction, protocol.batches, size, schema, whole)
 
     @property
