@@ -171,17 +171,17 @@ CAPS = {
     "vflbench/attacks": 4_609,
     "vflbench/cli": 2_475,
     "vflbench/data": 3_218,
-    "vflbench/defenses": 1_658,
+    "vflbench/defenses": 1_590,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_025,
     "vflbench/messages": 1_839,
-    "vflbench/metrics": 1_416,
+    "vflbench/metrics": 1_408,
     "vflbench/models": 1_076,
-    "vflbench/numerics": 833,
+    "vflbench/numerics": 826,
     "vflbench/protocols": 1_654,
     "vflbench/report": 2_401,
     "vflbench/results": 1_184,
-    "vflbench/run": 3_385,
+    "vflbench/run": 3_374,
 }
 
 
