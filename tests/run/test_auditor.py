@@ -2,24 +2,13 @@ import math
 
 import pytest
 import torch
-from support.audited import Audited, clicks
+from support.audited import Audited, clicks, scripted
 
+from vflbench import Labels, LocalModel, PartyFeatures, PeerModels, UserError
 from vflbench.attacks.base import Attack, ClassCounts, RebuiltRows, Scores
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
-from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Embeddings,
-    Gradients,
-    Known,
-    Labels,
-    LocalModel,
-    PartyFeatures,
-    PeerModels,
-)
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, Known
 from vflbench.messages.threat import Role, Threat, Unavailable, Undeclared
 from vflbench.results.recorder import Meter
 from vflbench.run.attackers import RUN_FACTS, Attacker, remembered, unmet_attacks
@@ -59,32 +48,32 @@ class Follower(Attack):
         return Scores(view.ids, {"f2": torch.tensor([float(self.met[name]) for name in view.ids.tolist()])})
 
 
-class Attending(Attack):
-    """Is there in every round. Its answer is 1 for the rows of the round that it saw last."""
-
-    every_round = True
-    threat = Threat(Role.LABEL, {Embeddings, Labels})
-
-    def __init__(self):
-        self.seen = []
-
-    def observe(self, view):
-        assert len(view[Labels].classes) == len(view[Embeddings].received["a"]["f2"]) == len(view.ids)
-        self.seen.append(view.step)
-
-    def batch(self, view):
-        assert self.seen[-1] == view.step
-        return Scores(view.ids, {"f2": view[Labels].classes.float()})
-
-
 @pytest.fixture(scope="module")
 def data():
     return clicks()
 
 
+@pytest.fixture(scope="module")
+def labels(data):
+    """(n,) names of rows -> their classes."""
+    return Audited(data, {}, epochs=0).labels
+
+
 def test_an_attack_can_observe_every_round_and_answers_about_audited_ones(data):
-    audited = Audited(data, {"there": Attending(), "norm": Norm()}, audited=2)
-    assert audited.attack("there").seen == [0, 1, 2, 3]
+    seen = []
+
+    def observe(view):
+        assert len(view[Labels].classes) == len(view[Embeddings].received["a"]["f2"]) == len(view.ids)
+        seen.append(view.step)
+
+    def batch(view):
+        assert seen[-1] == view.step
+        return Scores(view.ids, {"f2": view[Labels].classes.float()})
+
+    label_party = {"role": Role.LABEL}
+    there = scripted(Embeddings, Labels, threat=label_party, every_round=True, observe=observe, batch=batch)
+    audited = Audited(data, {"there": there, "norm": Norm()}, audited=2)
+    assert seen == [0, 1, 2, 3]
     (leak,) = [leak for leak in audited.leaks if leak.attack == "there"]
     assert (leak.batches, leak.raw.mean) == (2, 1.0)
     alone = Audited(data, {"norm": Norm()}, audited=2)
@@ -114,14 +103,11 @@ def test_too_few_positives_leave_the_batch_out_with_a_reason(data):
 
 
 def test_a_class_without_a_row_leaves_the_batch_out_with_a_reason(data):
-    class Paired(Attack):
-        threat = Threat(knows={Gradients, ClassHints})
-
-        def batch(self, view):
-            raise AssertionError("no batch has a row of class 1")
+    def batch(_):
+        raise AssertionError("no batch has a row of class 1")
 
     negatives = data.train.all().ids[data.train.all().labels == 0]
-    audited = Audited(data, {"paired": Paired()}, epochs=0)
+    audited = Audited(data, {"paired": scripted(Gradients, ClassHints, batch=batch)}, epochs=0)
     audited.batches = negatives[:200].split(100)
     found = audited.epoch(0)
     assert [(leak.batches, leak.left_out) for leak in found.leaks] == [(0, 2), (0, 2)]
@@ -154,40 +140,17 @@ def test_an_attack_that_follows_rows_sees_every_round_and_others_see_the_audited
     assert len(alone.attack("echo").asked) == 2
 
 
-def test_the_state_holds_which_rows_were_met_and_what_attacks_keep(data):
-    attacks = {"few": Follower(60), "echo": Echo(1000)}
-    audited, other = Audited(data, attacks), Audited(data, attacks, epochs=0)
-    audited.auditor.begin_epoch(1, 4)
-    for step, ids in enumerate(audited.batches[:2]):
-        audited.auditor.see(audited.session.round(ids, epoch=1, step=step, watch=audited.auditor.wants(step)))
-    other.auditor.restore(audited.auditor.state())
-    other.auditor.begin_epoch(1, 4)
-    ends = [
-        one.auditor.end_epoch(one.session.facts(torch.cat(one.auditor.parts_at_the_end[:2]), frozenset()))
-        for one in (audited, other)
-    ]
-    assert str(ends[0]) == str(ends[1])
-    assert other.attack("few").met == audited.attack("few").met
-    assert other.attack("few").groups == audited.attack("few").groups
-    assert other.auditor.unscored(ends[1]) == audited.auditor.unscored(ends[0]) != {}
-
-
-class Named(Attack):
-    """Answers (n, K) scores that are right for the rows that it knows, and class 0 for the others."""
-
-    threat = Threat(knows={Gradients, ClassHints})
-    max_classes = math.inf
-
-    def batch(self, view):
+def test_rows_of_known_class_are_not_scored_and_features_are_no_message(data):
+    def batch(view):
+        """(n, K) scores that are right for the rows that it knows, and class 0 for the others."""
         places = view[ClassHints].places
         scores = torch.zeros(len(view.ids), len(places))
         scores[:, 0] = 0.5
         scores[places, torch.arange(len(places))] = 1.0
         return Scores(view.ids, {"f2": scores})
 
-
-def test_rows_of_known_class_are_not_scored_and_features_are_no_message(data):
-    named, alone = Audited(data, {"named": Named(), "no_message": NoMessage()}).leaks
+    named = scripted(Gradients, ClassHints, max_classes=math.inf, batch=batch)
+    named, alone = Audited(data, {"named": named, "no_message": NoMessage()}).leaks
     assert named.classes["ami"].mean == pytest.approx(0.0, abs=1e-9)  # one answer for all that count
     assert named.raw.mean == 0.5
     assert (alone.message, alone.party, alone.layer, alone.visible) == ("none", "a", "features", True)
@@ -197,15 +160,9 @@ def test_rows_of_known_class_are_not_scored_and_features_are_no_message(data):
 
 
 def test_the_rows_of_the_end_of_an_epoch_are_training_rows_in_no_order(data):
-    class Clerk(Attack):
-        threat = Threat(knows={LocalModel})
-        seen = []
-
-        def epoch(self, view):
-            self.seen.append(view.ids)
-
-    audited = Audited(data, {"clerk": Clerk()}, epochs=2)
-    first, second = Clerk.seen
+    seen = []
+    audited = Audited(data, {"clerk": scripted(LocalModel, epoch=lambda view: seen.append(view.ids))}, epochs=2)
+    first, second = seen
     assert torch.equal(first, second)
     ids = audited.ids(first)
     assert torch.equal(ids.sort().values, audited.train.ids)  # fewer than 4096: all of them
@@ -213,62 +170,44 @@ def test_the_rows_of_the_end_of_an_epoch_are_training_rows_in_no_order(data):
 
 
 def test_a_view_at_the_end_of_an_epoch_has_no_values_of_a_round(data):
-    class Reader(Attack):
-        threat = Threat()
-
-        def __init__(self, reads, *declares):
-            self.reads, self.threat = reads, Threat(knows={reads, *declares})
-
-        def epoch(self, view):
-            assert view.step is None
-            return Scores(view.ids, view[self.reads].layers)
+    def epoch(view):
+        assert view.step is None
+        return Scores(view.ids, view[Gradients].layers)
 
     with pytest.raises(Unavailable, match="reads Gradients, which party a does not have here"):
-        Audited(data, {"reader": Reader(Gradients, LocalModel)})
+        Audited(data, {"reader": scripted(Gradients, LocalModel, epoch=epoch)})
 
 
 def test_a_follower_of_hidden_layers_never_sees_what_other_parties_sent():
-    class Voyeur(Attack):
-        threat = Threat(knows={Embeddings})
-        follows = 100
-        seen = []
+    seen = set()
 
-        def observe(self, view):
-            self.seen.append((view.party, view.visible, *view[Embeddings].layers))
-            assert view[Embeddings].received == {}
+    def observe(view):
+        seen.add((view.party, view.visible, *view[Embeddings].layers))
+        assert view[Embeddings].received == {}
 
-        def epoch(self, view):
-            return None
-
-    Audited(clicks(parties=2), {"voyeur": Voyeur()})
-    assert set(Voyeur.seen) == {("a", True, "f1", "f2"), ("b", True, "f1", "f2"), ("label", False, "h1")}
+    voyeur = scripted(Embeddings, follows=100, observe=observe, epoch=lambda _: None)
+    Audited(clicks(parties=2), {"voyeur": voyeur})
+    assert seen == {("a", True, "f1", "f2"), ("b", True, "f1", "f2"), ("label", False, "h1")}
 
 
 def test_an_attacker_at_the_label_party_sees_what_it_was_sent_by_sender():
-    class Receiver(Attack):
-        threat = Threat(Role.LABEL, knows={Embeddings, PeerModels})
-        seen = []
+    seen = set()
 
-        def batch(self, view):
-            embeddings = view[Embeddings]
-            self.seen.append((view.party, view.visible, *embeddings.layers, *embeddings.received, *view[PeerModels].models))
-            assert BatchHints not in view
+    def batch(view):
+        embeddings = view[Embeddings]
+        seen.add((view.party, view.visible, *embeddings.layers, *embeddings.received, *view[PeerModels].models))
+        assert BatchHints not in view
 
-    Audited(clicks(parties=2), {"receiver": Receiver()})
-    assert set(Receiver.seen) == {("label", True, "h1", *"ab", *"ab")}
+    Audited(clicks(parties=2), {"receiver": scripted(Embeddings, PeerModels, threat={"role": Role.LABEL}, batch=batch)})
+    assert seen == {("label", True, "h1", *"ab", *"ab")}
 
 
 def test_attacks_that_can_not_run_here_say_why():
-    class Wise(Attack):
-        threat = Threat(knows={PeerModels, Embeddings})
-
-    class Active(Attack):
-        threat = Threat(knows={Gradients}, active=True)
-
     def offers(role):
         return frozenset({Gradients}) if role is Role.NON_LABEL else frozenset()
 
-    attacks = {"wise": Wise(), "active": Active(), "norm": Norm(), "no_message": NoMessage()}
+    attacks = {"wise": scripted(PeerModels, Embeddings), "active": scripted(Gradients, threat={"active": True})}
+    attacks |= {"norm": Norm(), "no_message": NoMessage()}
     assert unmet_attacks(attacks, offers, 2) == {
         "wise": "embeddings and peer models are not in this protocol for the non-label party",
         "active": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)",
@@ -281,31 +220,21 @@ def test_attacks_that_can_not_run_here_say_why():
     assert not {Known, BatchHints, ClassHints} & RUN_FACTS[Role.LABEL]  # it has every label
 
 
-def test_an_attack_gets_copies():
-    class Overwrites(Norm):
-        def batch(self, view):
-            view[Gradients].layers["f1"].fill_(0)
+def attacker_of(attack):
+    return Attacker("mine", attack, attack.threat, "a", torch.Generator(), visible=True)
 
+
+def test_an_attack_gets_copies():
     x = torch.ones(3, 2)
-    attacker = Attacker("a", Overwrites(), Overwrites().threat, "a", torch.Generator(), visible=True)
+    attacker = attacker_of(scripted(Gradients, batch=lambda view: view[Gradients].layers["f1"].fill_(0)))
     attacker.attack.batch(attacker.view(0, 0, torch.arange(3), {Gradients: Gradients({"f1": x})}))
     assert bool((x == 1).all())
-
-
-class Reads(Attack):
-    threat = Threat(knows={Gradients})
-
-    def __init__(self, fact):
-        self.fact = fact
-
-    def batch(self, view):
-        return view[self.fact]
 
 
 @pytest.mark.parametrize(("fact", "refusal"), [(Embeddings, Undeclared), (Gradients, Unavailable)])
 def test_an_attack_that_reads_what_it_may_not_is_named(fact, refusal):
     """Of several attacks, a user must know which one to mend."""
-    attacker = Attacker("mine", Reads(fact), Reads.threat, "a", torch.Generator(), visible=True)
+    attacker = attacker_of(scripted(Gradients, batch=lambda view: view[fact]))
     with pytest.raises(refusal, match=f"^attack=mine: the attack reads {fact.__name__}, "):
         attacker.ask(attacker.view(0, 0, torch.arange(2), {}), "batch", Meter())
 
@@ -319,36 +248,27 @@ def test_attacks_may_change_what_their_network_remembers_of_the_rows_of_the_end(
         assert model.embed(asked.clone())["f1"][:, 0].tolist() == asked.tolist()
 
 
-class Partial(Attack):
-    """Answers the truth about half of the rows, in another order, and nothing about the others."""
+def partial(labels, change=lambda ids, scores: (ids, scores), *, hints=0, when=("batch", "epoch")):
+    """An attack that answers the truth about half of the rows, in another order, and nothing about the others."""
 
-    threat = Threat()
-
-    def __init__(self, labels, *, change=lambda ids, scores: (ids, scores), hints=0):
-        self.threat, self.labels, self.change = Threat(knows={Gradients, LocalModel}, hints=hints), labels, change
-
-    def _answer(self, view):
+    def answer(view):
         chosen = torch.randperm(len(view.ids), generator=view.rng)[: len(view.ids) // 2]
         ids = view.ids[chosen]
-        return Scores(*self.change(ids, self.labels(ids).double()))
+        return Scores(*change(ids, labels(ids).double()))
 
-    def batch(self, view):
-        return self._answer(view)
-
-    def epoch(self, view):
-        return self._answer(view)
+    return scripted(Gradients, LocalModel, threat={"hints": hints}, **dict.fromkeys(when, answer))
 
 
-def test_scores_about_some_rows_in_another_order_are_graded_against_these_rows(data):
-    names = Audited(data, {}, epochs=0)
+def test_scores_about_some_rows_in_another_order_are_graded_against_these_rows(data, labels):
     for hints in (0, 1):  # asked once about all rows, or about one group after the other
-        batches, end = Audited(data, {"partial": Partial(names.labels, hints=hints)}).leaks
+        batches, end = Audited(data, {"partial": partial(labels, hints=hints)}).leaks
         for leak in (batches, end):
             assert (leak.layer, leak.raw.mean, leak.estimates["auc"][0].error) == ("f2", 1.0, 0.0), hints
         assert (batches.attack, batches.batches, end.attack, end.batches) == ("partial", 4, "partial (epoch)", 6)
 
 
-def test_names_that_were_not_asked_about_are_refused(data):
+@pytest.mark.parametrize("hints", [0, 1])
+def test_names_that_were_not_asked_about_are_refused(data, hints):
     names = Audited(data, {}, epochs=0)
     wrong = {
         "another row": lambda ids, scores: (torch.cat([ids[:-1], ids[-1:] + 1]), scores),
@@ -358,20 +278,16 @@ def test_names_that_were_not_asked_about_are_refused(data):
         "no list": lambda ids, scores: (ids[:, None], scores),
     }
     for case, change in wrong.items():
-        for hints in (0, 1):
-            attack = {case: Partial(names.labels, change=change, hints=hints)}
-            with pytest.raises(
-                UserError, match=f"^attack={case}: an answer must be about rows of the view: ids from view.ids"
-            ):
-                Audited(data, attack)
+        problem = f"^attack={case}: an answer must be about rows of the view: ids from view.ids"
+        with pytest.raises(UserError, match=problem):
+            Audited(data, {case: partial(names.labels, change, hints=hints)})
 
 
-def test_one_column_is_one_score_a_row_and_other_shapes_are_refused(data):
-    names = Audited(data, {}, epochs=0)
-    column = Partial(names.labels, change=lambda ids, scores: (ids, scores[:, None]))
+def test_one_column_is_one_score_a_row_and_other_shapes_are_refused(data, labels):
+    column = partial(labels, lambda ids, scores: (ids, scores[:, None]))
     leak, _ = Audited(data, {"column": column}).leaks
     assert (leak.raw.mean, dict(leak.classes)) == (1.0, {})
-    pair = Partial(names.labels, change=lambda ids, scores: (ids, torch.stack([1 - scores, scores], 1)))
+    pair = partial(labels, lambda ids, scores: (ids, torch.stack([1 - scores, scores], 1)))
     leak, _ = Audited(data, {"pair": pair}).leaks
     assert (leak.raw.mean, leak.classes["accuracy"].mean) == (1.0, 1.0)
     wrong = {
@@ -383,35 +299,21 @@ def test_one_column_is_one_score_a_row_and_other_shapes_are_refused(data):
         r"must be finite numbers, and 1 of 50 are not": lambda s: torch.cat([s[:-1], s[-1:] / 0]),
     }
     for problem, change in wrong.items():
-        attack = Partial(names.labels, change=lambda ids, scores, change=change: (ids, change(scores + 1)))
+        attack = partial(labels, lambda ids, scores, change=change: (ids, change(scores + 1)))
         with pytest.raises(UserError, match=f"^attack=wrong: its scores on f2 .*{problem}"):
             Audited(data, {"wrong": attack})
-
-    class Late(Partial):
-        def batch(self, view):
-            return None
-
-    late = Late(names.labels, change=lambda ids, scores: (ids, torch.cat([scores, scores])))
+    late = partial(labels, lambda ids, scores: (ids, torch.cat([scores, scores])), when=["epoch"])
     with pytest.raises(UserError, match=r"^attack=late: its scores on f2 .* got \(630,\)"):
         Audited(data, {"late": late})
 
 
-def test_class_counts_are_graded_beside_a_guess_from_the_class_shares(data):
-    class Counter(Attack):
+def test_class_counts_are_graded_beside_a_guess_from_the_class_shares(data, labels):
+    def batch(view):
         """Counts that are right in `exact`, one row off in `near`, and all rows of one class in `blind`."""
+        true, n = torch.bincount(labels(view.ids), minlength=2), len(view.ids)
+        return ClassCounts({"exact": true, "near": true + torch.tensor([1.2, -1.2]), "blind": torch.tensor([n, 0])})
 
-        threat = Threat(knows={Gradients})
-
-        def __init__(self, labels):
-            self.labels = labels
-
-        def batch(self, view):
-            true = torch.bincount(self.labels(view.ids), minlength=2)
-            n = len(view.ids)
-            return ClassCounts({"exact": true, "near": true + torch.tensor([1.2, -1.2]), "blind": torch.tensor([n, 0])})
-
-    names = Audited(data, {}, epochs=0)
-    audited = Audited(data, {"counter": Counter(names.labels)})
+    audited = Audited(data, {"counter": scripted(Gradients, batch=batch)})
     assert audited.leaks == []
     figures = {one.layer: {name: v.mean for name, v in one.figures.items()} for one in audited.findings[-1].reconstructions}
     shares = torch.tensor([float(audited.rows.labels(ids).double().mean()) for ids in audited.batches])
@@ -423,76 +325,42 @@ def test_class_counts_are_graded_beside_a_guess_from_the_class_shares(data):
 
 
 def test_an_attack_may_answer_nothing_or_several_things(data):
-    class Silent(Attack):
-        threat = Threat(knows={Gradients, LocalModel})
+    def talk(view):
+        scores = [Scores(view.ids, {layer: g.norm(dim=1)}) for layer, g in view[Gradients].layers.items()]
+        return [*scores, None, ClassCounts({"f2": torch.tensor([70.0, 30.0])})]
 
-        def batch(self, view):
-            return None
-
-        def epoch(self, view):
-            return [None, Scores(view.ids[:0], {})]
-
-    class Talker(Attack):
-        threat = Threat(knows={Gradients})
-
-        def batch(self, view):
-            scores = [Scores(view.ids, {layer: g.norm(dim=1)}) for layer, g in view[Gradients].layers.items()]
-            return [*scores, None, ClassCounts({"f2": torch.tensor([70.0, 30.0])})]
-
-    audited = Audited(data, {"silent": Silent(), "talker": Talker(), "norm": Norm()})
-    assert [(leak.attack, leak.layer) for leak in audited.leaks] == [
-        *[("talker", "f1"), ("talker", "f2")],
-        *[("norm", "f1"), ("norm", "f2")],
-    ]
+    silent = scripted(Gradients, LocalModel, batch=lambda _: None, epoch=lambda view: [None, Scores(view.ids[:0], {})])
+    audited = Audited(data, {"silent": silent, "talker": scripted(Gradients, batch=talk), "norm": Norm()})
+    expected = [(attack, layer) for attack in ("talker", "norm") for layer in ("f1", "f2")]
+    assert [(leak.attack, leak.layer) for leak in audited.leaks] == expected
     assert audited.leaks[0].raw == audited.leaks[2].raw
     assert [one.attack for one in audited.findings[0].reconstructions] == ["talker"]
     unscored = audited.auditor.unscored(audited.findings[-1])
     assert list(unscored) == ["silent"]
     assert unscored["silent"].startswith("it gave no answer that counts: none at all")
-
-    class Odd(Attack):
-        threat = Threat(knows={Gradients})
-
-        def batch(self, view):
-            return {"f2": torch.zeros(len(view.ids))}
-
+    odd = scripted(Gradients, batch=lambda view: {"f2": torch.zeros(len(view.ids))})
     with pytest.raises(UserError, match="attack=odd: it answered with dict; allowed are Scores, RebuiltRows"):
-        Audited(data, {"odd": Odd()})
+        Audited(data, {"odd": odd})
 
 
 def test_rebuilt_rows_are_graded_against_the_rows_that_they_name(data):
-    class Owner(Attack):
-        """Rebuilds its own columns, which it knows, in another order."""
+    def batch(view):
+        """Its own columns, which it knows, in another order."""
+        places = torch.randperm(len(view.ids), generator=view.rng)[:30]
+        return RebuiltRows(view.ids[places], "f2", {view.party: view[PartyFeatures].rows(places)})
 
-        threat = Threat(knows={PartyFeatures})
-
-        def batch(self, view):
-            places = torch.randperm(len(view.ids), generator=view.rng)[:30]
-            return RebuiltRows(view.ids[places], "f2", {view.party: view[PartyFeatures].rows(places)})
-
-    (found,) = [
-        r for r in Audited(data, {"owner": Owner()}).findings[0].reconstructions if r.attack == "owner" and r.layer == "f2"
-    ]
+    rebuilt = Audited(data, {"owner": scripted(PartyFeatures, batch=batch)}).findings[0].reconstructions
+    (found,) = [r for r in rebuilt if r.attack == "owner" and r.layer == "f2"]
     assert found.figures["mse"].mean == 0
     assert found.figures["id_accuracy"].mean == 1
 
 
 def test_a_single_tensor_counts_for_the_cut_layer_or_for_features(data):
-    class Plain(Attack):
-        threat = Threat()
+    def batch(view):
+        return Scores(view.ids, torch.arange(float(len(view.ids))))
 
-        def __init__(self, *facts):
-            self.threat = Threat(knows=facts)
-
-        def batch(self, view):
-            return Scores(view.ids, torch.arange(float(len(view.ids))))
-
-    attacks = {
-        "of gradients": Plain(Gradients),
-        "of embeddings": Plain(Embeddings, ClassShares),
-        "of columns": Plain(PartyFeatures),
-    }
-    leaks = Audited(data, attacks).leaks
+    known = {"of gradients": [Gradients], "of embeddings": [Embeddings, ClassShares], "of columns": [PartyFeatures]}
+    leaks = Audited(data, {name: scripted(*facts, batch=batch) for name, facts in known.items()}).leaks
     assert [(leak.attack, leak.message, leak.party, leak.layer) for leak in leaks] == [
         ("of gradients", "gradient", "a", "f2"),
         ("of embeddings", "embedding", "a", "f2"),

@@ -14,10 +14,10 @@ from support.damaged_checkpoints import DAMAGE, changed
 from vflbench.attacks.attribute import Attribute
 from vflbench.attacks.averaging import Averaging
 from vflbench.attacks.base import Attack, Scores
+from vflbench.attacks.hints import Hints
 from vflbench.attacks.kmeans import Kmeans
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
-from vflbench.attacks.spectral import Spectral
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import LabelDefense, NonLabelDefense
 from vflbench.defenses.binomial import Binomial
@@ -83,7 +83,7 @@ class Grudge(Attack):
 def parts(**changes: Any) -> dict[str, Any]:
     """A run of tenths of a second whose defenses and attacks remember."""
     settings = {"epochs": EPOCHS, "batch_size": BATCH, "audit": Audit(batches=2, probe=False), **changes.pop("settings", {})}
-    attacks = {"norm": Norm(), "grudge": Grudge(), "averaging": Averaging(rows=50), "spectral": Spectral()}
+    attacks = {"norm": Norm(), "grudge": Grudge(), "averaging": Averaging(rows=50), "unscored": Hints(k=60)}
     return {
         "dataset": Synthetic(rows=400, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]}),
         "model": WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),

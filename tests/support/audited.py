@@ -5,6 +5,7 @@ from functools import partial
 import torch
 from support.builders import session
 
+from vflbench import Attack, Threat
 from vflbench.data.synthetic import Synthetic
 from vflbench.generators import Generators
 from vflbench.numerics.hashing import mix, unmix
@@ -65,3 +66,11 @@ class Audited:
     def labels(self, names):
         """(n,) classes of the rows with these names, which no attacker can look up."""
         return self.rows.labels(self.ids(names))
+
+
+def scripted(*knows, threat=None, **members):
+    """An attack that knows these facts. threat: what else its threat says. members: its methods, as functions of a view
+    alone, and attributes of its class.
+    """
+    bound = {name: staticmethod(member) if callable(member) else member for name, member in members.items()}
+    return type("Scripted", (Attack,), {"threat": Threat(knows=knows, **(threat or {})), **bound})()
