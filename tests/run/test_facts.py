@@ -3,16 +3,16 @@
 import json
 import math
 
+import pytest
 import yaml
+from support.audited import scripted
 from support.builders import experiment, run_in
 
-from vflbench.attacks.base import Attack, ClassCounts
+from vflbench import ClassCounts, Known, LocalModel, Role, Updates
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.data.synthetic import Bernoulli, Synthetic
-from vflbench.messages.facts import Known, LocalModel, Updates
-from vflbench.messages.threat import Role, Threat
 from vflbench.metrics.leak import Leak
 from vflbench.models.wide_deep import WideDeep
 from vflbench.numerics.interval import Estimate, Interval
@@ -25,23 +25,9 @@ from vflbench.run.summary import trees
 NOWHERE = "it attacks at one of the participants, of whom there is nothing in this protocol"
 
 
-class Curious(Attack):
-    """Knows rows.
-
-    More about it.
-    """
-
-    threat = Threat(knows={LocalModel}, known_rows=7)
-
-    def epoch(self, view):
-        assert len(view[Known].ids) == 7
-        return ClassCounts({}) if view.epoch < 0 else None
-
-
-class Elsewhere(Attack):
-    """Sits in another protocol."""
-
-    threat = Threat(Role.PARTICIPANT, knows={Updates})
+def knowing(view):
+    assert len(view[Known].ids) == 7
+    return ClassCounts({}) if view.epoch < 0 else None
 
 
 def manifest_of(folder, **changes):
@@ -51,7 +37,12 @@ def manifest_of(folder, **changes):
 
 
 def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_path):
-    attacks = {"norm": Norm(), "hints": Hints(k=60), "curious": Curious(), "elsewhere": Elsewhere()}
+    attacks = {
+        "norm": Norm(),
+        "hints": Hints(k=60),
+        "curious": scripted(LocalModel, threat={"known_rows": 7}, epoch=knowing, __doc__="Knows rows.\n\nMore about it."),
+        "elsewhere": scripted(Updates, threat={"role": Role.PARTICIPANT}),
+    }
     manifest, summary = manifest_of(
         tmp_path,
         dataset=Synthetic(rows=400, vocabulary=100, parties={"x": ["I*"], "y": ["C1*"], "label": ["C2*"]}),
@@ -70,17 +61,11 @@ def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_pa
     assert f"attack=hints could not be scored: {reason}" in log
     assert f"attack=elsewhere is skipped: {NOWHERE}" in log
     assert list(manifest["threats"]) == [*attacks, "hints (own columns)", "curious (own columns)"]
-    assert manifest["threats"]["norm"] == {
-        "role": "non-label party",
-        "knows": ["gradients"],
-        "known_rows": 0,
-        "hints": 0,
-        "active": False,
-        "level": "messages only",
-        "message": "gradient",
-        "text": "An honest-but-curious attacker at a non-label party, who knows: gradients.",
-        "does": "Score each row by the length of its gradient, at every layer of the non-label party.",
-    }
+    norm = manifest["threats"]["norm"]
+    assert (norm["role"], norm["knows"], norm["level"]) == ("non-label party", ["gradients"], "messages only")
+    assert (norm["known_rows"], norm["hints"], norm["active"], norm["message"]) == (0, 0, False, "gradient")
+    assert norm["text"] == "An honest-but-curious attacker at a non-label party, who knows: gradients."
+    assert norm["does"] == "Score each row by the length of its gradient, at every layer of the non-label party."
     curious = manifest["threats"]["curious"]
     assert (curious["known_rows"], curious["knows"], curious["message"]) == (7, ["known labels", "own network"], "embedding")
     assert curious["does"] == "Knows rows."
@@ -103,20 +88,14 @@ def test_a_federated_run_has_one_layer(tmp_path):
 
 def leak(party, value, *, visible=True):
     interval = Interval(value, math.nan, math.nan)
-    batches = 0 if math.isnan(value) else 5
-    estimates = {name: [Estimate(interval.mean, math.nan, 1)] for name in ("auc", "square", "oriented")}
-    return Leak("norm", "gradient", party, "f2", visible, interval, interval, interval, batches, 0, estimates=estimates)
+    estimates = {name: [Estimate(value, math.nan, 1)] for name in ("auc", "square", "oriented")}
+    return Leak("norm", "gradient", party, "f2", visible, interval, interval, interval, 5, 0, estimates=estimates)
 
 
-def test_a_layer_of_several_parties_stands_for_the_attacker_that_learns_most():
-    orders = [
-        [leak("a", 0.6), leak("b", 0.8), leak("label", 0.99, visible=False)],
-        [leak("label", 0.99, visible=False), leak("b", 0.8), leak("a", 0.6)],
-        [leak("a", math.nan), leak("b", 0.8)],
-        [leak("b", 0.8), leak("a", math.nan)],
-    ]
-    for leaks in orders:
-        assert trees(leaks)["leak_auc_two_sided"] == {"norm": {"gradient": {"f2": 0.8}}}, [one.party for one in leaks]
+@pytest.mark.parametrize("others", [[leak("a", 0.6), leak("label", 0.99, visible=False)], [leak("a", math.nan)]])
+def test_a_layer_of_several_parties_stands_for_the_attacker_that_learns_most(others):
+    for leaks in ([leak("b", 0.8), *others], [*others, leak("b", 0.8)]):
+        assert trees(leaks)["leak_auc_two_sided"] == {"norm": {"gradient": {"f2": 0.8}}}
 
 
 def test_the_default_attacks_are_replaced_for_more_than_two_classes():

@@ -7,10 +7,11 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
+from support.audited import scripted
 from support.builders import every_attack, run_in
 
+from vflbench import Auxiliary, Embeddings, Gradients, PartyFeatures, Predictions, Role, Scores, UserError
 from vflbench.attacks.averaging import Averaging
-from vflbench.attacks.base import Attack, RebuiltRows, Scores
 from vflbench.attacks.batch_reconstruction.attack import BatchReconstruction
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.hints import Hints
@@ -24,8 +25,6 @@ from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
-from vflbench.errors import UserError
-from vflbench.messages.facts import Auxiliary, Embeddings, Gradients, PartyFeatures, Predictions
 from vflbench.messages.recording_format import (
     Claims,
     LabelDpClaim,
@@ -37,7 +36,6 @@ from vflbench.messages.recording_format import (
 )
 from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.tables import read_labels, write_rows
-from vflbench.messages.threat import Role, Threat
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.results.recorder import write_metric_rows as write_metrics
 from vflbench.run.offline import audit_recording
@@ -183,62 +181,37 @@ def copied(recording, tmp_path):
 
 @pytest.mark.slow
 def test_what_a_recording_is_not_enough_for_is_skipped_with_the_missing_fact(recording):
-    class Inverter(Attack):
-        threat = Threat(Role.LABEL, {Embeddings, Auxiliary})
+    shapes, received = set(), set()
 
-        def batch(self, view):
-            return RebuiltRows(view.ids, "f1", view[Auxiliary].columns)
+    def receive(view):
+        received.add((view.party, view.visible, *view[Embeddings].layers, *view[Embeddings].received))
 
-    class Reader(Attack):
-        threat = Threat(knows={PartyFeatures, Gradients})
-
-        def epoch(self, view):
-            return Scores(view.ids, view[PartyFeatures].numeric[:, 0])
-
-    class Cheat(Attack):
-        threat = Threat(knows={Gradients}, active=True)
-
-        def batch(self, view):
-            return None
-
-    class Curious(Attack):
-        threat = Threat(Role.LABEL, {Predictions})
-        seen = []
-
-        def batch(self, view):
-            self.seen.append(view[Predictions].logits.shape)
-
-    class Receiver(Attack):
-        threat = Threat(knows={Embeddings})
-        seen = []
-
-        def batch(self, view):
-            self.seen.append((view.party, view.visible, *view[Embeddings].layers, *view[Embeddings].received))
-
-    chosen = {"inverter": Inverter(), "reader": Reader(), "cheat": Cheat(), "curious": Curious(), "norm": Norm()}
-    chosen["receiver"] = Receiver()
+    label_party = {"role": Role.LABEL}
+    chosen = {
+        "inverter": scripted(Embeddings, Auxiliary, threat=label_party, batch=lambda _: None),
+        "reader": scripted(PartyFeatures, Gradients, epoch=lambda v: Scores(v.ids, v[PartyFeatures].numeric[:, 0])),
+        "cheat": scripted(Gradients, threat={"active": True}, batch=lambda _: None),
+        "curious": scripted(Predictions, threat=label_party, batch=lambda v: shapes.add(v[Predictions].logits.shape)),
+        "receiver": scripted(Embeddings, batch=receive),
+        "norm": Norm(),
+    }
     result = audit_recording(recording, chosen, batches=3)
     assert result.skipped == {
         "inverter": "auxiliary rows are not in this recording for the label party",
         "cheat": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)",
     }
-    assert set(Curious.seen) == {(50, 1)}
-    assert set(Receiver.seen) == {("a", True, "f1", "f2"), ("label", False, "h1")}  # none of another party
+    assert shapes == {(50, 1)}
+    assert received == {("a", True, "f1", "f2"), ("label", False, "h1")}  # none of another party
     assert {leak.attack for leak in result.findings[-1].leaks} == {"reader", "norm", "probe"}
 
 
 @pytest.mark.slow
 def test_a_party_that_cheated_makes_attacks_active(copied):
-    class Cheat(Attack):
-        threat = Threat(knows={Gradients}, active=True)
-        seen = []
-
-        def batch(self, view):
-            self.seen.append(view.threat.active)
-
+    seen = []
+    cheat = scripted(Gradients, threat={"active": True}, batch=lambda view: seen.append(view.threat.active))
     (copied / "run.json").write_text(json.dumps(asdict(replace(RunHead.read(copied), cheating=["a"]))))
-    assert audit_recording(copied, {"cheat": Cheat()}, batches=2).skipped == {}
-    assert Cheat.seen == [True] * 4
+    assert audit_recording(copied, {"cheat": cheat}, batches=2).skipped == {}
+    assert seen == [True] * 4
 
 
 def test_rows_that_come_again_in_an_epoch_are_scored_once_and_said(tmp_path):

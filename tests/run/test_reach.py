@@ -4,20 +4,17 @@ import copy
 
 import pytest
 import torch
+from support.audited import scripted
 from support.builders import run_in, session, table
 from torch import nn
 
+from vflbench import Adversary, Compression, Embeddings, Gradients, Model, Role, Scores, UserError
 from vflbench.attacks.averaging import Averaging
-from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.vector_quantize import VectorQuantize
-from vflbench.errors import UserError
-from vflbench.messages.facts import Compression, Embeddings, Gradients
-from vflbench.messages.threat import Role, Threat
-from vflbench.models.base import Model
 from vflbench.options import options
-from vflbench.protocols.adversary import Adversary, LabelAdversary
+from vflbench.protocols.adversary import LabelAdversary
 from vflbench.run import recording as run_recording
 from vflbench.run.offline import audit_recording
 from vflbench.run.settings import Audit, Settings
@@ -25,15 +22,11 @@ from vflbench.run.settings import Audit, Settings
 SMALL = {"dataset": Synthetic(rows=700, vocabulary=100)}
 
 
-class Eraser(Attack):
-    """Writes zeros into the codebook by which embeddings were compressed."""
-
-    threat = Threat(Role.LABEL, {Embeddings, Compression})
-
-    def batch(self, view):
-        for layers in view[Compression].encoded.values():
-            for encoded in layers.values():
-                encoded.code.words.zero_()
+def erase(view):
+    """Write zeros into the codebook by which embeddings were compressed."""
+    for layers in view[Compression].encoded.values():
+        for encoded in layers.values():
+            encoded.code.words.zero_()
 
 
 class Peeper(torch.Tensor):
@@ -47,20 +40,17 @@ class Peeper(torch.Tensor):
         return super().__torch_function__(function, types, arguments, keywords or {})
 
 
-class Peeping(Attack):
-    threat = Threat(knows={Gradients})
-
-    def batch(self, view):
-        return Scores(
-            view.ids, {layer: torch.rand(len(g), 2).as_subclass(Peeper) for layer, g in view[Gradients].layers.items()}
-        )
+def peep(view):
+    layers = view[Gradients].layers
+    return Scores(view.ids, {layer: torch.rand(len(g), 2).as_subclass(Peeper) for layer, g in layers.items()})
 
 
 @pytest.mark.slow
 def test_facts_about_compression_are_copies(tmp_path):
     defenses = {"vector_quantize": VectorQuantize(learn_batches=2)}
     alone = run_in(tmp_path / "alone", attacks={"norm": Norm()}, defenses=defenses, **SMALL)
-    beside = run_in(tmp_path / "beside", attacks={"norm": Norm(), "eraser": Eraser()}, defenses=defenses, **SMALL)
+    eraser = scripted(Embeddings, Compression, threat={"role": Role.LABEL}, batch=erase)
+    beside = run_in(tmp_path / "beside", attacks={"norm": Norm(), "eraser": eraser}, defenses=defenses, **SMALL)
     assert alone["test_auc"] == beside["test_auc"]
     assert alone["leak_auc"] == beside["leak_auc"]
 
@@ -68,20 +58,18 @@ def test_facts_about_compression_are_copies(tmp_path):
 @pytest.mark.slow
 def test_scores_see_nothing_of_what_they_are_graded_against(tmp_path):
     Peeper.seen.clear()
-    run_in(tmp_path, attacks={"peeping": Peeping()}, **SMALL)
+    run_in(tmp_path, attacks={"peeping": scripted(Gradients, batch=peep)}, **SMALL)
     assert not any(values.dtype in (torch.int64, torch.bool) for values in Peeper.seen)
 
 
-class Frozen(nn.Module):
+class Frozen(nn.Sequential):
     """Its normalisation is frozen, as after pretraining."""
 
     def __init__(self):
-        super().__init__()
-        self.layer, self.norm = nn.Linear(2, 4), nn.BatchNorm1d(4)
-        self.norm.eval()
+        super().__init__(nn.Linear(2, 4), nn.BatchNorm1d(4).eval())
 
     def forward(self, numeric, categorical):
-        return self.norm(self.layer(numeric))
+        return super().forward(numeric)
 
 
 @options
@@ -105,7 +93,7 @@ def test_predicting_and_asking_leave_modules_in_their_modes_and_parties_share_no
     started.parties[0].activations_of(rows.ids)
     for party in started.parties:
         assert party.bottom.module.training
-        assert not party.bottom.module.norm.training
+        assert not party.bottom.module[1].training
     assert started.parties[0].bottom.module is not started.parties[1].bottom.module
     assert all(torch.equal(before[name], value) for name, value in SHARED.state_dict().items())
 
@@ -142,10 +130,6 @@ def test_a_cheat_can_not_rename_the_rows_of_others(tmp_path):
         run_in(tmp_path / "forgetful", adversaries={"forgetful": Forgetful()}, **SMALL)
 
 
-def leaks_of(findings):
-    return [(leak.attack, leak.party, leak.layer, leak.raw.mean) for leak in findings.leaks]
-
-
 def test_a_recording_knows_its_seed_its_audited_rounds_and_its_canaries(tmp_path, monkeypatch):
     attacks = {"norm": Norm(), "averaging": Averaging(base="norm", rows=50)}
     settings = Settings(epochs=1, batch_size=64, seed=5, record="audited", audit=Audit(batches=4, canaries=300, probe=False))
@@ -154,8 +138,8 @@ def test_a_recording_knows_its_seed_its_audited_rounds_and_its_canaries(tmp_path
     recording = tmp_path / "recording"
     assert len(list((recording / "messages").glob("a-*"))) == 4 + 1  # and what the network makes of rows at the end
     offline = audit_recording(recording, {"norm": Norm()}, probe=False)
-    live = [(one["attack"], one["party"], one["layer"], one["raw"]["mean"]) for one in summary["leaks"]]
-    assert leaks_of(offline.findings[-1]) == [leak for leak in live if leak[0] == "norm"]
+    live = [(one["layer"], one["raw"]["mean"]) for one in summary["leaks"] if one["attack"] == "norm"]
+    assert [(leak.layer, leak.raw.mean) for leak in offline.findings[-1].leaks] == live
     for party in ("a", "label"):
         (recording / "messages" / f"{party}-00000000.safetensors").unlink()
     with pytest.raises(UserError, match="of epoch 0 are missing, the first at step 0"):

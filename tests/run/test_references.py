@@ -4,14 +4,13 @@ import json
 
 import pytest
 import torch
+from support.audited import scripted
 from support.builders import run_in
 
-from vflbench.attacks.base import Attack, Scores
+from vflbench import Gradients, Known, LocalModel, Scores
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
-from vflbench.messages.facts import Gradients, Known, LocalModel
-from vflbench.messages.threat import Threat
 from vflbench.metrics.leak import LeakTable
 from vflbench.models.wide_deep import WideDeep
 from vflbench.run.grade_scores import FOLLOWED, ProbeRows
@@ -25,27 +24,21 @@ def parts(**changes):
     return {**SMALL, "settings": Settings(epochs=2, batch_size=128, audit=audit)}
 
 
-class Collector(Attack):
-    """Keeps the gradients of the audited batches, and scores their rows at the end of the epoch."""
+def test_an_attack_that_collects_is_asked_about_the_rows_of_audited_batches(tmp_path):
+    kept = []
 
-    threat = Threat(knows={Gradients})
+    def observe(view):
+        kept.append([view.ids, view[Gradients].layers["f2"].norm(dim=1)])
 
-    def __init__(self):
-        self.kept = []
-
-    def observe(self, view):
-        self.kept.append([view.ids, view[Gradients].layers["f2"].norm(dim=1)])
-
-    def epoch(self, view):
-        ids, scores = (torch.cat(parts) for parts in zip(*self.kept, strict=True))
-        self.kept = []
+    def epoch(view):
+        ids, scores = (torch.cat(parts) for parts in zip(*kept, strict=True))
+        kept.clear()
         assert torch.equal(view.ids[: len(ids)], ids)  # rows of audited batches come first
         assert len(view.ids) == len(view.ids.unique()) == 2700  # and the others follow, as there are fewer than 20,000
         return Scores(ids, {"f2": scores})
 
-
-def test_an_attack_that_collects_is_asked_about_the_rows_of_audited_batches(tmp_path):
-    summary = run_in(tmp_path, attacks={"norm": Norm(), "collector": Collector()}, **parts(probe=False))
+    collector = scripted(Gradients, observe=observe, epoch=epoch)
+    summary = run_in(tmp_path, attacks={"norm": Norm(), "collector": collector}, **parts(probe=False))
     norm, collector = (
         next(leak for leak in summary["leaks"] if leak["attack"] == name and leak["layer"] == "f2")
         for name in ("norm", "collector")
@@ -54,45 +47,33 @@ def test_an_attack_that_collects_is_asked_about_the_rows_of_audited_batches(tmp_
     assert collector["message"] == "gradient"
 
 
-class KnowsItsRows(Attack):
-    """Follows ten rows, and knows labels of twenty others."""
-
-    threat = Threat(knows={Gradients, Known}, known_rows=20)
-    follows = 10
+def test_an_attack_that_follows_ten_rows_also_sees_the_twenty_whose_label_it_knows(tmp_path):
     seen = set()
 
-    def observe(self, view):
-        self.seen.update(view.ids.tolist())
-
-    def epoch(self, view):
-        assert set(view[Known].ids.tolist()) <= self.seen
-        assert set(view.ids.tolist()) <= self.seen
-        assert len(self.seen) <= 30
+    def epoch(view):
+        assert set(view[Known].ids.tolist()) <= seen
+        assert set(view.ids.tolist()) <= seen
         return Scores(view.ids, {"f2": torch.rand(len(view.ids), generator=view.rng)})
 
+    threat = {"known_rows": 20}
+    knows = scripted(Gradients, Known, threat=threat, follows=10, observe=lambda v: seen.update(v.ids.tolist()), epoch=epoch)
+    run_in(tmp_path, attacks={"knows": knows}, **parts(probe=False))
+    assert 28 <= len(seen) <= 30  # some rows are left over in both epochs
 
-def test_an_attack_that_follows_rows_also_sees_those_whose_label_it_knows(tmp_path):
-    KnowsItsRows.seen = set()
-    run_in(tmp_path, attacks={"knows": KnowsItsRows()}, **parts(probe=False))
-    assert len(KnowsItsRows.seen) >= 28  # some rows are left over in both epochs
 
-
-class Head(Attack):
+def head(view):
     """The difference of the means of known rows, in its own network."""
-
-    threat = Threat(knows={LocalModel}, known_rows=200)
-
-    def epoch(self, view):
-        known, embed = view[Known], view[LocalModel].embed
-        layers = {}
-        for layer, h in embed(known.ids).items():
-            layers[layer] = embed(view.ids)[layer] @ (h[known.labels == 1].mean(0) - h[known.labels == 0].mean(0))
-        return Scores(view.ids, layers)
+    known, embed = view[Known], view[LocalModel].embed
+    layers = {}
+    for layer, h in embed(known.ids).items():
+        layers[layer] = embed(view.ids)[layer] @ (h[known.labels == 1].mean(0) - h[known.labels == 0].mean(0))
+    return Scores(view.ids, layers)
 
 
 @pytest.mark.slow
 def test_beside_an_attack_with_labels_stands_the_same_attack_on_own_columns(tmp_path):
-    summary = run_in(tmp_path, attacks={"norm": Norm(), "cosine": Cosine(), "head": Head()}, **parts())
+    attacks = {"norm": Norm(), "cosine": Cosine(), "head": scripted(LocalModel, threat={"known_rows": 200}, epoch=head)}
+    summary = run_in(tmp_path, attacks=attacks, **parts())
     probes = {leak["layer"]: leak["raw"]["mean"] for leak in summary["leaks"] if leak["attack"] == "probe"}
     assert set(probes) == {"embeddings", "gradients", "messages"}
     worst = max(leak["two_sided"]["mean"] for leak in summary["leaks"] if leak["message"] == "gradient")
@@ -100,16 +81,11 @@ def test_beside_an_attack_with_labels_stands_the_same_attack_on_own_columns(tmp_
     by_name = {(leak["attack"], leak["message"], leak["layer"]) for leak in summary["leaks"]}
     references = {key for key in by_name if "own columns" in key[0]}
     assert references == {(f"{name} (own columns)", "none", "features") for name in ("cosine", "head")}
-    levels = {
-        name: threat["level"] for name, threat in json.loads((tmp_path / "manifest.json").read_text())["threats"].items()
-    }
-    assert levels == {
+    threats = json.loads((tmp_path / "manifest.json").read_text())["threats"]
+    assert {name: threat["level"] for name, threat in threats.items()} == {
         "norm": "messages only",
-        "cosine": "known labels",
-        "head": "known labels",
-        "cosine (own columns)": "reference",
-        "head (own columns)": "reference",
-        "probe": "reference",
+        **dict.fromkeys(("cosine", "head"), "known labels"),
+        **dict.fromkeys(("cosine (own columns)", "head (own columns)", "probe"), "reference"),
     }
 
 
