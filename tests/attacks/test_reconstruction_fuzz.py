@@ -72,7 +72,7 @@ def test_a_second_batch_with_the_same_sums_contradicts_unique_and_certain(lying)
         return replace(result, candidates=result.candidates[:1], shares=result.rows, figures=claim(result, **claims))
 
     lying(lie)
-    assert any("unique:" in line for line in wrong_of("binary", range(60)))
+    assert any("unique:" in line for line in wrong_of("binary", range(100)))
 
 
 def test_a_wrong_division_is_wrong(lying):

@@ -17,7 +17,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 import vflbench.cli.config  # noqa: F401
-from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE, build
 from vflbench.cli.components import SETTINGS, build_loggers, component, locate
 from vflbench.cli.sweep import overrides_of_runs
@@ -25,20 +24,57 @@ from vflbench.defenses.base import Defense
 from vflbench.metrics.privacy import Exposure
 from vflbench.options import Range
 from vflbench.places import config_folder
-from vflbench.protocols.adversary import Adversary
 from vflbench.report.published import read_experiments
-from vflbench.results.loggers import Logger
 from vflbench.run.settings import Audit, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 ADVERSARIES = "protocols/adversaries"
 CONFIGS = config_folder()
 OPTIONAL = {"tensorboard": "tensorboard", "mlflow": "mlflow"}  # loggers that stand on an extra
-CHOICES = [(group, file.stem) for group in (*SINGLE, *KEYED) for file in sorted((CONFIGS / group).glob("*.yaml"))]
+BASES = {**SINGLE, **KEYED}
+CHOICES = {group: sorted(file.stem for file in (CONFIGS / group).glob("*.yaml")) for group in BASES}
 IN_A_LIST = {("defense", "binomial"): "[quantize,binomial]"}  # it needs what another leaves
 SETS = {"strongest"}  # of several attacks, each with a config of its own
 PRESETS = {("dataset", name) for name in ("adult", "bank", "credit", "drive")}  # values for the options of another choice
 EMPTY = {"none", "csv"}  # choices without options; csv: always written, by the recorder
+NEEDED = {
+    **{("dataset", name): ["dataset.path=x"] for name in ("criteo", "avazu", "image_folder", "binary")},
+    **{("dataset", name): ["dataset.path=x", "dataset.label=y"] for name in ("csv", "parquet")},
+    **{preset: ["dataset.path=x"] for preset in PRESETS},
+    ("model", "torch"): ["model.bottom=torch.nn:Identity", "model.top=torch.nn:LazyLinear"],
+}
+"""What a choice can't be built without."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice of a group, what its file says, its class, and the key of its options: `optimizer`, or `attack.norm`."""
+
+    group: str
+    name: str
+    node: Any
+    cls: type
+    key: str
+
+    def hints(self) -> dict[str, Any]:
+        hints = get_type_hints(self.cls, include_extras=True)
+        return {field.name: hints[field.name] for field in fields(self.cls)} if is_dataclass(self.cls) else {}
+
+
+def choices() -> Iterator[Choice]:
+    """Of every group, from the configs; none of those without a class of their own."""
+    for group, base in BASES.items():
+        for name in CHOICES[group]:
+            file: Any = OmegaConf.load(CONFIGS / group / f"{name}.yaml")
+            node = file.get(name) if group in KEYED else file.get(group, file)  # one that brings others has a key of its own
+            if not node:
+                assert name in EMPTY | SETS, (group, name)
+                continue
+            key = f"{group}.{name}" if group in KEYED else group
+            yield Choice(group, name, node, locate(node["_target_"], group, base), key)
+
+
+EVERY = list(choices())
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -49,7 +85,8 @@ def composed(*overrides: str) -> DictConfig:
 @pytest.mark.slow
 def test_every_choice_builds():
     """One choice of each group at a time, so that a dozen configs cover all."""
-    names = {group: [name for g, name in CHOICES if g == group and installed(name)] for group in (*SINGLE, *KEYED)}
+    installed = [name for name, package in OPTIONAL.items() if find_spec(package) is None]
+    names = {group: [name for name in CHOICES[group] if name not in installed] for group in BASES}
     for number in range(max(map(len, names.values()))):
         chosen = {group: all_names[number % len(all_names)] for group, all_names in names.items()}
         overrides = [f"{choice[0]}={IN_A_LIST.get(choice, choice[1])}" for choice in chosen.items()]
@@ -60,39 +97,26 @@ def test_every_choice_builds():
         assert list(experiment.attacks) == attacks or chosen["attack"] in SETS, chosen
 
 
-def installed(name: str) -> bool:
-    return name not in OPTIONAL or find_spec(OPTIONAL[name]) is not None
-
-
 def test_the_published_experiment_has_the_published_settings():
     experiment = build(composed("experiment=published", "dataset=criteo", "dataset.path=x"))
     assert (experiment.settings.epochs, experiment.settings.batch_size, experiment.optimizer.lr) == (3, 8192, 1e-4)
     assert type(experiment.optimizer).__name__ == "Adam"
-    assert (experiment.dataset.min_count, experiment.dataset.numeric_transform, experiment.dataset.fit_on) == (
-        1,
-        "none",
-        "all",
-    )
+    dataset = experiment.dataset
+    assert (dataset.min_count, dataset.numeric_transform, dataset.fit_on) == (1, "none", "all")
     assert (experiment.model.embedding_dim, experiment.model.bottom_layers, experiment.model.width) == (4, 5, 128)
 
 
 def test_yaml_shows_every_option_with_the_default_of_the_class():
-    for group, name in CHOICES:
-        node = OmegaConf.load(CONFIGS / group / f"{name}.yaml")
-        node = node.get(name) if group in KEYED else node.get(group, node)  # one that brings others has a key of its own
-        if not node:
-            assert name in EMPTY | SETS, (group, name)
-            continue
-        cls = locate(node["_target_"], group, {**SINGLE, **KEYED}[group])
-        parameters = inspect.signature(cls).parameters
-        assert set(node) - {"_target_"} == set(parameters), (group, name)
+    for choice in EVERY:
+        node, parameters = choice.node, inspect.signature(choice.cls).parameters
+        assert set(node) - {"_target_"} == set(parameters), choice
         for option, parameter in parameters.items():
-            if (group, name) in PRESETS:
+            if (choice.group, choice.name) in PRESETS:
                 assert option != "path" or OmegaConf.is_missing(node, option)
             elif parameter.default is inspect.Parameter.empty:
-                assert OmegaConf.is_missing(node, option), (group, name, option)
+                assert OmegaConf.is_missing(node, option), (choice, option)
             else:
-                assert node[option] == parameter.default, (group, name, option)
+                assert node[option] == parameter.default, (choice, option)
 
 
 def test_the_options_of_a_named_set_can_be_set():
@@ -168,13 +192,8 @@ def test_one_name_four_places():
 
     An attack or defense may be a folder of modules that names its class.
     """
-    rooms = {
-        "attack": ("attacks", Attack),
-        "defense": ("defenses", Defense),
-        "adversary": (ADVERSARIES, Adversary),
-    }
-    for group, (room, base) in rooms.items():
-        names = {file.stem for file in (CONFIGS / group).glob("*.yaml")} - EMPTY - SETS
+    for group, room in {"attack": "attacks", "defense": "defenses", "adversary": ADVERSARIES}.items():
+        names = {*CHOICES[group]} - EMPTY - SETS
         places = sorted((ROOT / "vflbench" / room).iterdir())
         modules = {place.stem for place in places if place.suffix == ".py" or (place / "__init__.py").exists()}
         assert names <= modules, group
@@ -182,58 +201,13 @@ def test_one_name_four_places():
             module = f"vflbench.{room.replace('/', '.')}.{name}"
             folder = ROOT / "tests" / room
             assert (folder / f"test_{name}.py").exists() or list((folder / name).glob("test_*.py")), name
-            node = OmegaConf.load(CONFIGS / group / f"{name}.yaml")
-            assert list(node) == [name]
             class_name = "".join(word.capitalize() for word in name.split("_"))
-            assert node[name]["_target_"] == f"{module}.{class_name}"
-            cls = locate(node[name]["_target_"], name, base)
-            assert "Source: " in (inspect.getdoc(cls) or ""), name
+            (choice,) = (choice for choice in EVERY if (choice.group, choice.name) == (group, name))
+            assert choice.node["_target_"] == f"{module}.{class_name}"
+            assert "Source: " in (inspect.getdoc(choice.cls) or ""), name
         for module in modules - names:
             source = (ROOT / "vflbench" / room / f"{module}.py").read_text()
-            assert not re.search(rf"^class \w+\({base.__name__}\)", source, re.MULTILINE) or module == "base", module
-
-
-def test_a_logger_is_a_class_in_one_module_and_names_its_source():
-    for name in {file.stem for file in (CONFIGS / "logger").glob("*.yaml")} - EMPTY - SETS:
-        node = OmegaConf.load(CONFIGS / "logger" / f"{name}.yaml")
-        assert node[name]["_target_"] == f"vflbench.results.loggers.{name.capitalize()}"
-        assert "Source: " in (inspect.getdoc(locate(node[name]["_target_"], name, Logger)) or ""), name
-
-
-SETS_AND_EMPTY = {("attack", "strongest"), ("attack", "none"), ("defense", "none"), ("adversary", "none"), ("logger", "csv")}
-NEEDED = {
-    **{("dataset", name): ["dataset.path=x"] for name in ("criteo", "avazu", "image_folder", "binary")},
-    **{("dataset", name): ["dataset.path=x", "dataset.label=y"] for name in ("csv", "parquet")},
-    **{preset: ["dataset.path=x"] for preset in PRESETS},
-    ("model", "torch"): ["model.bottom=torch.nn:Identity", "model.top=torch.nn:LazyLinear"],
-}
-"""What a choice can't be built without."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A choice of a group, its class, and the key under which its options stand: `optimizer`, or `attack.norm`."""
-
-    group: str
-    name: str
-    cls: type
-    key: str
-
-    def hints(self) -> dict[str, Any]:
-        hints = get_type_hints(self.cls, include_extras=True)
-        return {field.name: hints[field.name] for field in fields(self.cls)} if is_dataclass(self.cls) else {}
-
-
-def choices() -> Iterator[Choice]:
-    """Of every group, from the configs."""
-    for group, base in {**SINGLE, **KEYED}.items():
-        for file in sorted((CONFIGS / group).glob("*.yaml")):
-            if (group, file.stem) in SETS_AND_EMPTY:
-                continue
-            node: Any = OmegaConf.load(file)
-            node = node[file.stem] if group in KEYED else node.get(group, node)
-            key = f"{group}.{file.stem}" if group in KEYED else group
-            yield Choice(group, file.stem, locate(node["_target_"], group, base), key)
+            assert not re.search(rf"^class \w+\({BASES[group].__name__}\)", source, re.MULTILINE) or module == "base", module
 
 
 def settings() -> dict[str, Any]:
@@ -255,9 +229,6 @@ def ranges(hint: Any) -> Iterator[tuple[type, Range]]:
             yield from ranges(member)
 
 
-EVERY = list(choices())
-
-
 def numeric() -> dict[str, tuple[type, Range]]:
     """KEY [CHOICE] -> (int or float, its range), of every option."""
     found = {}
@@ -274,9 +245,8 @@ def test_every_number_has_a_range_with_two_ends_and_its_default_inside():
         for name, hint in choice.hints().items():
             if name in bare:
                 continue
-            plain = re.sub(
-                r"Annotated\[(int|float), Range\([^]]*\)\]|Literal\[[^]]*\]", "", str(hint).replace("typing.", "")
-            )
+            text = str(hint).replace("typing.", "")
+            plain = re.sub(r"Annotated\[(int|float), Range\([^]]*\)\]|Literal\[[^]]*\]", "", text)
             assert not re.search(r"\b(int|float)\b", plain), f"{choice.key}.{name}: {hint}"
     assert len(numeric()) > 150
     for key, (number, its_range) in numeric().items():
