@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -111,7 +112,8 @@ def test_what_stands_beside_it_meets_the_rows_as_they_are_sent(rng):
 
 def test_an_honest_label_party_that_has_learned_scores_high_and_one_that_ignores_the_order_does_not():
     """Against an answer that is a function of each embedding alone, a fake batch looks like any other."""
-    rows = Digits().load(torch.Generator().manual_seed(0)).train.sample(2000)
+    drawn = Digits().load(torch.Generator().manual_seed(0)).train.sample(2000)
+    rows = replace(drawn, ids=torch.arange(len(drawn)))  # a table of their own, where an id is a row's place
     guard = SplitGuard(p_fake=0.2, burn_in=10)
     split = guarded(rows, guard, model=Cnn(bottom_layers=1, width=4))
     order = torch.Generator().manual_seed(1)
