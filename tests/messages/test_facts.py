@@ -36,6 +36,7 @@ from vflbench.messages.facts import (
     SummedGradients,
     TopNetworks,
     Updates,
+    copied,
 )
 
 ROWS = 5
@@ -122,7 +123,7 @@ def test_facts_about_rows_follow_an_index_and_others_stay_whole(rng):
 
 def test_copies_share_no_tensor(rng):
     for fact in of_each_kind(rng):
-        copy = fact.copy()
+        copy = copied(fact)
         assert type(copy) is type(fact)
         before = [tensor.detach().clone() for tensor in tensors(fact)]
         for tensor, same in zip(tensors(copy), before, strict=True):

@@ -9,7 +9,7 @@ from vflbench.attacks.base import Attack, ClassCounts, RebuiltRows, Scores
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, Known
-from vflbench.messages.threat import Role, Threat, Unavailable, Undeclared
+from vflbench.messages.threat import Role, Threat, Unavailable, Undeclared, View
 from vflbench.results.recorder import Meter
 from vflbench.run.attackers import RUN_FACTS, Attacker, remembered, unmet_attacks
 
@@ -227,7 +227,7 @@ def attacker_of(attack):
 def test_an_attack_gets_copies():
     x = torch.ones(3, 2)
     attacker = attacker_of(scripted(Gradients, batch=lambda view: view[Gradients].layers["f1"].fill_(0)))
-    attacker.attack.batch(attacker.view(0, 0, torch.arange(3), {Gradients: Gradients({"f1": x})}))
+    attacker.attack.batch(View("a", 0, 0, torch.arange(3), attacker.rng, attacker.threat, {Gradients: Gradients({"f1": x})}))
     assert bool((x == 1).all())
 
 
@@ -236,7 +236,7 @@ def test_an_attack_that_reads_what_it_may_not_is_named(fact, refusal):
     """Of several attacks, a user must know which one to mend."""
     attacker = attacker_of(scripted(Gradients, batch=lambda view: view[fact]))
     with pytest.raises(refusal, match=f"^attack=mine: the attack reads {fact.__name__}, "):
-        attacker.ask(attacker.view(0, 0, torch.arange(2), {}), "batch", Meter())
+        attacker.ask(View("a", 0, 0, torch.arange(2), attacker.rng, attacker.threat, {}), "batch", Meter())
 
 
 def test_attacks_may_change_what_their_network_remembers_of_the_rows_of_the_end():

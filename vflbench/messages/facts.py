@@ -35,14 +35,6 @@ class Fact:
         """The fact about these rows of the batch alone. index: (m,) places. A fact that is not about rows stays whole."""
         return type(self)(**{name: _rows(value, index) for name, value in vars(self).items()}) if self.per_row else self
 
-    def copy(self) -> Self:
-        """The same fact in tensors of its own, which an attack may change."""
-        return copied(self)
-
-    def named(self, ids_of: Callable[[Tensor], Tensor]) -> Self:
-        """The same fact for an attack, which knows rows by names. ids_of: names (m,) -> row ids (m,)."""
-        return self
-
 
 class Network:
     """What a fact holds that is copied with its networks."""
@@ -260,6 +252,7 @@ class LocalModel(Fact):
     embed: Callable[[Tensor], Mapping[str, Tensor]]
 
     def named(self, ids_of: Callable[[Tensor], Tensor]) -> Self:
+        """The same network for an attack, which knows rows by names. ids_of: names (m,) -> row ids (m,)."""
         embed = self.embed
         return type(self)(lambda names: embed(ids_of(names)))
 

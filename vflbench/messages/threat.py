@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vflbench.errors import UserError
-from vflbench.messages.facts import BatchHints, ClassHints, Fact, Known, KnownColumn
+from vflbench.messages.facts import BatchHints, ClassHints, Fact, Known, KnownColumn, copied
 from vflbench.messages.wire import Kind
 
 
@@ -247,7 +247,7 @@ class View:
         if kind not in self._facts:
             raise Unavailable(f"the attack reads {kind.__name__}, which party {self.party} does not have here")
         if kind not in self._copies:
-            self._copies[kind] = self._facts[kind].copy()
+            self._copies[kind] = copied(self._facts[kind])
         return self._copies[kind]  # type: ignore[return-value]
 
     def __contains__(self, kind: type[Fact]) -> bool:

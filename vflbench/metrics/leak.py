@@ -100,10 +100,10 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
     """One leak from the figures of its batches: auc with positives and negatives, candidates (an AUC a column), guesses
     about canaries, and CLASS_FIGURES; a batch that was left out has none.
     """
-
-    def defined(figure: str) -> list[float]:
-        return [figures[figure] for figures in batches if not math.isnan(figures.get(figure, math.nan))]
-
+    defined = {
+        figure: [figures[figure] for figures in batches if not math.isnan(figures.get(figure, math.nan))]
+        for figure in (*CLASS_FIGURES, "surest")
+    }
     scored = [figures for figures in batches if not math.isnan(figures.get("auc", math.nan))]
     areas = [figures["auc"] for figures in scored]
     rows = [(figures["positives"], figures["negatives"]) for figures in scored]
@@ -128,14 +128,14 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
     classes = {}
     if any("accuracy" in figures for figures in batches):
         with_area = [figures for figures in batches if not math.isnan(figures.get("macro_auc", math.nan))]
-        of_classes = {figure: Estimate.of(defined(figure)) for figure in ("accuracy", "ami")}
+        of_classes = {figure: Estimate.of(defined[figure]) for figure in ("accuracy", "ami")}
         entropies, sizes = zip(*(figures["entropy"] for figures in batches if "entropy" in figures), strict=True)
         of_classes["ami"] = replace(of_classes["ami"], classes=(math.fsum(sizes), fmean(entropies)))
-        of_classes["macro_auc"] = Estimate.of(defined("macro_auc"), [figures["macro_rows"] for figures in with_area])
+        of_classes["macro_auc"] = Estimate.of(defined["macro_auc"], [figures["macro_rows"] for figures in with_area])
         classes = {figure: cut(of_classes[figure].interval(), range_of(figure)) for figure in CLASS_FIGURES}
         estimates |= {figure: [of_classes[figure]] for figure in ("ami", "macro_auc")}
     many = bool(classes) and not any("auc" in figures for figures in batches)
-    count = len(defined("accuracy")) if many else len(areas)
+    count = len(defined["accuracy"]) if many else len(areas)
     return Leak(
         *key,
         raw,
@@ -148,7 +148,7 @@ def leak_of(key: Key, batches: Sequence[Mapping[str, Any]]) -> Leak:
         coin=coin,
         net=net,
         candidates=len(columns),
-        surest=two_sided(cut(Estimate.of(defined("surest"), surest_rows).interval())),
+        surest=two_sided(cut(Estimate.of(defined["surest"], surest_rows).interval())),
         estimates=estimates,
     )
 
@@ -246,16 +246,13 @@ class LeakTable:
         Of (n, 2) scores the difference gives the leak AUC; difference: (n,), or any with its order, where it is given.
         Raises UserError as `checked_scores` does. Arrays are taken for checked.
         """
-
-        def checked_in(values: Values) -> Any:
-            n = len(truth)
-            return values if isinstance(values, np.ndarray) else checked_scores(values, n, attack=key[0], layer=key[3])
-
-        checked = checked_in(scores)
-        columns = array_of(checked_in(np.empty((len(truth), 0)) if candidates is None else candidates))
-        columns = columns.reshape(len(truth), -1)
-        scalar = difference if difference is not None or checked.ndim == 1 else between(checked)
-        values, classes = array_of(checked), array_of(truth)
+        checked: list[Any] = [
+            v if isinstance(v, np.ndarray) else checked_scores(v, len(truth), attack=key[0], layer=key[3])
+            for v in (scores, np.empty((len(truth), 0)) if candidates is None else candidates)
+        ]
+        columns = array_of(checked[1]).reshape(len(truth), -1)
+        scalar = difference if difference is not None or checked[0].ndim == 1 else between(checked[0])
+        values, classes = array_of(checked[0]), array_of(truth)
         several, two = values.ndim == 2, None if scalar is None else array_of(scalar)
         two = two if several else values
         figures: dict[str, Any] = {}

@@ -289,11 +289,7 @@ class Recorder:
 
 
 def write_metric_rows(file: IO[str], rows: Iterable[MetricRow]) -> None:
-    """Append lines to a metrics.csv that was opened with newline=""."""
-    csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in astuple(row)] for row in rows)
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value if value == value else ""  # nan: there is no such number
+    """Append lines to a metrics.csv that was opened with newline="": `true` or `false`, and nothing for nan."""
+    table = csv.writer(file, lineterminator="\n")
+    for row in rows:
+        table.writerow([str(v).lower() if isinstance(v, bool) else v if v == v else "" for v in astuple(row)])

@@ -374,18 +374,6 @@ class Attacker:
             return None
         return torch.cat([positives, classes.to(positives.device)])
 
-    def view(self, epoch: int, step: int | None, names: Tensor, facts: Facts, hints: HintedRows | None = None) -> View:
-        """What it sees of these rows. facts: of its party, and what the run knows, as the auditor has them. hints:
-        None where none are drawn for these rows.
-        """
-        known = dict(facts)
-        if not self.visible and isinstance(embeddings := known.get(Embeddings), Embeddings):
-            known[Embeddings] = Embeddings(embeddings.layers)
-        if hints is not None:
-            known |= {BatchHints: BatchHints(hints.positives[: self.threat.hints]), ClassHints: ClassHints(hints.classes)}
-        threat = self.attack.threat if self.on_columns else self.threat
-        return View(self.party, epoch, step, names, self.rng, threat, known, visible=self.visible)
-
     def ask(self, view: View, method: str, meter: Meter) -> Answers:
         """What its `observe`, `batch` or `epoch` answers. An error over facts names the attack. A reference on own columns
         may fail, as not every attack can do without its layers; it is then not asked again.

@@ -12,8 +12,19 @@ from torch import Tensor
 from vflbench.attacks.base import Attack
 from vflbench.data.rows import EncodedRows, evenly_spaced
 from vflbench.generators import Generators
-from vflbench.messages.facts import Auxiliary, ClassHints, ClassShares, Embeddings, Fact, Gradients, Known, KnownColumn
-from vflbench.messages.threat import Facts, PrivateBatch, Role, Round
+from vflbench.messages.facts import (
+    Auxiliary,
+    BatchHints,
+    ClassHints,
+    ClassShares,
+    Embeddings,
+    Fact,
+    Gradients,
+    Known,
+    KnownColumn,
+    LocalModel,
+)
+from vflbench.messages.threat import Facts, PrivateBatch, Role, Round, View
 from vflbench.numerics.hashing import mix, unmix
 from vflbench.options import restore_state, state_of
 from vflbench.results.recorder import Meter
@@ -180,8 +191,7 @@ class Auditor:
                     shown |= self.known.among(ids, attacker.threat.known_rows)
                 rows = shown.nonzero()[:, 0]
                 if len(rows):
-                    known = self._facts_of(attacker, attacker.rows_of(facts, rows))
-                    view = attacker.view(round_.epoch, round_.step, batch.names[rows], known)
+                    view = self._view(attacker, batch, batch.names[rows], attacker.rows_of(facts, rows))
                     attacker.ask(view, "observe", self.meter)
             if attack.overrides("batch") and is_audited:
                 answered = self._ask(attacker, batch, facts, hints)
@@ -221,18 +231,28 @@ class Auditor:
                 why = f"it needs {needed} known positives of each batch or group of rows, and the last one had {there}"
             attacker.unasked[attacker.name] = why
             return None
-        view = attacker.view(query.epoch, query.step, query.names.clone(), self._facts_of(attacker, facts), hints)
+        view = self._view(attacker, query, query.names.clone(), facts, hints)
         answers = attacker.ask(view, "epoch" if query.step is None else "batch", self.meter)
         known = self.known.among(query.ids, attacker.threat.known_rows)
         known[given.to(known.device)] = True
         return self._grader.grade(attacker, answers, replace(query, known=known), groups)
 
-    def _facts_of(self, attacker: Attacker, facts: Facts) -> dict[type[Fact], Fact]:
-        """The facts that the attacker declares. facts: of a round, or of the end of an epoch, of its party."""
-        knows = attacker.attack.threat.knows
+    def _view(
+        self, attacker: Attacker, query: QueryRows, names: Tensor, facts: Facts, hints: HintedRows | None = None
+    ) -> View:
+        """What the attacker sees of these rows: the facts that it declares. facts: of a round, or of the end of an epoch, of
+        its party. hints: None where none are drawn for these rows.
+        """
+        threat = attacker.attack.threat if attacker.on_columns else attacker.threat
         held = attacker.columns_for_messages(facts, self.rows.features) if attacker.on_columns else facts
-        known = {kind: fact.named(partial(unmix, key=self.name_key)) for kind, fact in held.items() if kind in knows}
-        known |= {kind: fact for kind, fact in self._supplied.items() if kind in knows}
+        known, knows = {**held, **self._supplied}, threat.knows  # a view keeps those that are declared
+        if isinstance(model := known.get(LocalModel), LocalModel):
+            known[LocalModel] = model.named(partial(unmix, key=self.name_key))
+        if not attacker.visible and isinstance(embeddings := known.get(Embeddings), Embeddings):
+            known[Embeddings] = Embeddings(embeddings.layers)
+        if hints is not None:
+            positives = hints.positives[: attacker.threat.hints]
+            known |= {BatchHints: BatchHints(positives), ClassHints: ClassHints(hints.classes)}
         ids, labels = (values[: attacker.threat.known_rows] for values in (self.known.ids, self.known.labels))
         target = self._grader.targets.get(attacker.name)
         if KnownColumn in knows and target is not None:
@@ -240,7 +260,7 @@ class Auditor:
             known[KnownColumn] = KnownColumn(target.party, target.name, mix(ids, self.name_key), values, target.count)
         elif Known in knows and attacker.threat.known_rows:
             known[Known] = Known(mix(ids, self.name_key), labels)
-        return known
+        return View(attacker.party, query.epoch, query.step, names, attacker.rng, threat, known, visible=attacker.visible)
 
     @property
     def parts_at_the_end(self) -> list[Tensor]:
@@ -269,7 +289,8 @@ class Auditor:
         if self.probes and self._is_last:
             tables.probed.grade(self.rows.classes, self._probe_rng, tables.leaks)
         self._grader.tables, self._met_rows = self.tables(), self._sample[:0]
-        return tables.findings()
+        rebuilt = tables.reconstructions
+        return Findings(tables.leaks.leaks(), tables.dependence.entries(), rebuilt.entries(), rebuilt.examples())
 
     def _ask_at_the_end(self, attackers: Sequence[Attacker], ids: Tensor, rows: Tensor, facts: Facts) -> None:
         """An attack, and its reference, about all rows at once, graded in groups as large as batches; or, with hints, about

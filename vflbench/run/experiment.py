@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 
 import torch
@@ -95,7 +96,8 @@ def train_and_attack(experiment: Experiment, recorder: Recorder, checkpoint: Che
             try:
                 findings = train_epoch(run, batches, recorder, interruption, after=epochs - number - 1)
                 if findings is not None:
-                    result = evaluate(epoch.result(findings), run, tables)
+                    result = evaluate(epoch.result(), run, tables)
+                    result.findings = replace(findings, examples={})
                     recorder.write(epoch_rows(result))
                     recorder.keep(findings.examples)
                     recorder.say(result.line(epochs))

@@ -201,10 +201,6 @@ class Tables:
     probed: ProbeRows = field(default_factory=ProbeRows)
     listener: Listener | None = None
 
-    def findings(self) -> Findings:
-        tables = (self.leaks.leaks(), self.dependence.entries(), self.reconstructions.entries())
-        return Findings(*tables, self.reconstructions.examples())
-
     def measure(self, round_: Round, labels: Tensor, canary: Tensor, visible: Sequence[str], hidden: Sequence[str]) -> None:
         """How far the embeddings of every layer of these parties depend on the labels, canaries aside."""
         for party in (*visible, *hidden):

@@ -34,7 +34,6 @@ from vflbench.protocols.base import Protocol, Session
 from vflbench.protocols.parties import Announced, ProtocolSetup, RemoteParty
 from vflbench.run.attackers import auxiliary_rows, draw_canaries, offered_with, rows_of_another_source, unmet_attacks
 from vflbench.run.auditor import Auditor
-from vflbench.run.grade_scores import Findings
 from vflbench.run.recording import RoundRecorder
 from vflbench.run.settings import Settings, bf16_slowness, set_threads
 from vflbench.run.summary import EPOCHS, LOSS_EVERY, EpochResult, refusals
@@ -89,14 +88,13 @@ class Epoch:
     penalties: list[float] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
-    def result(self, findings: Findings) -> EpochResult:
-        """What training and the attacks came to; what the model is worth is still to be measured."""
+    def result(self) -> EpochResult:
+        """What training came to; what attacks read and what the model is worth is still to be added."""
         ends = range(LOSS_EVERY, len(self.losses) + 1, LOSS_EVERY)
         return EpochResult(
             self.number,
             fmean(self.losses),
             fmean(self.penalties),
-            replace(findings, examples={}),
             self.seconds,
             steps=len(self.losses),
             losses=[fmean(self.losses[end - LOSS_EVERY : end]) for end in ends],

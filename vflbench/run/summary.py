@@ -58,8 +58,8 @@ class EpochResult:
     epoch: int
     loss: float
     penalty: float
-    findings: Findings
     seconds: dict[str, list[float]]
+    findings: Findings = field(default_factory=Findings)
     utility: dict[str, dict[str, float]] = field(default_factory=dict)
     links: dict[str, list[Link]] = field(default_factory=dict)
     figures: list[Figures] = field(default_factory=list)
