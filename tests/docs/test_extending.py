@@ -114,24 +114,20 @@ def test_a_party_that_cheats_and_the_honest_run_beside_it(tmp_path):
     assert figures[0] != figures[1]
 
 
+OWN = {
+    "model": ("model=two_towers",),
+    "own_modules": ("model=torch", "model.top=nets:Top", "model.bottom=nets:Bottom", "+model.bottom_options.hidden=32"),
+}
+"""Folder of examples -> the options that choose its modules, with a base class and without one."""
+
+
 @pytest.mark.slow
-def test_torch_modules_of_ones_own(tmp_path):
-    plugins = ("--plugins", str(EXTENDING / "model"))
-    folder = train(tmp_path / "run", *plugins, "model=two_towers", "attack=[norm,spectral]")
+@pytest.mark.parametrize("name", OWN)
+def test_torch_modules_of_ones_own(name, tmp_path):
+    folder = train(tmp_path / "run", "--plugins", str(EXTENDING / name), *OWN[name], "attack=norm")
     assert manifest(folder)["cut_layers"] == {"a": ["cut"]}
     assert leaks(folder, "norm")["cut"] > 0.8
-
-
-OWN_MODULES = ("--plugins", str(EXTENDING / "own_modules"), "model=torch", "model.top=nets:Top")
-
-
-@pytest.mark.slow
-def test_two_modules_without_a_base_class(tmp_path):
-    options = ("model.bottom=nets:Bottom", "+model.bottom_options.hidden=32", "attack=norm")
-    folder = train(tmp_path / "run", *OWN_MODULES, *options, "dataset.rows=1000")
-    assert manifest(folder)["cut_layers"] == {"a": ["cut"]}
-    assert list(leaks(folder, "norm")) == ["net.0", "net.1", "cut"]
-    assert leaks(folder, "norm")["cut"] > 0.7
+    assert name == "model" or list(leaks(folder, "norm")) == ["net.0", "net.1", "cut"]
 
 
 @pytest.mark.slow

@@ -11,10 +11,6 @@ from traitlets.config import Config
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "docs" / "notebooks"
 
 
-def test_there_are_two():
-    assert sorted(file.stem for file in NOTEBOOKS.glob("*.ipynb")) == ["audit_your_own_loop", "compare_defenses"]
-
-
 def execute(file: Path, folder: Path) -> nbformat.NotebookNode:
     """The notebook as it is after all cells ran, in this folder. Raises CellExecutionError."""
     notebook = nbformat.read(file, as_version=4)

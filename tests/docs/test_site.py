@@ -31,24 +31,13 @@ def test_every_option_of_data_sets_has_a_meaning_and_no_default_is_a_riddle():
     assert "| `path` | none: you must give it | text | a file |" in table
 
 
-def test_each_option_is_explained_in_a_paragraph_of_its_own():
-    text = "What it does.\n\nHow, with x_i.\nsteps: of the descent,\nwhich is long.\nlr: of each step. power: of the noise."
-    body = read_docstring(text, names=("steps", "lr", "power")).body
-    assert body.split("\n\n") == [
-        "How, with x\\_i.",
-        "`steps`: of the descent,\nwhich is long.",
-        "`lr`: of each step. `power`: of the noise.",
-    ]
-
-
-def test_each_argument_is_a_paragraph_with_its_name_as_code():
+def test_each_option_and_argument_is_explained_in_a_paragraph_of_its_own_with_its_name_as_code():
+    text = "What it does.\n\nHow, with x_i.\nsteps: of the descent,\nwhich is long.\nlr: of each step."
+    body = read_docstring(text, names=("steps", "lr")).body
+    assert body.split("\n\n") == ["How, with x\\_i.", "`steps`: of the descent,\nwhich is long.", "`lr`: of each step."]
     text = "What it is.\n\nArgs:\n    ids: (n,) names,\n        in [0, 1].\n    rng: its own.\n\nMore."
-    assert read_docstring(text).body.split("\n\n") == [
-        "Args:",
-        r"`ids`: (n,) names, in \[0, 1\].",
-        "`rng`: its own.",
-        "More.",
-    ]
+    args = ["Args:", r"`ids`: (n,) names, in \[0, 1\].", "`rng`: its own.", "More."]
+    assert read_docstring(text).body.split("\n\n") == args
 
 
 def test_formulas_become_blocks_and_signs_of_markdown_are_escaped():
@@ -84,14 +73,9 @@ def test_links_to_other_files_lead_to_pages_of_the_site():
 
 
 def test_a_saved_figure_of_a_notebook_is_on_its_page(tmp_path):
-    cells = [
-        {"cell_type": "markdown", "source": ["# Title\n", "\n", "Text."]},
-        {
-            "cell_type": "code",
-            "source": ["1"],
-            "outputs": [{"text": ["a\n"]}, {"data": {"image/png": "iVBO\n", "text/plain": ['a "b"']}}],
-        },
-    ]
+    outputs = [{"text": ["a\n"]}, {"data": {"image/png": "iVBO\n", "text/plain": ['a "b"']}}]
+    cells = [{"cell_type": "markdown", "source": ["# Title\n", "\n", "Text."]}]
+    cells += [{"cell_type": "code", "source": ["1"], "outputs": outputs}]
     file = tmp_path / "x.ipynb"
     file.write_text(json.dumps({"cells": cells}))
     text = notebooks.page(file)
@@ -101,14 +85,8 @@ def test_a_saved_figure_of_a_notebook_is_on_its_page(tmp_path):
 
 
 SEEN = (
-    "index",
-    "howto/run",
-    "attacks/norm",
-    "defenses/dcor",
-    "api/index",
-    "options/dataset",
-    "experiments/matrix",
-    "notebooks/compare_defenses",
+    *("index", "howto/run", "attacks/norm", "defenses/dcor", "api/index", "options/dataset"),
+    *("experiments/matrix", "notebooks/compare_defenses"),
 )
 
 

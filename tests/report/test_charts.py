@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 
 import altair as alt
 import numpy as np
@@ -13,7 +14,8 @@ from report.drawn import by_name, expressions, levels_of, lines_of, marks_of, po
 from support.outputs_tree import interval, leak, marvell, sweep, write_run
 
 from vflbench.numerics.interval import Interval
-from vflbench.report.charts import FIXED, FORMATS, GREY, charts, curves, files, heat_map, names_axis, numbers, svg, text
+from vflbench.report.charts import FORMATS, charts, curves, files, heat_map, names_axis, numbers, svg, text
+from vflbench.results.schema import HEADER
 
 HOSTILE = (
     *("</script><script>alert(1)</script>", "datum.x", '{"signal":"width"}', "' + alert(1) + '", "'; dark=true; '"),
@@ -40,8 +42,8 @@ def every(words):
 
 
 def test_what_has_no_place_is_not_drawn():
-    unknown = [(float("nan"), 0.5), (1, float("nan")), (1, float("inf")), (float("-inf"), 0.5), (1, 0.5)]
-    figure = curve([{"label": "a", "x": x, "y": Interval(y, 0.4, float("inf"))} for x, y in unknown])
+    unknown = [(math.nan, 0.5), (1, math.nan), (1, math.inf), (-math.inf, 0.5), (1, 0.5)]
+    figure = curve([{"label": "a", "x": x, "y": Interval(y, 0.4, math.inf)} for x, y in unknown])
     (point,) = figure.spec["datasets"]["points"]
     assert (point["x"], point["y"], point["low"], point["high"]) == (1, 0.5, 0.4, None)
     assert len(marks_of(figure)) == 1
@@ -78,19 +80,6 @@ def test_of_many_labels_the_legend_names_some_and_the_note_says_so():
     figure = curve([{"label": f"label {j}", "x": j, "y": j} for j in range(200)])
     assert "The legend names 30 of 200." in figure.note
     assert "200 points" in figure.spec["description"]
-
-
-def luminance(colour):
-    """WCAG's relative luminance of #rrggbb."""
-    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-@pytest.mark.parametrize("colour", [GREY, *(style[0] for style in FIXED.values())])
-def test_every_colour_has_a_contrast_of_three_to_the_light_and_to_the_dark_page(colour):
-    light, dark = 1.05 / (luminance(colour) + 0.05), (luminance(colour) + 0.05) / (luminance("#16181b") + 0.05)
-    assert min(light, dark) >= 3
 
 
 def looks_of(figure):
@@ -179,33 +168,28 @@ def test_layers_are_in_order_and_those_that_no_attacker_sees_are_hollow(tmp_path
 
 
 def single(folder, rows, epochs=1, verdict=None):
-    """The figures of one run with these readings (layer, message, attack, value), in each epoch."""
-    leaks = [
-        leak(attack, layer, value, message=message, party=party, visible=seen == "true", half=0.1)
-        for party, layer, message, attack, value, seen in rows
-    ]
-    how = {"verdict": {"worst": verdict}} if verdict else {}
-    folder = write_run(folder, leaks=leaks, test_auc=0.7, **how)
-    lines = ["epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible"]
-    for epoch in range(epochs):
-        lines += [f"{epoch},{split},,,,,auc,0.7,,," for split in ("test", "train")]
-        lines += [
-            f"{epoch},train,{party},{layer},{message},{attack},leak_auc_two_sided,{value},{value - 0.1},{value + 0.1},{seen}"
-            for party, layer, message, attack, value, seen in rows
-        ]
-    (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
+    """Of one run with these readings (party, layer, message, attack, value) in each epoch; those of party a are seen."""
+    leaks, lines = [], [HEADER]
+    for party, layer, message, attack, value in rows:
+        leaks.append(leak(attack, layer, value, message=message, party=party, visible=party == "a", half=0.1))
+        seen = str(party == "a").lower()
+        place = f"train,{party},{layer},{message},{attack},leak_auc_two_sided,{value},,,{seen}"
+        lines += [f"{epoch},{place}\n" for epoch in range(epochs)]
+    lines += [f"{epoch},{split},,,,,auc,0.7,,,\n" for epoch in range(epochs) for split in ("test", "train")]
+    run = write_run(folder, leaks=leaks, test_auc=0.7, verdict={"worst": verdict})
+    (run / "metrics.csv").write_text("".join(lines))
     return drawn(folder)
 
 
 def test_a_run_has_its_leak_at_every_layer_beside_its_utility_and_references(tmp_path):
     rows = [
-        ("a", "f2", "gradient", "norm", 0.8, "true"),
-        ("a", "f1", "gradient", "norm", 0.7, "true"),
-        ("label", "h1", "gradient", "norm", 0.9, "false"),
-        ("a", "features", "none", "completion (own columns)", 0.58, "true"),
-        ("a", "features", "none", "hints (own columns)", 0.61, "true"),
-        ("a", "messages", "none", "probe", 0.9, "true"),
-        ("a", "gradients", "none", "probe", 0.85, "true"),
+        *(("a", "f2", "gradient", "norm", 0.8), ("a", "f1", "gradient", "norm", 0.7)),
+        ("label", "h1", "gradient", "norm", 0.9),
+        *(
+            ("a", "features", "none", f"{name} (own columns)", value)
+            for name, value in (("completion", 0.58), ("hints", 0.61))
+        ),
+        *(("a", "messages", "none", "probe", 0.9), ("a", "gradients", "none", "probe", 0.85)),
     ]
     figures = single(tmp_path / "run", rows, epochs=2)
     assert list(figures) == ["epochs_utility", "epochs_leak", "layers"]
@@ -228,7 +212,7 @@ def test_of_many_attacks_the_worst_and_the_strongest_of_each_message_are_drawn_a
     """Nine attacks on gradients read 1; the verdict names the last one; two read embeddings."""
     read = [(f"attack_{i}", "gradient", 1.0) for i in range(9)]
     read += [("direct", "gradient", 1.0), ("spectral", "embedding", 0.6), ("kmeans", "embedding", 0.55)]
-    rows = [("a", "f1", message, attack, value, "true") for attack, message, value in read]
+    rows = [("a", "f1", message, attack, value) for attack, message, value in read]
     figures = single(tmp_path / "run", rows, epochs=2, verdict={"attack": "direct", "message": "gradient"})
     for figure in (figures["epochs_leak"], figures["layers"]):
         shown = {label.split(" ")[0] for label in lines_of(figure)}
@@ -239,11 +223,8 @@ def test_of_many_attacks_the_worst_and_the_strongest_of_each_message_are_drawn_a
 def test_more_than_two_classes_have_figures_of_their_own(tmp_path):
     classes = {name: interval(value) for name, value in (("ami", 0.3), ("accuracy", 0.4))}
     read = leak("kmeans", "f2", None, message="embedding") | {"classes": classes}
-    run = write_run(tmp_path / "run", leaks=[read], test_auc=None)
-    (run / "metrics.csv").write_text("epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible\n")
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["data"]["train_class_ratios"] = [0.2, 0.5, 0.3]
-    (run / "manifest.json").write_text(json.dumps(manifest))
+    run = write_run(tmp_path / "run", leaks=[read], test_auc=None, facts={"data": {"train_class_ratios": [0.2, 0.5, 0.3]}})
+    (run / "metrics.csv").write_text(HEADER)
     figures = drawn(tmp_path)
     assert list(figures) == ["layers_ami", "layers_accuracy"]
     assert lines_of(figures["layers_accuracy"]) == {"kmeans on embeddings": [("f2 (cut)", 0.4)]}

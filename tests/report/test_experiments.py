@@ -23,13 +23,9 @@ THREATS = {
 ATTACKS = {name: {"_target_": f"vflbench.attacks.{name}.{name.title()}"} for name in THREATS}
 
 
-def tables_of(folder):
-    return [one for one in special(section_of(folder)) if isinstance(one, Table)]
-
-
 def table_of(folder, ending):
     """The only table of this name, as text."""
-    (table,) = [table for table in tables_of(folder) if table.slug == f"{section_of(folder).slug}_{ending}"]
+    (table,) = [one for one in special(section_of(folder)) if isinstance(one, Table) and one.slug.endswith(f"_{ending}")]
     return table
 
 
@@ -37,9 +33,8 @@ def drawn(folder):
     return by_name(one for one in special(section_of(folder)) if isinstance(one, Figure))
 
 
-def texts(table, columns=None):
-    frame = table.texts[list(columns)] if columns else table.texts
-    return frame.map(lambda text: text.split(" (")[0]).to_numpy().tolist()
+def texts(table):
+    return table.texts.map(lambda text: text.split(" (")[0]).to_numpy().tolist()
 
 
 def attacked(folder, seed, *, direct, completion, **options):
@@ -83,20 +78,13 @@ def test_the_matrix_has_each_attack_at_its_worst_visible_layer_and_the_strongest
         *(("strongest", "messages only"), ("strongest", "known labels")),
     ]
     assert list(dict.fromkeys(zip(cells.group, cells.column, strict=True))) == columns
-    rows = cells.pivot(index="row", columns=["group", "column"], values="words")[columns]
-    strongest = [("strongest", "messages only"), ("strongest", "known labels")]
-    assert rows[[*columns[:2], *strongest]].to_dict("split")["data"] == [
-        ["0.760", "0.680", "0.70 spectral", "0.66 completion"],
-        ["0.760", "refuted", "0.95 direct", "0.60 completion"],
-        ["0.750", "-", "0.98 direct", "0.75 completion"],
+    said = {row: list(of.words) for row, of in cells.groupby("row", sort=False)}
+    assert list(said) == ["none", "marvell", "label_dp"]
+    assert [" ".join(words).split() for words in said.values()] == [
+        ["0.750", "-", "0.98", "0.70", "0.75", "0.90", "0.55", "0.98", "direct", "0.75", "completion"],
+        ["0.760", "refuted", "0.95", "0.70", "0.60", "0.90", "0.55", "0.95", "direct", "0.60", "completion"],
+        ["0.760", "0.680", "0.60", "0.70", "0.66", "0.90", "0.55", "0.70", "spectral", "0.66", "completion"],
     ]
-    values = cells.pivot(index="row", columns=["group", "column"], values="value")[columns[2:7]]
-    assert dict(zip(values.index, values.to_numpy().tolist(), strict=True)) == {
-        "none": pytest.approx([0.98, 0.7, 0.75, 0.9, 0.55]),
-        "marvell": pytest.approx([0.95, 0.7, 0.6, 0.9, 0.55]),
-        "label_dp": pytest.approx([0.6, 0.7, 0.66, 0.9, 0.55]),
-    }
-    assert list(dict.fromkeys(cells.row)) == ["none", "marvell", "label_dp"]
 
 
 def test_runs_of_different_data_are_different_lines_of_the_matrix(matrix):
@@ -130,7 +118,6 @@ def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_sho
     priced(tmp_path / "fewer_rows", seed=1, lr=0.2, epochs=2, validation=0.9, test=0.99, eps=0.75, rows=100)
     priced(tmp_path / "none", seed=0, lr=0.1, epochs=1, validation=0.8, test=0.8)
     table = table_of(tmp_path, "price")
-    assert tuple(table.frame) == ("defense", "ceiling", "epochs", "test AUC", "learning rate", "runs")
     assert texts(table) == [
         ["none", "-", "1", "0.800", "0.1", "1"],
         ["label_dp zero_sum", "0.680", "2", "0.720", "0.2", "2"],
@@ -201,10 +188,8 @@ def test_seconds_of_solvers_stand_beside_all_20_published_ones_of_which_two_are_
     assert rows.here["seconds, (3, 5)"].mean == pytest.approx(0.02)
     assert rows["here - published"]["seconds, (11, 20)"] == pytest.approx(1.5 - 1634.821)
     assert rows.here["seconds, (8, 20)"] == "not measured here"
-    assert {what for what, text in rows.published.items() if str(text).startswith("*")} == {
-        "seconds, (9, 5)",
-        "seconds, (11, 5)",
-    }
+    marked = [what for what, text in rows.published.items() if str(text).startswith("*")]
+    assert marked == ["seconds, (9, 5)", "seconds, (11, 5)"]
 
 
 def test_prices_are_lines_with_a_point_for_each_number_of_epochs(tmp_path):
@@ -250,12 +235,14 @@ def experiments():
     return read_experiments()
 
 
-def test_every_experiment_states_what_it_shows_its_source_and_its_cost(experiments):
+def test_every_experiment_states_what_it_shows_its_source_and_its_cost_also_in_their_list(experiments):
+    listed = " ".join(listing([config_folder()], "experiments").split())
     for name, experiment in experiments.items():
         assert experiment.does, name
-        assert experiment.source, name
         assert experiment.minutes > 0, f"{name}: # Cost: N minutes: ..."
         assert all(value.number is None or math.isfinite(value.number) for value in experiment.values), name
+        assert experiment.source, name
+        assert f"({experiment.source}) [{experiment.cost}]" in listed, name
 
 
 def test_what_is_published_has_its_experiment_and_its_data(experiments):
@@ -277,9 +264,3 @@ def test_yaml_and_json_are_read_as_one(tmp_path):
     assert (mine.does, mine.source, mine.minutes) == ("Shows this. And that.", "somebody, 2022.", 1.5)
     assert (mine.dataset, mine.is_sweep, dict(mine.sweep)) == ("mnist", True, {"seed": "0,1"})
     assert (mine.reproduce, mine.values[0].number) == (["dataset.path={data}/x"], None)
-
-
-def test_the_list_of_experiments_has_source_and_cost(experiments):
-    text = " ".join(listing([config_folder()], "experiments").split())
-    for name, experiment in experiments.items():
-        assert f"({experiment.source}) [{experiment.cost}]" in text, name

@@ -1,26 +1,21 @@
 """The page as a whole: what stands on it, what it needs, what it says of runs that can't be shown."""
 
 import base64
-import csv
+import json
 import re
-from pathlib import Path
+import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
-from support.outputs_tree import marvell, sweep, write_adversarial_run, write_run
+from report.drawn import section_of
+from support.outputs_tree import marvell, reading, sweep, write_adversarial_run, write_run
 
 from vflbench.report.charts import library
-from vflbench.report.group import sections
 from vflbench.report.page import Wishes, alarms, write_report
 from vflbench.results.runs import read_tree
 
-ROOT = Path(__file__).resolve().parents[2]
 PLAIN = Wishes(formats=())
-
-
-def read_table(folder, name):
-    with (folder / "tables" / f"{name}.csv").open() as file:
-        return {row[next(iter(row))]: row for row in csv.DictReader(file)}
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +31,6 @@ def test_the_page_has_sentences_figures_tables_and_who_attacks_and_needs_nothing
     page = (reported / "report.html").read_text()
     threat = "An honest-but-curious attacker at a non-label party, who knows the gradients."
     assert f"<b>norm</b>: {threat} Score each row by the length of its gradient." in page
-    order = [page.index(text) for text in ("Privacy and utility", "Guarantees are per run")]
-    assert order == sorted(order)
     assert "Pareto front" in (reported / "figures" / "runs_criteo_plane.svg").read_text()
     bare = page.replace(library(), "")
     links = re.findall(r'(?:src|href)="([^"#][^"]{0,30})', bare)
@@ -54,61 +47,41 @@ def test_the_axes_and_the_layer_are_chosen(tmp_path):
     wishes = Wishes(x="seconds", y="leak_distance:norm", layer="f1", formats=("svg",))
     page = write_report([sweep(tmp_path, seeds=2)], tmp_path / "r", wishes)
     assert "|leak AUC - 0.5| at layer f1, norm" in (page.parent / "figures" / "runs_criteo_plane.svg").read_text()
-    line = read_table(page.parent, "runs_criteo_settings")["marvell, sumkl 0.16"]
-    assert float(line["|leak AUC - 0.5|"]) == pytest.approx(0.07)
+    settings = pd.read_csv(page.parent / "tables" / "runs_criteo_settings.csv", index_col="setting")
+    assert settings.at["marvell, sumkl 0.16", "|leak AUC - 0.5|"] == pytest.approx(0.07)
 
 
 @pytest.mark.slow
-def test_an_adversary_is_named_with_its_honest_run_beside_it(tmp_path):
+def test_an_adversary_is_named_with_its_honest_run_beside_it_and_a_leak_above_a_ceiling_is_an_alarm(tmp_path):
+    keywords = marvell(0.16, 0.68)
+    exceeded = [reading(value=0.9, low=0.89, high=0.91, ceiling=0.68)]
+    keywords["guarantees"]["marvell"] |= {"bounds": "the leak", "assumption": "so", "exceeded": exceeded}
     for seed in range(2):
-        write_run(tmp_path / f"none{seed}", seed=seed)
+        write_run(tmp_path / f"marvell{seed}", seed=seed, **keywords)
         write_adversarial_run(tmp_path / f"scaled{seed}", seed=seed)
     text = write_report([tmp_path], tmp_path / "report", PLAIN).read_text()
+    assert re.search('<p class="alarm">marvell: .*above the ceiling of marvell', text, re.IGNORECASE)
     assert "4 finished runs" in text
     assert "<b>scaled, adversary</b>: Party a deviates from the protocol. It multiplies its learning rate by 10." in text
     assert "2 with an honest run beside it" in text
 
 
-def origin(*, code="c" * 64, plugin=None, data="d" * 64, **manifest):
-    plugins = [{"loudest.py": plugin * 64}] if plugin else []
-    identity = {"vflbench": "0.1.0", "code": code, "plugins": plugins, "data": {"dataset.path": data}}
-    return {"identity": identity, "device": "cpu", **manifest}
-
-
-@pytest.mark.parametrize(
-    ("second", "in_words"),
-    [
-        (origin(code="e" * 64), "vflbench's code"),
-        (origin(data="e" * 64), "data (dataset.path)"),
-        (origin(plugin="1"), "plug-ins (loudest.py)"),
-        (origin(device="cuda:0"), "device"),
-    ],
-    ids=["code", "data", "a plug-in", "device"],
-)
-def test_whatever_decides_numbers_keeps_runs_apart_and_is_named(tmp_path, second, in_words):
-    for seed, (facts, auc) in enumerate(((origin(), 0.7), (second, 0.9))):
-        write_run(tmp_path / f"run{seed}", seed=seed, test_auc=auc, facts=facts)
-    (section,) = sections(read_tree([tmp_path]).runs)
+def test_whatever_decides_numbers_keeps_runs_apart_and_is_named(tmp_path):
+    ours = {"identity": {"code": "c", "plugins": [], "data": {"dataset.path": "d"}}, "device": "cpu"}
+    theirs = {"identity": {"code": "e", "plugins": [{"mine.py": "1"}], "data": {"dataset.path": "e"}}, "device": "cuda:0"}
+    for seed, (facts, auc) in enumerate(((ours, 0.7), (theirs, 0.9))):
+        write_run(tmp_path / str(seed), seed=seed, test_auc=auc, facts=facts)
+    section = section_of(tmp_path)
     assert sorted(value.mean for value in section.over_seeds("test_auc")) == [0.7, 0.9]
-    assert alarms(section) == [(f"none: its runs are in 2 rows, not averaged, as they differ in {in_words}.", False)]
+    parts = "vflbench's code and plug-ins (mine.py) and data (dataset.path) and device"
+    assert alarms(section) == [(f"none: its runs are in 2 rows, not averaged, as they differ in {parts}.", False)]
 
 
 def test_one_origin_is_one_row_also_where_packages_differ_which_is_said(tmp_path):
     for seed, version in enumerate(("2.6", "2.7")):
-        write_run(tmp_path / version, seed=seed, facts=origin(versions={"torch": version}))
-    (section,) = sections(read_tree([tmp_path]).runs)
-    assert alarms(section) == [("none: averaged over torch 2.6 and 2.7, which may round differently.", False)]
-
-
-@pytest.mark.slow
-def test_a_leak_above_a_ceiling_is_an_alarm(tmp_path):
-    keywords = marvell(0.16, 0.68)
-    place = {"attack": "norm", "message": "gradient", "party": "a", "layer": "f2", "figure": "AUC"}
-    exceeded = [place | {"value": 0.9, "low": 0.89, "high": 0.91, "ceiling": 0.68}]
-    keywords["guarantees"]["marvell"] |= {"bounds": "the leak", "assumption": "so", "exceeded": exceeded}
-    write_run(tmp_path / "run", **keywords)
-    text = write_report([tmp_path], tmp_path / "report", PLAIN).read_text()
-    assert re.search('<p class="alarm">marvell: .*above the ceiling of marvell', text, re.IGNORECASE)
+        write_run(tmp_path / version, seed=seed, facts={"versions": {"torch": version}})
+    averaged = "none: averaged over torch 2.6 and 2.7, which may round differently."
+    assert alarms(section_of(tmp_path)) == [(averaged, False)]
 
 
 def test_what_stands_between_backticks_is_code_and_the_rest_is_text(tmp_path, monkeypatch):
@@ -118,3 +91,65 @@ def test_what_stands_between_backticks_is_code_and_the_rest_is_text(tmp_path, mo
     text = write_report([tmp_path], tmp_path / "report", PLAIN).read_text()
     for said in ("a <code>b&lt;</code> &lt;i&gt;", "<code>c</code> d"):
         assert said in text
+
+
+def messy(root):
+    sweep(root, seeds=1)
+    (root / "failed").mkdir()
+    (root / "failed" / "config.yaml").write_text("seed: 0\n")
+    (root / "failed" / "error.txt").write_text("dataset.path=nowhere: there is\nno such file\n\nTraceback ...\n  File")
+    write_run(root / "stopped").joinpath("summary.json").unlink()
+    torn = write_run(root / "torn", seed=5)
+    (torn / "summary.json").write_text((torn / "summary.json").read_text()[:40])
+    (write_run(root / "headless", seed=6) / "config.yaml").unlink()
+    (write_run(root / "listed", seed=8) / "config.yaml").write_text("[1, 2]")
+    write_run(root / "broken promise", seed=9, failed="label_dp: the promise of eps = 1 is broken")
+    shutil.copytree(root / "none0", root / "a copy of none0")
+    (root / "notes.txt").write_text("mine")
+    (root / "pictures").mkdir()
+    (root / "pictures" / "cat.png").write_bytes(b"no picture")
+    (root / "empty").mkdir()
+    (root / "sub").mkdir()
+    write_run(root / "sub" / "deeper", seed=10)
+    return root
+
+
+def test_everything_is_reported_with_its_reason(tmp_path):
+    tree = read_tree([messy(tmp_path)])
+    assert {run.folder.name for run in tree.runs} == {"a copy of none0", "m040", "m160", "deeper"}
+    reasons = {(odd.kind, odd.path.name): odd.reason for odd in tree.odd}
+    assert reasons["failed", "failed"] == "dataset.path=nowhere: there is no such file"
+    assert "promise" in reasons["failed", "broken promise"]
+    assert "no summary.json" in reasons["unfinished", "stopped"]
+    assert "can't be read" in reasons["unreadable", "torn"]
+    assert "no config.yaml" in reasons["unfinished", "headless"]
+    assert "config.yaml can't be read: it holds no options" in reasons["unreadable", "listed"]
+    assert "counted once" in reasons["repeated", "none0"]
+    assert not {"notes.txt", "cat.png"} & {name for _, name in reasons}
+
+
+@pytest.mark.slow
+def test_the_page_lists_what_is_odd_and_a_second_report_does_not_read_the_first(tmp_path):
+    root = messy(tmp_path / "outputs")
+    text = write_report([root], root / "report", PLAIN).read_text()
+    for word in ("no such file", "stopped", "Failed runs (2)", "Half-written runs (2)", "counted once"):
+        assert word in text
+    assert "4 finished runs" in text
+    assert read_tree([root]).odd == read_tree([root, root / "report"]).odd
+    before = {file.name: file.read_text() for file in (root / "report" / "tables").iterdir()}
+    write_report([root], root / "report", PLAIN)
+    assert before == {file.name: file.read_text() for file in (root / "report" / "tables").iterdir()}
+
+
+def test_a_summary_with_next_to_nothing_in_it_is_shown(tmp_path):
+    folder = write_run(tmp_path / "bare")
+    (folder / "summary.json").write_text(json.dumps({"test_auc": None, "leaks": [{"attack": "x"}]}))
+    (folder / "metrics.csv").unlink()
+    assert "1 finished run in" in write_report([tmp_path], tmp_path / "report", PLAIN).read_text()
+
+
+def test_two_experiments_may_hold_the_same_run(tmp_path):
+    for name in ("forward_figure4", "forward_figure7"):
+        write_run(tmp_path / name / "run", experiment=name, defense={"dcor": {"alpha_d": 0.02}})
+    tree = read_tree([tmp_path])
+    assert (len(tree.runs), tree.odd) == (2, [])

@@ -1,11 +1,13 @@
-"""A report's page in Chromium: at 1280 and 400 pixels, light, dark and in print; its tables; what axe-core says of it."""
+"""A report's page in Chromium: at 1280 and 400 pixels, light, dark, in print; tables, figures; what axe-core says of it."""
 
 import csv
 import io
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 from report.test_pictures import save
 from support.browser_pages import SCREENS, opened
 from support.hostile_runs import TEXTS
@@ -32,30 +34,31 @@ IN_SIGHT = """
 
 def judged(value):
     worst = reading(value=value, low=value - 0.02, high=value + 0.02)
-    return verdict(worst, levels={"messages only": worst})
-
-
-def rows(count):
-    return {"dataset": {"rows": count}}
+    return {"norm": value, "verdict": verdict(worst, levels={"messages only": worst})}
 
 
 def write_every_kind(root):
     """A sweep, a matrix, a run, an audit, rebuilt batches, a picture, adversaries, and folders without a result."""
     for seed in range(3):
-        write_run(root / f"none{seed}", seed=seed, test_auc=0.76 + 0.01 * seed, norm=0.9, verdict=judged(0.9))
+        write_run(root / f"none{seed}", seed=seed, test_auc=0.76 + 0.01 * seed, **judged(0.9))
         for sumkl, value in ((0.04, 0.54), (0.16, 0.58), (4.0, 0.8)):
-            more = {"norm": value, "verdict": judged(value), **marvell(sumkl, min(1, value + 0.01))}
+            more = {**judged(value), **marvell(sumkl, value + 0.01)}
             write_run(root / f"m{sumkl}_{seed}", seed=seed, test_auc=0.7 + value / 20, **more)
         write_adversarial_run(root / f"scaled{seed}", seed=seed)
         write_run(root / f"sumkl{seed}", seed=seed, experiment="bytedance_sumkl", norm=0.6, **marvell(0.64, 0.8))
-    write_run(root / "single", dataset="adult", verdict=judged(0.7), config=rows(1))
+    write_run(root / "single", dataset="adult", seed=6, **judged(0.7))
     known = {"kind": "audit", "source": {"path": "/data/partner/recorded"}, "threats": FACTS["threats"]}
     known |= {"data": {"train_rows": 900, "classes": 2, "train_class_ratios": [0.5, 0.5]}, "skipped": {"hints": "no labels"}}
-    write_run(root / "audit", dataset="x", verdict=judged(0.7), facts=known, config=rows(2))
+    write_run(root / "audit", facts=known, seed=7, **judged(0.7))
     shares = {"labels_right": 0.73, "guess_labels_right": 0.52, "entries_right": 0.82, "guess_entries_right": 0.5}
     answer = rebuilt("theta", "batch_reconstruction", message="update", **shares)
     for count in (3, 5):
-        more = {"dataset": "bernoulli", "experiment": "quantification_table1", "config": rows(count), "test_auc": None}
+        more = {
+            "dataset": "bernoulli",
+            "experiment": "quantification_table1",
+            "config": {"dataset": {"rows": count}},
+            "test_auc": None,
+        }
         write_run(root / f"batches{count}", leaks=[], reconstructions=[answer], **more)
     pictures = np.random.default_rng(0).random((12, 8, 8))
     save(root / "inversion", rebuilt(psnr=20.0), pictures=pictures, dataset="digits", test_auc=None, test_accuracy=0.8)
@@ -93,9 +96,8 @@ def test_nothing_is_empty_too_wide_or_too_small_to_read(chromium, every_kind, wi
         assert picture.shape[1] == width
         assert (picture[5, 5].mean() < 80) == dark
         assert not any(is_empty(picture[y : y + 400]) for y in range(0, len(picture) - 400, 100))
-        boxes = page.evaluate(
-            "[...document.querySelectorAll('.plot:not(.is-narrow) svg')].map(f => f.getBoundingClientRect().toJSON())"
-        )
+        drawn = "[...document.querySelectorAll('.plot:not(.is-narrow) svg')]"
+        boxes = page.evaluate(f"{drawn}.map(f => f.getBoundingClientRect().toJSON())")
         assert len(boxes) > 8
         for box in boxes:
             x, y, wide, high = (round(box[side]) for side in ("x", "y", "width", "height"))
@@ -122,33 +124,23 @@ def test_in_print_nothing_is_cut_off_and_buttons_are_gone(chromium, every_kind):
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= 1040
         assert shown.page.locator(".tools:visible, nav:visible").count() == 0
         assert shown.small_type() == {}
-        assert (
-            shown.page.evaluate(
-                "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth + 1).length"
-            )
-            == 0
-        )
+        cut_off = "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth + 1).length"
+        assert shown.page.evaluate(cut_off) == 0
         assert shown.page.pdf(prefer_css_page_size=True)[:5] == b"%PDF-"
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, True)])
-def test_axe_finds_nothing_wrong(chromium, every_kind, width, dark):
+def test_axe_finds_nothing_wrong_and_no_heading_lies_over_its_neighbour(chromium, every_kind, width, dark):
     """Contrast, headings, alternative texts, names of buttons and fields, also of what is folded."""
     with opened(chromium, every_kind, width, dark=dark) as shown:
         unfold(shown)
+        assert shown.page.evaluate(OVERLAPS) == []
         shown.wait_for_figures()
         assert shown.axe() == []
 
 
 def unfold(shown):
     shown.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-
-
-def test_no_heading_lies_over_its_neighbour(chromium, every_kind):
-    for width in (400, 1280):
-        with opened(chromium, every_kind, width) as shown:
-            unfold(shown)
-            assert shown.page.evaluate(OVERLAPS) == []
 
 
 def test_a_heat_map_is_a_table_on_a_narrow_page_whose_names_stay_in_sight_and_a_figure_elsewhere(chromium, every_kind):
@@ -233,9 +225,8 @@ def test_copies_are_the_files(chromium, tmp_path):
         slugs = shown.page.evaluate("[...document.querySelectorAll('.scroll > table')].map(t => t.id)")
         assert {"runs_criteo_settings", "runs_criteo_skipped", "runs_criteo_layers"} <= set(slugs)
         for slug in slugs:
-            assert list(csv.reader(io.StringIO(copied(shown, slug, "CSV")))) == full(
-                (folder / "tables" / f"{slug}.csv").read_text()
-            )
+            rows = list(csv.reader(io.StringIO(copied(shown, slug, "CSV"))))
+            assert rows == full((folder / "tables" / f"{slug}.csv").read_text())
         for slug in ("runs_criteo_skipped", "runs_criteo_cost"):  # no column of these is empty
             assert copied(shown, slug, "LaTeX") == (folder / "tables" / f"{slug}.tex").read_text()
             assert copied(shown, slug, "Markdown") in (folder / "tables" / f"{slug}.md").read_text()
@@ -247,3 +238,92 @@ def test_without_scripts_the_tables_are_there(chromium, every_kind, tmp_path):
     with opened(chromium, page, 400) as shown:
         assert shown.page.locator(".tools").count() == 0
         assert shown.page.locator("#runs_criteo_settings tbody tr").count() > 3
+
+
+def plane(shown):
+    shown.wait_for_figures()
+    return shown.page.locator("#figure_runs_criteo_plane")
+
+
+def comes_true(shown, condition):
+    """Whether it does so within some seconds: a figure is drawn anew after an event."""
+    for _ in range(100):
+        if condition():
+            return True
+        shown.page.wait_for_timeout(50)
+    return False
+
+
+def saved(shown, figure, kind):
+    with shown.page.expect_download() as download:
+        figure.locator(f"[data-save={kind}]").click()
+    assert download.value.suggested_filename == f"runs_criteo_plane.{kind}"
+    return download.value.path().read_bytes()
+
+
+def test_a_mark_says_what_it_is_and_the_legend_filters(chromium, every_kind):
+    with opened(chromium, every_kind) as shown:
+        figure, marks = plane(shown), shown.page.locator("#figure_runs_criteo_plane .mark-symbol.role-mark path")
+        assert marks.count() == 5
+        marks.first.hover()
+        assert "test AUC: 0.7" in shown.page.locator("#plot_tip").inner_text()
+        label = figure.locator(".role-legend-label text", has_text="sumkl 0.04")
+        label.click()
+        assert comes_true(shown, lambda: marks.count() == 1)
+        label.click()
+        assert comes_true(shown, lambda: marks.count() == 5)
+        assert shown.complaints == []
+
+
+def test_ctrl_and_the_wheel_zoom_a_double_click_goes_back_and_the_wheel_alone_scrolls(chromium, every_kind):
+    with opened(chromium, every_kind) as shown:
+        figure = plane(shown)
+        figure.scroll_into_view_if_needed()
+        ticks = figure.locator(".role-axis-label text")
+        before = ticks.all_text_contents()
+        box = figure.locator("svg").bounding_box()
+        middle = (box["x"] + box["width"] / 2, box["y"] + 150)
+        shown.page.mouse.move(*middle)
+        shown.page.mouse.wheel(0, -100)
+        assert ticks.all_text_contents() == before
+        shown.page.keyboard.down("Control")
+        shown.page.mouse.wheel(0, -400)
+        shown.page.keyboard.up("Control")
+        assert comes_true(shown, lambda: ticks.all_text_contents() != before)
+        shown.page.mouse.dblclick(*middle)
+        assert comes_true(shown, lambda: sorted(ticks.all_text_contents()) == sorted(before))
+        assert shown.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_what_is_saved_is_light_whatever_the_page_is(chromium, every_kind, dark):
+    with opened(chromium, every_kind, dark=dark) as shown:
+        figure = plane(shown)
+        root = ElementTree.fromstring(saved(shown, figure, "svg"))
+        assert root.find("{http://www.w3.org/2000/svg}rect").get("fill") == "#ffffff"
+        pixels = np.asarray(Image.open(io.BytesIO(saved(shown, figure, "png"))).convert("RGB"))
+        assert pixels[0, 0].tolist() == [255, 255, 255]
+        assert np.ptp(pixels.astype(int)) > 200
+        head, *rows = csv.reader(io.StringIO(saved(shown, figure, "csv").decode()))
+        assert head[:4] == ["label", "test AUC", "test AUC_low", "test AUC_high"]
+        assert {row[0] for row in rows} >= {"none", "marvell, sumkl 0.04"}
+        colour = "rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)"
+        svg = figure.locator("svg")
+        assert comes_true(shown, lambda: svg.evaluate("s => s.style.backgroundColor") == colour)
+        assert shown.complaints == []
+
+
+def fits(figure):
+    place, drawn = (figure.locator(what).bounding_box()["width"] for what in (".plot", "svg"))
+    return place - 2 <= drawn <= place
+
+
+def test_a_figure_is_as_wide_as_its_place_when_the_window_changes(chromium, every_kind):
+    with opened(chromium, every_kind, 1280) as shown:
+        figure = plane(shown)
+        for width in (400, 700, 1280):
+            shown.page.set_viewport_size({"width": width, "height": 800})
+            assert comes_true(shown, lambda: fits(figure))
+            legend, svg = (figure.locator(what).first.bounding_box() for what in (".role-legend", "svg"))
+            assert legend["y"] + legend["height"] <= svg["y"] + svg["height"] + 4
+        assert shown.complaints == []

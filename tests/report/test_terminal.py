@@ -64,12 +64,7 @@ def test_an_attack_of_ones_own_has_a_line_where_another_one_reads_more(shown):
 
 
 def promise(**more):
-    numbers = {
-        "leak_auc_one_message": 0.6,
-        "leak_auc_all_messages": 0.68,
-        "error_one_message": 0.4,
-        "error_all_messages": 0.3,
-    }
+    numbers = {"leak_auc_one_message": 0.6, "leak_auc_all_messages": 0.68}
     return {"claim": "sumKL", "bounds": "the leak", "messages": 4, "assumption_holds": None} | numbers | more
 
 
@@ -128,8 +123,10 @@ def test_an_auc_above_the_ceiling_of_label_privacy_is_said_to_be_no_alarm(shown,
 
 
 def test_thresholds_follow_the_sentence_and_all_of_them_are_shown(shown):
-    gates = [f"{'FAIL' if i % 2 else 'PASS'}: figure_{i} is 0.912, 0.3 above 0.6; its interval is {LONG}" for i in range(9)]
-    lines = shown({"gates": gates, "colour": True}).splitlines()
+    gates = [f"{'FAIL' if i % 2 else 'PASS'}: figure_{i} is 0.912 of norm\033[2J; its interval is {LONG}" for i in range(9)]
+    text = shown({"gates": gates, "colour": True})
+    assert "norm\\x1b[2J" in text, "what a terminal would obey is escaped"
+    lines = text.splitlines()
     assert sum("\033[1;31mFAIL" in line for line in lines) == 4
     assert sum("\033[1;32mPASS" in line for line in lines) == 5
     assert max(len(re.sub("\033.*?m", "", line)) for line in lines) <= 80
@@ -144,12 +141,6 @@ def test_the_honest_run_stands_beside_one_with_an_adversary(shown, tmp_path):
     assert model in table
     rows = [line.split() for line in table.splitlines() if line.startswith("norm ")]
     assert ["0.612" in row for row in rows] == [True, False, False]
-
-
-def test_characters_that_a_terminal_would_obey_are_escaped(shown):
-    text = shown(verdict=verdict(reading("norm\033[2J\r")))
-    assert "\033" not in text
-    assert "\\x1b[2J" in text
 
 
 def test_a_table_keeps_to_120_characters_whatever_its_cells_hold(tmp_path):
@@ -170,7 +161,7 @@ THREATS = {
 }
 
 
-def of_marvell(value, bounds="the leak", **more):
+def of_marvell(value, **more):
     """A run whose defense has a ceiling of 0.68, its worst attacks at two levels, and a leak above the ceiling."""
     above = reading("remainder", value, value - 0.001, value, ceiling=0.68, level="messages only")
     tested = [{"party": "a", "layer": "f2", "anisotropy": 812.0, "effective_dimension_0": 3.1}]
@@ -179,14 +170,10 @@ def of_marvell(value, bounds="the leak", **more):
         "messages only": reading("remainder", value, value - 0.01, value),
         "known labels": reading("completion", 0.8, 0.78, 0.82, message="embedding", features_only=0.65),
     }
-    worst = verdict(
-        reading("remainder", value, value - 0.01, value),
-        levels=levels,
-        on_changed={"known labels": reading("completion", 0.7, 0.68, 0.72)},
-        references={"probe": reading("probe", 0.99, 0.985, 0.995)},
-        **more,
-    )
-    guarantees = {"marvell": promise(bounds=bounds, message="gradient", exceeded=[above], **doubt)}
+    more["on_changed"] = {"known labels": reading("completion", 0.7, 0.68, 0.72)}
+    more["references"] = {"probe": reading("probe", 0.99, 0.985, 0.995)}
+    worst = verdict(levels["messages only"], levels=levels, **more)
+    guarantees = {"marvell": promise(message="gradient", exceeded=[above], **doubt)}
     return {**marvell(4), "guarantees": guarantees, "verdict": worst, "facts": {"threats": THREATS}}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from vflbench.errors import UserError
 from vflbench.report.words import threshold
-from vflbench.results.gate import KEYS, Gate, distinct_rounding, judge, judged
+from vflbench.results.gate import KEYS, Gate, distinct_rounding, judge, judged, leak_rows
 from vflbench.results.schema import MetricRow, Reading, ThreatRecord
 
 CUT = {"media": ["f2"]}
@@ -53,14 +53,13 @@ def test_references_and_layers_that_nobody_sees_do_not_count():
     hidden = [row("spectral", 1.0, layer="h1", visible=False)]
     references = [row("probe", 1.0, message="none"), row("cosine (own columns)", 1.0, message="none")]
     assert outcome("leak_auc_two_sided=0.6", row("norm", 0.5), *hidden, *references).row.value == 0.5
-    with pytest.raises(UserError, match="no attack on messages was scored"):
-        outcome("leak_auc_two_sided=0.6", *hidden, *references)
+    for others in ([*hidden, *references], [row("norm", math.nan)]):
+        with pytest.raises(UserError, match="no attack on messages was scored"):
+            outcome("leak_auc_two_sided=0.6", *others)
 
 
 def test_an_undefined_value_never_passes_in_silence():
     undefined = row("norm", math.nan)
-    with pytest.raises(UserError, match="no attack on messages was scored"):
-        outcome("leak_auc_two_sided=1", undefined)
     one = outcome("leak_auc_two_sided=0.6", undefined, row("spectral", 0.52))
     assert one.passed
     assert threshold(one).endswith("without a value, so not judged: norm")
@@ -97,6 +96,13 @@ def test_worst_is_the_larger_of_two_sided_and_net_with_the_interval_of_the_verdi
     assert (early.row.value, early.of_all) == (0.9, False)
 
 
+def test_a_leak_counts_as_two_sided_or_net_whichever_is_larger():
+    two_sided = [row("norm", value, layer=layer) for layer, value in (("f1", 0.51), ("f2", 0.8), ("f3", 0.6))]
+    net = [row("norm", value, layer=layer, metric="leak_auc_net") for layer, value in (("f1", 0.59), ("f2", 0.79))]
+    rows = [*two_sided, *net, row("norm", 0.49, metric="leak_auc", layer="f1")]
+    assert [(one.layer, one.value) for one in leak_rows(rows)] == [("f1", 0.59), ("f2", 0.8), ("f3", 0.6)]
+
+
 @pytest.mark.parametrize(
     ("value", "half", "passed"),
     [
@@ -115,19 +121,10 @@ def test_what_too_few_batches_read_is_not_kept(value, half, passed):
     assert ("too few audited batches to judge: audit.batches=all" in threshold(one)) is (passed is None)
 
 
-@pytest.mark.parametrize(
-    ("figure", "low", "high", "expected"),
-    [
-        ("AUC", 0.51, 0.53, "leak"),
-        ("AUC", 0.5, 0.59, "none"),
-        ("AUC", 0.5, 0.6, "unknown"),
-        ("AUC", 0.7, float("nan"), "unknown"),
-        ("AMI", -0.01, 0.19, "none"),
-        ("macro AUC", 0.5, 1.0, "unknown"),
-    ],
-)
-def test_the_interval_says_whether_a_leak_was_seen_or_ruled_out(figure, low, high, expected):
-    assert judged(figure, low, high) == expected
+def test_the_interval_says_whether_a_leak_was_seen_or_ruled_out():
+    auc = {(0.51, 0.53): "leak", (0.5, 0.59): "none", (0.5, 0.6): "unknown", (0.7, math.nan): "unknown"}
+    assert {ends: judged("AUC", *ends) for ends in auc} == auc
+    assert (judged("AMI", -0.01, 0.19), judged("macro AUC", 0.5, 1.0)) == ("none", "unknown")
 
 
 @pytest.mark.parametrize(
@@ -145,10 +142,6 @@ def test_the_documentation_has_every_key():
 
 
 def test_as_many_digits_as_show_which_is_larger():
-    pairs = {
-        (0.95, 0.746): ("0.950", "0.746"),
-        (1.0, 0.9999): ("1.0000", "0.9999"),
-        (1.0, 1 - 7.7e-13): ("1", "1 - 7.7e-13"),
-    }
-    pairs |= {(0.7, 0.7): ("0.700", "0.700"), (0.6, 0.7): ("0.600", "0.700")}
+    pairs = {(0.95, 0.746): ("0.950", "0.746"), (0.6, 0.7): ("0.600", "0.700"), (0.7, 0.7): ("0.700", "0.700")}
+    pairs |= {(1.0, 0.9999): ("1.0000", "0.9999"), (1.0, 1 - 7.7e-13): ("1", "1 - 7.7e-13")}
     assert {pair: distinct_rounding(*pair) for pair in pairs} == pairs

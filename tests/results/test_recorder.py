@@ -1,13 +1,24 @@
+"""Each file of a run's folder is written whole, in an order that never leaves half a result, and read back as it was."""
+
 import errno
+import io
 import json
 import math
 import os
+from dataclasses import astuple
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vflbench.errors import UserError
-from vflbench.results.recorder import Recorder
+from vflbench.results.recorder import Recorder, write_metric_rows
+from vflbench.results.runs import read_metrics
 from vflbench.results.schema import HEADER, LeakRecord, MetricRow, Summary
+
+LOSS = [MetricRow(0, "train", metric="loss", value=1.0)]
 
 
 def test_summary_comes_last_and_is_strict_json(tmp_path):
@@ -26,7 +37,7 @@ def test_summary_comes_last_and_is_strict_json(tmp_path):
 def test_a_new_run_deletes_what_an_earlier_one_left_and_nothing_else(tmp_path):
     first = Recorder(tmp_path, "first: 1\n", {}, quiet=True)
     first.begin()
-    first.write([MetricRow(0, "train", metric="loss", value=1.0)])
+    first.write(LOSS)
     first.log("a line")
     first.finish(Summary())
     for name in ("checkpoint.pt", "table.txt", "mine.txt"):
@@ -41,9 +52,9 @@ def test_a_new_run_deletes_what_an_earlier_one_left_and_nothing_else(tmp_path):
 def test_resuming_cuts_metrics_back_and_keeps_the_first_start(tmp_path, capsys):
     first = Recorder(tmp_path, "", {"vflbench": "1", "versions": {"torch": "2"}})
     first.begin(device="cpu")
-    first.write([MetricRow(0, "train", metric="loss", value=1.0)])
+    first.write(LOSS)
     length, start = first.length, json.loads((tmp_path / "manifest.json").read_text())["start"]
-    first.write([MetricRow(1, "train", metric="loss", value=0.5)])
+    first.write(LOSS)
     for place in ("epoch 1", "epoch 1, step 7"):
         again = Recorder(tmp_path, "", {"vflbench": "1", "versions": {"torch": "3"}})
         again.go_on(length, place, device="cpu")
@@ -61,7 +72,7 @@ def test_the_loss_log_is_written_whole_and_only_where_there_are_lines(tmp_path):
     recorder.begin()
     recorder.write_losses([])
     assert not (tmp_path / "loss.log").exists()
-    for lines in (["epoch 0 step 100/100 loss: 0.5"], ["epoch 0 step 100/100 loss: 0.5", "epoch 1 step 100/100 loss: 0.4"]):
+    for lines in (["epoch 0"], ["epoch 0", "epoch 1"]):
         recorder.write_losses(iter(lines))
         assert (tmp_path / "loss.log").read_text().splitlines() == lines
     Recorder(tmp_path, "", {}, overwrite=True).begin()
@@ -103,5 +114,47 @@ def test_a_full_disk_or_a_folder_that_cannot_be_made_is_one_line_of_the_users(tm
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match="results can't be written there: No space left on device") as refused:
-        recorder.write([MetricRow(0, "train", metric="loss", value=1.0)])
+        recorder.write(LOSS)
     assert str(tmp_path) in str(refused.value)
+
+
+NUMBERS = st.floats() | st.integers(-(2**53), 2**53)
+WORDS = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=8)
+NAMES = st.text("abc_", min_size=1, max_size=8)
+ROWS = st.builds(
+    MetricRow,
+    *(st.integers(0, 10**6), NAMES, WORDS, WORDS, WORDS, WORDS, NAMES),
+    *(NUMBERS, NUMBERS, NUMBERS, st.none() | st.booleans()),
+)
+
+
+def written(rows):
+    file = io.StringIO(newline="")
+    write_metric_rows(file, rows)
+    return HEADER + file.getvalue()
+
+
+def test_the_bytes_of_metrics_csv_are_as_documented():
+    rows = [
+        MetricRow(0, "train", metric="loss", value=0.1 + 0.2),
+        MetricRow(1, "test", metric="auc", value=math.nan),
+        MetricRow(1, "train", "a", "f5", "gradient", "norm", "leak_auc", 0.9, 0.8, 1.0, True),
+        MetricRow(1, "train", "my, bank", "h1", "embedding", "", "bytes_sent", 12, visible=False),
+    ]
+    assert written(rows) == (
+        "epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible\n"
+        "0,train,,,,,loss,0.30000000000000004,,,\n"
+        "1,test,,,,,auc,,,,\n"
+        "1,train,a,f5,gradient,norm,leak_auc,0.9,0.8,1.0,true\n"
+        '1,train,"my, bank",h1,embedding,,bytes_sent,12,,,false\n'
+    )
+
+
+@settings(max_examples=25)
+@given(st.lists(ROWS, min_size=1, max_size=4))
+def test_what_is_written_to_metrics_csv_is_read_back(rows):
+    with TemporaryDirectory() as folder:
+        Path(folder, "metrics.csv").write_text(written(rows), encoding="utf8", newline="")
+        read = read_metrics(Path(folder))
+    ours, theirs = ([[None if v != v else v for v in astuple(row)] for row in of] for of in (read, rows))  # nan is no nan
+    assert ours == theirs

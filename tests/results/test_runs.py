@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 from support.outputs_tree import write_adversarial_run, write_run
@@ -14,10 +15,10 @@ from vflbench.results.schema import FORMAT, Summary, ThreatRecord, base_name, le
 
 
 @pytest.mark.parametrize("wrong", [3, "x", [3], {"x": 3}])
-@pytest.mark.parametrize("name", ["cut_layers", "layers", "threats", "skipped", "adversary"])
-def test_facts_of_a_wrong_shape_make_no_run(tmp_path, name, wrong):
-    odd = read_run(write_run(tmp_path / "run", facts={name: wrong}))
-    assert (odd.kind, odd.reason.startswith(f"manifest.json can't be read: {name}")) == ("unreadable", True)
+def test_facts_of_a_wrong_shape_make_no_run(tmp_path, wrong):
+    for name in ("cut_layers", "layers", "threats", "skipped", "adversary"):
+        odd = read_run(write_run(tmp_path / name, facts={name: wrong}))
+        assert (odd.kind, odd.reason.startswith(f"manifest.json can't be read: {name}")) == ("unreadable", True)
 
 
 def test_an_adversary_keeps_the_honest_run_beside_it_which_is_not_counted(tmp_path):
@@ -25,8 +26,12 @@ def test_an_adversary_keeps_the_honest_run_beside_it_which_is_not_counted(tmp_pa
     (run,) = read_tree([tmp_path]).runs
     assert (run.adversary, run.summary.test_auc, run.honest.summary.test_auc) == ("scaled", 0.7, 0.76)
     assert finished_folders(tmp_path) == [folder]
+    (folder / "honest").rename(tmp_path / "elsewhere")
+    (folder / "honest").symlink_to(tmp_path / "elsewhere")
+    assert read_run(folder).honest is None, "a link is not followed"
     (folder / "honest" / "summary.json").write_text("{")
     assert read_run(folder).honest is None
+    shutil.rmtree(tmp_path / "elsewhere")
     write_run(tmp_path / "honest", seed=3)  # a run of that name is a run
     assert finished_folders(tmp_path) == [tmp_path / "honest", folder]
 
@@ -48,14 +53,8 @@ def test_keys_that_nothing_reads_are_kept_in_printable_form_and_missing_ones_hav
 
 def test_a_summary_is_read_back_as_it_was_written_and_nan_is_null():
     summary = Summary(epochs=2, test_auc=math.nan, loss=0.1 + 0.2, facts={"bayes_auc": math.inf, "class_rows": {"0": 5}})
-    text = summary.to_json()
-    assert json.loads(text) == {
-        "epochs": 2,
-        "test_auc": None,
-        "loss": 0.1 + 0.2,
-        "facts": {"bayes_auc": None, "class_rows": {"0": 5}},
-    }
-    assert summary.as_read().written() == json.loads(text)
+    values = {"epochs": 2, "test_auc": None, "loss": 0.1 + 0.2, "facts": {"bayes_auc": None, "class_rows": {"0": 5}}}
+    assert summary.as_read().written() == json.loads(summary.to_json()) == values
 
 
 def test_a_config_alone_beside_runs_hides_none_of_them(tmp_path):
@@ -82,13 +81,10 @@ THREATS = {
 }
 
 
-def test_the_recorded_level_counts():
+def test_the_recorded_level_counts_also_at_the_end_of_an_epoch_and_a_twin_is_a_reference():
     levels = {name: level_of(name, THREATS) for name in (*THREATS, "no_message", "probe", "of a plug-in")}
     recorded = {name: threat.level for name, threat in THREATS.items()}
     assert levels == {**recorded, "no_message": "reference", "probe": "reference", "of a plug-in": "messages only"}
-
-
-def test_an_attack_is_the_same_at_the_end_of_an_epoch_and_its_twin_is_a_reference():
     assert level_of("completion (epoch)", THREATS) == "known labels"
     for twin in ("completion (own columns)", "completion (own columns) (epoch)", "completion (epoch) (own columns)"):
         assert level_of(twin, THREATS) == "reference"

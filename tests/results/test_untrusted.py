@@ -22,16 +22,14 @@ from vflbench.results.schema import HEADER, MetricRow, Summary
 
 
 def test_aliases_and_infinity_are_options_of_runs(tmp_path):
-    (tmp_path / "config.yaml").write_text("a: &x {b: [1, 2.5, .inf, null, true, yes]}\nc: *x\n")
-    values = {"b": [1, 2.5, math.inf, None, True, True]}
-    assert read_run_config(tmp_path) == {"a": values, "c": values}
+    (tmp_path / "config.yaml").write_text("a: &x [1, 2.5, .inf, null, true, yes]\nc: *x\n")
+    assert read_run_config(tmp_path) == {key: [1, 2.5, math.inf, None, True, True] for key in "ac"}
 
 
 BAD_FILES = {
     "a bomb": ("config.yaml", BOMB, "too many aliases"),
     "itself as a value": ("config.yaml", "a: &a {b: {c: *a}}", "Circular"),
     "itself as a key": ("config.yaml", "&a {*a : 1}", "unhashable key|recursive"),
-    "lists": ("config.yaml", "a: " + deep(40_000), "nested too deeply"),
     "mappings": ("config.yaml", "a: " + deep(9_000, "{a: ", "}"), "nested too deeply"),
     "merge": ("config.yaml", "a: &a {x: 1}\nb: &b {<<: [*a, *a]}\nc: {<<: &c [*b, *c]}\n", "merges mappings"),
     "size": ("config.yaml", f"a: {'x' * 100_000}", "at most 100,000 are read"),
@@ -41,9 +39,7 @@ BAD_FILES = {
     "nul": ("config.yaml", "a: \x00", ""),
     "a seed that is a list": ("config.yaml", "seed: [1, 2]\ndefense: {}", "no whole number"),
     "deep json": ("summary.json", deep(100_000), "recursion"),
-    "deep manifest": ("manifest.json", '{"a":' * 50_000, "recursion"),
     "5000 digits": ("summary.json", '{"test_auc": ' + "9" * 5000 + "}", "digits"),
-    "a number as text": ("summary.json", '{"test_auc": "0.7"}', "test_auc is '0.7'"),
     "a mapping for a list": ("summary.json", '{"leaks": {}}', "leaks is "),
     "utf-16": ("manifest.json", '{"kind": "audit"}'.encode("utf-16"), "another version"),
     "no mapping": ("manifest.json", "[1]", "valid dictionary"),
@@ -102,20 +98,18 @@ def test_results_are_written_through_no_link(tmp_path):
     recorder.finish(Summary(epochs=1))
     assert victim.read_text() == "mine"
     assert json.loads((folder / "summary.json").read_text()) == {"epochs": 1}
-    for name in ("train.log", "metrics.csv"):
+    for name, append in {"train.log": lambda: recorder.log(""), "metrics.csv": lambda: recorder.write([])}.items():
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(victim)
-    with pytest.raises((UserError, OSError, ValueError)):
-        recorder.log("a line")
-    with pytest.raises((UserError, OSError, ValueError)):
-        recorder.write([MetricRow(0, "test")])
+        with pytest.raises((UserError, OSError, ValueError)):
+            append()
     assert victim.read_text() == "mine"
 
 
 def zipped(content):
     """An archive of rebuilt data that is this."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x/a/f2/truth.npy", content)
     return file.getvalue()
 
