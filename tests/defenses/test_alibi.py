@@ -56,7 +56,7 @@ def test_the_best_reader_of_all_epochs_stays_below_the_ceiling_and_reads_what_th
     for _ in range(5):
         logits = torch.randn(n, 1, generator=rng)
         defense.labels(y, logits, drawing(rng, torch.arange(n)))
-        told += torch.logit(defense._batch[1][:, 1]) - logits[:, 0].double()
+        told += torch.logit(defense._targets[:, 1]) - logits[:, 0].double()
     reading = auc(told, y)
     assert reading == pytest.approx(best_reading(eps), abs=0.008)
     assert best_reading(eps) < leak_auc_ceiling(eps)

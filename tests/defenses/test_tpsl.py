@@ -34,7 +34,7 @@ def test_the_gradient_of_two_classes_moves_by_u_along_the_difference_that_the_la
         defense = Tpsl(noise=noise)
         loss = defense.loss(logits, defense.labels(y, logits.detach(), drawing(rng)))
         (sent,) = torch.autograd.grad(loss, h, retain_graph=True)
-        u = (1 - 2 * y) * (defense._batch[1][:, 1] - y)  # t = y + (1 - 2 y) u
+        u = (1 - 2 * y) * (defense._targets[:, 1] - y)  # t = y + (1 - 2 y) u
         g, other = gradient_were_it(h, logits, y), gradient_were_it(h, logits, 1 - y)
         assert torch.allclose(30 * sent, g + u[:, None] * (other - g)), noise
         assert u.abs().max() > 0.5, noise
@@ -46,7 +46,7 @@ def test_the_gradient_of_k_classes_gets_a_multiple_of_that_of_each_class(rng):
     defense = Tpsl()
     loss = defense.loss(logits, defense.labels(y, logits.detach(), drawing(rng)))
     (sent,) = torch.autograd.grad(loss, h, retain_graph=True)
-    u = defense._batch[1] - F.one_hot(y, 4)
+    u = defense._targets - F.one_hot(y, 4)
     expected = gradient_were_it(h, logits, y)
     for c in range(4):
         expected = expected + u[:, c, None] * gradient_were_it(h, logits, torch.full((30,), c))
@@ -60,7 +60,7 @@ def test_noise_is_laplace_of_scale_1_over_eps_or_2_over_eps_and_new_at_each_call
         defense, draws = Tpsl(eps=eps), []
         for _ in range(2):
             defense.labels(y, torch.zeros(n, 1 if classes == 2 else classes), drawing(rng, torch.arange(n)))
-            noise = defense._batch[1] - F.one_hot(y, classes)
+            noise = defense._targets - F.one_hot(y, classes)
             draws.append(noise)
             for column in noise.T:
                 assert stats.kstest(column.numpy(), stats.laplace(scale=scale).cdf).pvalue > 1e-4, classes
@@ -79,7 +79,7 @@ def test_the_best_reader_joins_epochs_and_stays_below_the_composed_ceiling(rng, 
     defense, told, after = Tpsl(eps=eps, noise=noise), torch.zeros(n, dtype=torch.float64), []
     for _ in range(epochs):
         defense.labels(y, torch.zeros(n, 1), drawing(rng, torch.arange(n)))
-        t = defense._batch[1][:, 1]
+        t = defense._targets[:, 1]
         told += eps * (t.abs() - (t - 1).abs())
         after.append(auc(told, y))
     ceilings = [Tpsl(eps=eps).guarantee().leak_auc_after(Exposure(epochs=k)) for k in range(1, epochs + 1)]

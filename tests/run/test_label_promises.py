@@ -181,7 +181,7 @@ class TrueLabels(LabelGdp):
 
     def labels(self, y, logits, context):
         super().labels(y, logits, context)
-        self._batch = y, self._batch[1]
+        self._noisy = y
         return y
 
 

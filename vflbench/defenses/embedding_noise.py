@@ -1,5 +1,6 @@
 """Gaussian or Laplace noise on embeddings of bounded length."""
 
+import math
 from typing import Literal
 
 import torch
@@ -52,7 +53,7 @@ class EmbeddingNoise(NonLabelDefense):
         gaussian = self.mechanism == "gaussian"
         self.scale = gaussian_sigma(2 * self.norm, self.eps, self.delta) if gaussian else 2 * self.norm / self.eps  # s or b
         self._key: int | None = None
-        self._sent, self._is_sent = torch.empty(0, 0), torch.empty(0, dtype=torch.bool)  # by row id
+        self._sent = torch.empty(0, 0)  # by row id; nan of a row about which nothing was sent
         self._again = torch.empty(0, dtype=torch.bool)  # rows of the last batch
 
     def embedding(self, h: Tensor, context: Context) -> Tensor:
@@ -93,11 +94,10 @@ class EmbeddingNoise(NonLabelDefense):
         is_row = places >= 0
         if not len(self._sent):
             self._sent = fresh.new_empty(0, fresh.shape[1], device="cpu")
-        self._sent, self._is_sent = with_room(self._sent, places), with_room(self._is_sent, places)
-        self._again = is_row & self._is_sent[places.clamp_min(0)]
+        self._sent = with_room(self._sent, places, math.nan)
+        self._again = is_row & ~self._sent[places.clamp_min(0)].isnan().all(dim=1)
         new = is_row & ~self._again
         self._sent[places[new]] = fresh.detach()[new.to(fresh.device)].cpu()
-        self._is_sent[places[new]] = True
         stored = self._sent[places.clamp_min(0)].to(fresh)
         return torch.where(is_row.to(fresh.device)[:, None], stored, fresh)
 

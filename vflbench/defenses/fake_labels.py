@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from vflbench.defenses.base import Context, LabelDefense
 from vflbench.defenses.label_noise import soft_loss
 from vflbench.errors import UserError
-from vflbench.options import Range, ShareOrZero, Width, attributes, options
+from vflbench.options import Range, ShareOrZero, Width, options
 
 
 @options
@@ -80,6 +80,3 @@ class FakeLabels(LabelDefense):
         """g: (n, d)."""
         length = g.norm(dim=1, keepdim=True)
         return torch.where(length > 0, g * (getattr(length, self.standard)() / length), g)
-
-    def state(self) -> dict[str, object]:
-        return {name: value for name, value in attributes(self).items() if name != "_noise"}

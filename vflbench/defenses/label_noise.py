@@ -10,7 +10,6 @@ import copy
 import math
 import secrets
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from vflbench.defenses.base import Context, LabelDefense
 from vflbench.errors import UserError
 from vflbench.generators import unguessable
 from vflbench.numerics.hashing import derived, drawn_key, normals
-from vflbench.options import attributes
 
 
 def chances(classes: int, eps: float) -> tuple[float, float]:
@@ -196,7 +194,8 @@ class NoisyLabels(LabelDefense):
     def __post_init__(self) -> None:
         self._key: int | None = None
         self._epochs = 1
-        self._batch: tuple[Tensor, Tensor | None] | None = None
+        self._noisy: Tensor | None = None  # of the batch that `labels` was given last; so are the others
+        self._targets: Tensor | None = None
         self._evidence: Tensor | None = None
 
     def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -227,22 +226,20 @@ class NoisyLabels(LabelDefense):
         defense._key = key
 
         def loss(logits: Tensor, y: Tensor, ids: Tensor, epoch: int) -> Tensor:
-            columns, rows = (logits.shape[1] if logits.dim() == 2 else 0), (len(logits),)
-            if columns in (0, 2):
-                raise UserError(
-                    "they must be (n, 1) for two classes, (n, K) for K > 2", key="logits", value=tuple(logits.shape)
-                )
-            classes, numbers = y.long(), ids.long()
-            if y.shape != rows or not torch.equal(classes.to(y.dtype), y) or not _within(classes, max(2, columns)):
-                raise UserError(f"they must be (n,) whole numbers from 0, below {max(2, columns)}", key="y")
-            most = (2**63 - 1) // max(2, columns)
-            if ids.shape != rows or ids.is_floating_point() or not _within(numbers, most):
-                raise UserError(f"they must be (n,) whole numbers from 0, below {most}, of an integer type", key="ids")
+            if logits.dim() != 2 or logits.shape[1] in (0, 2):
+                shape = tuple(logits.shape)
+                raise UserError("they must be (n, 1) for two classes, (n, K) for K > 2", key="logits", value=shape)
+            count, most = max(2, logits.shape[1]), (2**63 - 1) // max(2, logits.shape[1])
+            for key, values, end in (("y", y, count), ("ids", ids, most)):
+                is_right = values.shape == logits.shape[:1] and torch.equal(values.long().to(values.dtype), values)
+                if not is_right or (key == "ids" and ids.is_floating_point()) or not _within(values.long(), end):
+                    integer = ", of an integer type" * (key == "ids")
+                    raise UserError(f"they must be (n,) whole numbers from 0, below {end}{integer}", key=key)
             if type(epoch) is not int or not 0 <= epoch < epochs:
                 raise UserError(f"it must be an int from 0, below the {epochs} planned", key="epoch", value=epoch)
-            seen = defense.labels(classes, logits.detach(), Context(numbers, None, epoch, rng))
+            seen = defense.labels(y.long(), logits.detach(), Context(ids.long(), None, epoch, rng))
             replaced = defense.loss(logits, seen)
-            return soft_loss(logits, one_hot(seen, max(2, columns))) if replaced is None else replaced
+            return soft_loss(logits, one_hot(seen, count)) if replaced is None else replaced
 
         return loss
 
@@ -256,21 +253,18 @@ class NoisyLabels(LabelDefense):
 
     def labels(self, y: Tensor, logits: Tensor, context: Context) -> Tensor:
         """y: (n,) classes; logits: (n, 1) for two classes, (n, K) for K > 2."""
-        seen, targets, self._evidence = self.release(y, logits, context)
-        self._batch = seen, targets
+        self._noisy, self._targets, self._evidence = seen, *_ = self.release(y, logits, context)
         self.tally("flip_rate", int((seen != y).sum()), of=len(y))  # the share whose noisy label looks like another class
         return seen
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor | None:
         """Mean cross-entropy with the targets of the batch that `labels` was given last."""
-        seen, targets = self._batch or (y, None)
-        if targets is not None and not torch.equal(y, seen):
+        if self._targets is None:
+            return None
+        if self._noisy is None or not torch.equal(y, self._noisy):
             problem = "another defense changes labels after it, which training would ignore; put it behind that one"
             raise UserError(problem, key="defense", value=type(self).__module__.rpartition(".")[2])
-        return None if targets is None else soft_loss(logits, targets)
+        return soft_loss(logits, self._targets)
 
     def evidence(self) -> Tensor | None:
         return self._evidence
-
-    def state(self) -> dict[str, Any]:
-        return {name: value for name, value in attributes(self).items() if name not in ("_batch", "_evidence")}

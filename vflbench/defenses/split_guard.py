@@ -63,7 +63,6 @@ class SplitGuard(NonLabelDefense):
         self._lengths, self._counts = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]  # sums of lengths and of weights
         self._scores: list[float] = []
         self._noticed: int | None = None  # the batch, counted from 0
-        self._reported = False
         self._notes: list[str] = []
 
     def arrange(self, context: Context) -> Tensor | None:
@@ -95,6 +94,7 @@ class SplitGuard(NonLabelDefense):
         self._notes.append(f"split_guard score {score:.6f} at batch {batch}")
         if self._noticed is None and alarm(self._scores, self.policy, self.window, self.threshold):
             self._noticed = batch
+            self.tally("noticed_step", batch)
             why = f"scores of fake batches are below {self.threshold:g} ({self.policy}), the last {score:.3f}"
             self._notes.append(f"split_guard noticed at batch {batch}: {why}")
 
@@ -113,10 +113,7 @@ class SplitGuard(NonLabelDefense):
         figures = super().figures()
         if self._scores:
             figures["score"] = self._scores[-1]
-        if self._noticed is not None and not self._reported:
-            self._reported = True
-            figures["noticed_step"] = self._noticed
-        return figures
+        return {name: figures[name] for name in ("fakes", "score", "noticed_step") if name in figures}
 
 
 def split_guard_score(
