@@ -129,7 +129,8 @@ def proxy_scores(features: Tensor, positive: Tensor, learn: Tensor, ask: Tensor,
     `logistic` (standardised features, L2 penalty 1) and `trees` (100 boosted trees of depth 3), (k,) float64 each. Of too
     few rows or features of none, all scores are 0.
     """
-    x, asked, y = _finite(features[learn]), _finite(features[ask]), positive[learn].cpu().numpy()
+    finite, y = torch.nan_to_num(features.double(), 0.0, 0.0, 0.0).cpu(), positive[learn].cpu().numpy()
+    x, asked = (finite[rows.cpu()].numpy() for rows in (learn, ask))
     fewest = min(y.sum(), (~y).sum())
     if len(x) < _LEAST_ROWS or fewest < _LEAST_OF_A_CLASS or not x.shape[1] or not len(asked):
         return dict.fromkeys(("logistic", "trees"), torch.zeros(len(asked), dtype=torch.float64))
@@ -150,11 +151,6 @@ def proxy_scores(features: Tensor, positive: Tensor, learn: Tensor, ask: Tensor,
     trees = trees_of.fit(x, y).decision_function(asked)
     answers = {"logistic": linear.decision_function(asked_standardised), "trees": trees}
     return {name: torch.from_numpy(np.asarray(scores, dtype=np.float64)) for name, scores in answers.items()}
-
-
-def _finite(features: Tensor) -> NDArray[np.float64]:
-    x: NDArray[np.float64] = torch.nan_to_num(features.double(), 0.0, 0.0, 0.0).cpu().numpy()
-    return x
 
 
 def better(scores: Mapping[str, Tensor], positive: Tensor) -> str:

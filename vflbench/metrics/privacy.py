@@ -475,8 +475,13 @@ def binomial_release(s: Sensitivity | None, reason: str, trials: int, chance: fl
     eps, but its first term is that of the classical Gaussian mechanism, which is proven only for eps < 1. For 64 values of
     16 levels, N = 2000, p = 1/2 and delta = 0.001 the theorem gives 25.4, while the smallest valid eps is 30.2.
     """
+    nothing = EmbeddingRelease("binomial", None, delta, _no_claim, reason=reason, assumes=BINOMIAL_SAMPLER)
     if s is None:
-        return EmbeddingRelease("binomial", None, delta, _no_claim, reason=reason, assumes=BINOMIAL_SAMPLER)
+        return nothing
+
+    def exact_after(messages: int, total: float) -> float:
+        return exact_binomial_epsilon(trials, chance, s.largest, s.width * messages, total)
+
     epsilon = theorem_epsilon(s.width, trials, chance, delta, s.l1, s.l2, s.largest)
     if epsilon is None:
         variance, least = theorem_condition(s.width, trials, chance, delta, s.largest)
@@ -484,21 +489,15 @@ def binomial_release(s: Sensitivity | None, reason: str, trials: int, chance: fl
             f"n p (1 - p) = {variance:.4g} is below max(23 log(10 d / delta), 2 Delta_inf) = {least:.4g} for d = {s.width}, "
             f"delta = {delta:g} and Delta_inf = {s.largest}; n = {math.ceil(least / (chance * (1 - chance)))} is enough"
         )
-
-    def exact_after(messages: int, total: float) -> float:
-        return exact_binomial_epsilon(trials, chance, s.largest, s.width * messages, total)
-
-    if epsilon is None:
-        return EmbeddingRelease("binomial", None, delta, _no_claim, exact_after, reason, assumes=BINOMIAL_SAMPLER)
-    claimed, note = max(epsilon, exact_after(1, delta)), ""
+        return replace(nothing, exact_after=exact_after, reason=reason)
+    claimed, reason = max(epsilon, exact_after(1, delta)), ""
     if math.isinf(claimed):
         reason = f"the theorem gives eps = {epsilon:.4g}, but exact accounting gives no finite eps"
-        return EmbeddingRelease("binomial", None, delta, _no_claim, exact_after, reason, assumes=BINOMIAL_SAMPLER)
+        return replace(nothing, exact_after=exact_after, reason=reason)
     if claimed > epsilon:
-        note = f"the theorem's eps = {epsilon:.4g} is below the exact eps of this noise, which is claimed instead"
-
+        reason = f"the theorem's eps = {epsilon:.4g} is below the exact eps of this noise, which is claimed instead"
     after = partial(composed_epsilon, claimed, delta)
-    return EmbeddingRelease("binomial", claimed, delta, after, exact_after, note, assumes=BINOMIAL_SAMPLER)
+    return replace(nothing, epsilon=claimed, after=after, exact_after=exact_after, reason=reason)
 
 
 def gaussian_release(distance: float, sigma: float, delta: float) -> EmbeddingRelease:

@@ -10,13 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.numerics.interval import UNIT, FigureRange, Interval, mean_interval, range_of, share_interval
+from vflbench.numerics.interval import Interval, mean_interval, range_of, share_interval
 
 _Key = tuple[str, str, str, str, bool]
 """Attack, kind of message, party whose data it is, layer, and whether an attacker sees that."""
-
-_SCALED_ERROR = "mse"
-"""Of columns and pixels in [0, 1], and therefore in [0, 1] itself."""
 
 _LEAST_MSE = 1e-10
 _HITS = ("recognised", "identified", "rows_right", "id_accuracy:")
@@ -113,12 +110,11 @@ class ReconstructionTable:
 
     def _entry(self, key: _Key, batches: Sequence[Mapping[str, float]]) -> Reconstruction:
         names = dict.fromkeys(name for figures in batches for name in figures)
-        defined = {n: [f[n] for f in batches if not math.isnan(f.get(n, math.nan))] for n in names}
-        figures = {name: mean_interval(values, _limits(name)) for name, values in defined.items()}
+        figures = {n: mean_interval([of.get(n, math.nan) for of in batches], range_of(n)) for n in names}
         rows = self._rows.get(key, {})
         figures |= {name: over_rows(name, values) for name, values in rows.items() if name in figures}
-        if "psnr" in figures and _SCALED_ERROR in rows:
-            mse = figures[_SCALED_ERROR]
+        if "psnr" in figures and "mse" in rows:
+            mse = figures["mse"]
             figures["psnr"] = Interval(psnr(mse.mean), psnr(mse.high), psnr(mse.low))
         margins = {guess: _margin(values) for guess, values in self._margins.get(key, {}).items()}
         distinguished = _distinguishes(rows) if margins else None
@@ -141,8 +137,7 @@ class ReconstructionTable:
 
 def over_rows(name: str, values: Sequence[float]) -> Interval:
     """The mean of a figure's values over rows with its 95 % interval: Wilson's for shares of hits, else Student's t."""
-    known = [value for value in values if not math.isnan(value)]
-    return share_interval(known) if name.startswith(_HITS) else mean_interval(known, _limits(name))
+    return share_interval(values) if name.startswith(_HITS) else mean_interval(values, range_of(name))
 
 
 def psnr(mse: float) -> float:
@@ -150,12 +145,8 @@ def psnr(mse: float) -> float:
     return math.nan if math.isnan(mse) else -10 * math.log10(max(mse, _LEAST_MSE))
 
 
-def _limits(name: str) -> FigureRange:
-    return UNIT if name.partition(":")[0] == _SCALED_ERROR else range_of(name)
-
-
 def _margin(values: Sequence[float]) -> Margin:
-    interval = mean_interval([value for value in values if not math.isnan(value)])
+    interval = mean_interval(values)
     return Margin(interval.mean, interval.low, interval.high, interval.low > 0)
 
 

@@ -90,7 +90,4 @@ class DependenceTable:
 
     def entries(self) -> list[Dependence]:
         """One entry per layer, in the order of their first batches."""
-        return [
-            Dependence(*place, mean_interval([value for value in values if not math.isnan(value)], UNIT))
-            for place, values in self._values.items()
-        ]
+        return [Dependence(*place, mean_interval(values, UNIT)) for place, values in self._values.items()]

@@ -85,27 +85,27 @@ class OverRuns(Interval):
 
 
 def mean_interval(values: Sequence[float], limits: FigureRange = ANY) -> Interval:
-    """Student's t interval of the mean, cut to the figure's range; nan if there are no values.
+    """Student's t interval of the mean of those that are not nan, cut to the figure's range; nan if there are none.
 
         [max(a, mean - h), min(b, mean + h)],   h = t(0.975, n - 1) s / sqrt(n),   a, b: limits
 
     Cutting costs no coverage: the true mean of values in [a, b] is in [a, b], so what is cut off never holds it. A t
     interval of logits would be one of another mean than the one that is printed, and there is none for a value of a or b.
     """
-    return cut(Estimate.of(values).interval(), limits)
+    return cut(Estimate.of([value for value in values if not math.isnan(value)]).interval(), limits)
 
 
 def share_interval(hits: Sequence[float]) -> Interval:
-    """Wilson's 95 % interval of a share. hits: 1 or 0 a row, or a part of 1 where a row counts for a part.
+    """Wilson's 95 % interval of a share. hits: 1 or 0 a row, a part of 1 where a row counts for a part, or nan for nothing.
 
         (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n),   z = 1.96
 
     It has a width where all rows are alike, and never leaves [0, 1]. Source: Wilson, JASA 1927.
     """
-    n = len(hits)
-    if not n:
+    known = [hit for hit in hits if not math.isnan(hit)]
+    if not (n := len(known)):
         return Interval(math.nan, math.nan, math.nan)
-    p, z = math.fsum(hits) / n, _Z
+    p, z = math.fsum(known) / n, _Z
     middle, half = p + z**2 / (2 * n), z * math.sqrt(max(p * (1 - p), 0.0) / n + (z / (2 * n)) ** 2)
     low, high = ((middle + side * half) / (1 + z**2 / n) for side in (-1, 1))
     return cut(Interval(p, min(low, p), max(high, p)))
@@ -210,6 +210,7 @@ _SHARES: tuple[str, ...] = (
     "separated",
     "recognised",
     "share",
+    "mse",
     "identified",
     "tolerance",
 )
@@ -217,7 +218,6 @@ _SHARES += ("raw", "dcor", "distance_correlation", "dcs", "ended")
 _AT_LEAST_0 = (
     "seconds",
     "bytes",
-    "mse",
     "loss",
     "error",
     "matches",
@@ -234,10 +234,9 @@ _AT_LEAST_0 = (
 def range_of(name: str) -> FigureRange:
     """The least and largest value of a figure, as `test_auc`, `leak_auc:norm`, `rebuilt.entries_right:ATTACK`.
 
-    Two-sided AUCs are in [0.5, 1], |AUC - 0.5| in [0, 0.5], AUCs and shares in [0, 1]; R^2 and adjusted mutual
-    information are 1 at most, SSIM is in [-1, 1]; losses, errors, feature distances, times
-    and counts are 0 at least. Any other figure: all
-    numbers.
+    Two-sided AUCs are in [0.5, 1], |AUC - 0.5| in [0, 0.5]; AUCs, shares and mean squared errors, of columns in [0, 1], in
+    [0, 1]; R^2 and adjusted mutual information are 1 at most, SSIM is in [-1, 1]; losses, errors, feature distances, times
+    and counts are 0 at least. Any other figure: all numbers.
     """
     head = name.partition(":")[0].rpartition(".")[2].lower()
     if head in _ABOVE_A_COIN:
