@@ -175,7 +175,7 @@ CAPS = {
     "vflbench/engines": 278,
     "vflbench/hosts": 1_025,
     "vflbench/messages": 1_839,
-    "vflbench/metrics": 1_408,
+    "vflbench/metrics": 1_399,
     "vflbench/models": 1_076,
     "vflbench/numerics": 826,
     "vflbench/protocols": 1_654,
