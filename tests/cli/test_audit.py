@@ -221,6 +221,9 @@ def test_scores_move_in_place_of_labels_and_messages(place, tmp_path):
     options = ("attack=[norm,spectral]", "audit.probe=false", "--out", "audited")
     assert command("audit", "whole", *options, cwd=tmp_path).returncode == 0
     assert leak_lines(tmp_path / "graded") == leak_lines(tmp_path / "audited") != []
-    for wrong, words in {("grade", "owner", labels): "no scores.json", ("grade", "out", "none"): "no such file"}.items():
+    for wrong, words in {
+        ("grade", "owner", labels): "vflbench grade owner: there is no scores.json",
+        ("grade", "out", "none"): "no such file",
+    }.items():
         result = command(*wrong, cwd=tmp_path)
         assert (result.returncode, words in result.stderr) == (1, True), result.stderr

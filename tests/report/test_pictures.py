@@ -9,8 +9,7 @@ from PIL import Image
 from report.drawn import by_name, levels_of, points_of, section_of, texts_of
 from support.outputs_tree import rebuilt, write_run
 
-from vflbench.report.pictures import data_url, figures, mosaic, rebuilt_figure, rebuilt_figures
-from vflbench.results.runs import read_run
+from vflbench.report.pictures import data_url, figures, mosaic, rebuilt_figures
 from vflbench.results.schema import HEADER
 
 ATTACK = {"attack": {"inversion": {"_target_": "vflbench.attacks.model_inversion.ModelInversion"}}}
@@ -42,9 +41,9 @@ def pixels(url):
 
 
 def drawn_of(folder, **pairs):
-    run = write_run(folder)
-    save_arrays(run, **pairs)
-    return rebuilt_figure(read_run(run), "s", "none")
+    save_arrays(write_run(folder), **pairs)
+    made = rebuilt_figures(section_of(folder), [])
+    return made[0] if made else None
 
 
 def test_wrong_and_unknown_entries_of_a_table_are_crossed_out(tmp_path):
@@ -73,7 +72,8 @@ def test_pictures_stand_in_lines_of_ten_the_true_ones_above_the_rebuilt_ones(tmp
 
 
 def test_nothing_was_rebuilt_or_nothing_that_can_be_shown(tmp_path):
-    assert rebuilt_figure(read_run(write_run(tmp_path / "none")), "s", "") is None
+    write_run(tmp_path / "none")
+    assert rebuilt_figures(section_of(tmp_path / "none"), []) == []
     shapes = {"scalar": (), "none": (0, 4), "wide": (2, 5000), "large": (1, 900, 900), "deep": (1, 2, 2, 2, 2)}
     pairs = {name: (np.zeros(shape), np.zeros(shape)) for name, shape in shapes.items()}
     assert drawn_of(tmp_path / "shapes", **pairs) is None
@@ -121,6 +121,7 @@ def test_what_was_rebuilt_stands_side_by_side_and_never_over_two_data_sets(sweep
         f"{sixteen}: MSE 0.100",
     ]
     assert len(grid.spec["datasets"]["pictures"]) == 3
+    assert not [name for name in made if name.startswith("rebuilt_")], "no picture stands twice on a page"
     for levels in (2, 16):
         config = {"dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "train.txt", "rows": 5}}
         entries = rebuilt(party="all", mse=0.02), rebuilt("mean", party="all", message="none", mse=0.4)

@@ -53,7 +53,6 @@ _NO_NUMBERS = {
 """Of a summary: what isn't a number of the whole run."""
 _NEUTRAL = {"dcor": ("alpha_d", 0.0), "marvell": ("sumkl", math.inf)}
 """Defense -> the option and the value at which it changes nothing, if no other option asks for noise."""
-_USER_TABLES = ("csv", "parquet")
 _MOST_NAME, _MOST_NAMED = 300, 100
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b7578f", "#b27700", "#2f8fc4", "#7a7a7a")
 """Okabe and Ito's colours, which people of every colour vision can distinguish, with a contrast of 3 to white and black."""
@@ -430,7 +429,7 @@ def _data_facts(run: Run) -> tuple[str, str, str, str]:
     paths = [path if isinstance(path, list) else [path] for file in files if (path := file.get("path"))]
     names = "+".join(PurePath(str(path)).name for path in itertools.chain(*paths))
     content = " ".join(str(file["file_sha256"]) for file in files if file.get("file_sha256"))
-    return run.experiment, names if run.dataset in _USER_TABLES and names else run.dataset, names, content
+    return run.experiment, names if run.dataset in ("csv", "parquet") and names else run.dataset, names, content
 
 
 def attack_on(attack: str, message: str) -> str:

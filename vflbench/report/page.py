@@ -150,10 +150,10 @@ def threats(section: Section) -> list[tuple[str, str]]:
 
 def _cut_layers(run: Run) -> str:
     """`f5 (a, b)`: the layers that cross, and at which parties."""
-    cut = pd.Series(
-        {party: " and ".join(layers) for party, layers in run.manifest.cut_layers.items() if layers}, dtype=object
-    )
-    return ", ".join(f"{layers} ({', '.join(of.index)})" for layers, of in cut.groupby(cut, sort=False))
+    parties: dict[str, list[str]] = {}
+    for party, layers in run.manifest.cut_layers.items():
+        parties.setdefault(" and ".join(layers), []).append(party)
+    return ", ".join(f"{layers} ({', '.join(of)})" for layers, of in parties.items() if layers)
 
 
 def _several(values: Iterable[Any], separator: str = ", ", most: int = 8) -> str:

@@ -4,7 +4,7 @@ import base64
 import io
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,24 +38,29 @@ _LOGARITHMIC, _LEAST = ("mse", "error_over_spread"), 1e-6
 _DRAWN = {"mean": "dotted", "class_mean": "dashdot", "random_row": "dashed", "chance": "dotted"}  # guesses with a line
 _ACROSS, _SIDE, _GAP, _WIDE, _LETTERS = 10, 26, 3, 340, 54  # pictures side by side; pixels; letters of a line
 _MOST_PAIRS, _MOST_ROWS, _MOST_PICTURES = 12, 40, 20
+_Pair = tuple[np.ndarray, np.ndarray]
+"""Truth and answer."""
 
 
 def figures(section: Section, odd: list[Oddity]) -> list[Figure]:
     """What was rebuilt of a section, and how well. odd: takes the files that can't be read."""
-    rebuilt = rebuilt_by(section)
-    return [*_of_one_data(section, rebuilt), *rebuilt_figures(section, odd)]
+    drawn = set[tuple[Path, str]]()
+    return [*_of_one_data(section, rebuilt_by(section), drawn), *rebuilt_figures(section, odd, drawn)]
 
 
 # How well
 
 
-def _of_one_data(section: Section, rebuilt: pd.DataFrame) -> Iterator[Figure]:
-    """Figures of settings with the same rows, for which guesses without messages are the same too."""
+def _of_one_data(section: Section, rebuilt: pd.DataFrame, drawn: set[tuple[Path, str]]) -> Iterator[Figure]:
+    """Figures of settings with the same rows, for which guesses without messages are the same too.
+
+    drawn: takes (folder, key of the arrays) of the pictures that stand side by side.
+    """
     data = rebuilt.run.map(section.runs.run.map(lambda run: str(run.config.get("dataset"))))
     parts = [of for _, of in rebuilt.groupby(data, sort=False) if 2 <= of.setting.nunique() <= MOST_SETTINGS]
     for place, of in enumerate(parts, 1):
         end = f"_{place}" * (len(parts) > 1)
-        yield from (*_recovery(section, of, end), *_side_by_side(section, of, end))
+        yield from (*_recovery(section, of, end), *_side_by_side(section, of, end, drawn))
 
 
 def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
@@ -76,7 +81,7 @@ def _recovery(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Fig
         yield curves(points, section.styles, *axes, slug, title, note, levels=levels)
 
 
-def _side_by_side(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator[Figure]:
+def _side_by_side(section: Section, rebuilt: pd.DataFrame, end: str, drawn: set[tuple[Path, str]]) -> Iterator[Figure]:
     """The pictures that the attack with the least error rebuilt, a line a setting, below the true ones."""
     if "mse" not in rebuilt or (answers := rebuilt[(rebuilt.guess == "") & rebuilt.mse.notna()]).empty:
         return
@@ -85,8 +90,9 @@ def _side_by_side(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator
     firsts = section.runs[section.runs.setting.isin(answers.setting)].drop_duplicates("setting")[:24]
     pairs = {place: pair for place, run in firsts.run.items() if (pair := _pictures_of(run, attack))}
     if pairs:
-        means, lines = answers.set_index("run"), [("true", mosaic([next(iter(pairs.values()))[0][:_ACROSS]]))]
-        for place, (_, answer) in pairs.items():
+        means, lines = answers.set_index("run"), [("true", mosaic([next(iter(pairs.values()))[1][:_ACROSS]]))]
+        for place, (key, _, answer) in pairs.items():
+            drawn.add((firsts.run[place].folder, key))
             facts = [said.format(v) for name, said in _SAID.items() if name in means and (v := means[name][place]) == v]
             said = ": ".join([firsts.setting[place], *filter(None, [", ".join(facts)])])
             lines.append((said, mosaic([answer[:_ACROSS]])))
@@ -98,50 +104,54 @@ def _side_by_side(section: Section, rebuilt: pd.DataFrame, end: str) -> Iterator
 # Pictures and tables
 
 
-def rebuilt_figures(section: Section, odd: list[Oddity]) -> list[Figure]:
-    """A figure for each of the first settings whose runs rebuilt data, of its first run. odd: takes what can't be read."""
-    made: dict[str, Figure] = {}
+def rebuilt_figures(section: Section, odd: list[Oddity], drawn: Collection[tuple[Path, str]] = ()) -> list[Figure]:
+    """A figure for each of the first settings whose runs rebuilt data, of its first run. odd: takes what can't be read.
+
+    drawn: (folder, key of the arrays) of what another figure shows.
+    """
+    made, seen = list[Figure](), set[str]()
     for setting, run in zip(section.runs.setting, section.runs.run, strict=True):
-        if setting not in made and len(made) < MOST_FIGURES:
+        if setting not in seen and len(made) < MOST_FIGURES:
             try:
-                figure = rebuilt_figure(run, f"{section.slug}_rebuilt_{len(made) + 1}", setting)
+                pairs = dict(_pairs(run))
             except (OSError, UserError) as error:
                 odd.append(Oddity("unreadable", run.folder / RECONSTRUCTIONS, cleaned(getattr(error, "problem", error))))
                 continue
-            made |= {setting: figure} if figure is not None else {}
-    return list(made.values())
+            seen.update([setting] * bool(pairs))
+            others = {key: both for key, both in pairs.items() if (run.folder, key) not in drawn}
+            made += rebuilt_figure(others, f"{section.slug}_rebuilt_{len(made) + 1}", setting)
+    return made
 
 
-def rebuilt_figure(run: Run, slug: str, name: str) -> Figure | None:
-    """The run's reconstructions.npz: a part for each attack and party. None if there is no such file, or nothing to show.
+def rebuilt_figure(pairs: Mapping[str, _Pair], slug: str, name: str) -> Iterator[Figure]:
+    """Of a run's reconstructions.npz: a part for each attack and party (`_pairs`), if there is anything to show.
 
     Pictures, (n, height, width) or (n, height, width, channels), are in lines of ten, the true ones above the rebuilt ones.
     A table (n, columns) is shown as two pictures side by side.
     """
-    pairs, lines = dict(_pairs(run)), []
+    lines = []
     for key, both in list(pairs.items())[:_MOST_PAIRS]:
         attack, party, layer = [*key.split("/"), "", ""][:3]
         said, image = tables_of(*both) if both[0].ndim == 2 else ("the rebuilt ones are below the true ones", None)
         starts = range(0, min(len(both[0]), _MOST_PICTURES), _ACROSS)
         image = image or mosaic([of[start : start + _ACROSS] for start in starts for of in both])
         lines.append((f"{attack}: party {party}, {layer}; {said}", image))
-    if not lines:
-        return None
     left_out = len(pairs) - len(lines)
     note = f"Of one run; at most 20 pictures or 40 rows of each.{f' {left_out} more are in its file.' * bool(left_out)}"
     said = f"True data beside what attacks rebuilt of it: {', '.join(pairs)}."
-    return picture_figure(lines, slug, f"Rebuilt data: {name}", note, said)
+    if lines:
+        yield picture_figure(lines, slug, f"Rebuilt data: {name}", note, said)
 
 
-def _pictures_of(run: Run, attack: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """The true and the rebuilt pictures of a run, of whole pictures if there are any; None if there are none."""
+def _pictures_of(run: Run, attack: str) -> tuple[str, np.ndarray, np.ndarray] | None:
+    """The key of the true and the rebuilt pictures of a run, and these; of whole pictures if there are any."""
     with suppress(OSError, UserError):  # what can't be read is named where all rebuilt data are drawn
-        pairs = [pair for name, pair in _pairs(run) if name.startswith(f"{attack}/") and pair[0].ndim > 2]
+        pairs = [(name, *pair) for name, pair in _pairs(run) if name.startswith(f"{attack}/") and pair[0].ndim > 2]
         return pairs[-1] if pairs else None
     return None
 
 
-def _pairs(run: Run) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+def _pairs(run: Run) -> Iterator[tuple[str, _Pair]]:
     """`attack/party/layer`, truth and answer; only of the same shape, and such as can be shown."""
     try:
         arrays = read_pictures(run.folder / RECONSTRUCTIONS)

@@ -202,10 +202,8 @@ def verdict_text(runs: Sequence[Run], *, named: bool = False) -> str:
             parts += _other_messages(read, figure)
         value = mean([run.summary.test_accuracy if figure == "AMI" else run.summary.test_auc for run in runs])
         if not (learned or math.isnan(value)):
-            right = (
-                f"classifies {as_share(value)} of new rows correctly" if figure == "AMI" else f"{number(value)} on new rows"
-            )
-            parts.append(f"the model itself {right}")
+            correct = f"classifies {as_share(value)} of new rows correctly"
+            parts.append(f"the model itself {correct if figure == 'AMI' else f'{number(value)} on new rows'}")
         count, text, end = len(read), "; ".join(parts), "."
     else:
         texts = rebuilt(runs)
@@ -264,9 +262,8 @@ def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> 
 
 def _nothing(run: Run) -> str:
     why = "could be scored" if run.summary.skipped or run.summary.unscored else "was chosen"
-    return (
-        f"No attack on messages {why}, so this {'audit' if run.is_audit else 'run'} says nothing about what they give away."
-    )
+    what = "audit" if run.is_audit else "run"
+    return f"No attack on messages {why}, so this {what} says nothing about what they give away."
 
 
 def _other_messages(read: Sequence[tuple[Run, Reading]], figure: str) -> list[str]:
@@ -461,9 +458,8 @@ def promises(run: Run) -> list[tuple[str, str, bool]]:
         elif promise is not None and is_bound:
             most = f"a leak AUC of at most {number(promise.leak_auc_all_messages, 3)}"
             if promise.leak_auc_all_messages == 1:
-                most = (
-                    f"a leak AUC of at most {number(promise.leak_auc_one_message, 3)} from one message, of several nothing"
-                )
+                one = number(promise.leak_auc_one_message, 3)
+                most = f"a leak AUC of at most {one} from one message, of several nothing"
             rows.append(("promise", f"{name}: {most}{tested[promise.assumption_holds]}", False))
     return sorted(rows, key=lambda row: not row[2])
 
@@ -584,9 +580,8 @@ def _least_leaking(section: "Section") -> "Setting | None":
 
     def helps(one: "Setting") -> bool:
         base = groups.get(str(baselines[one.name]))
-        exceeded = [
-            promise for run in one.runs for promise in run.summary.guarantees.values() if promise and promise.exceeded
-        ]
+        promises = [promise for run in one.runs for promise in run.summary.guarantees.values() if promise]
+        exceeded = any(promise.exceeded for promise in promises)
         falls = exceeded or any(run.summary.verdict.falls or run.summary.learned is not True for run in one.runs)
         if base is None or falls or one.undefended or {base.name, one.name} - set(section.front.settings):
             return False

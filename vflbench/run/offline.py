@@ -33,7 +33,7 @@ from vflbench.options import Seed, Steps, options
 from vflbench.results import schema
 from vflbench.results.recorder import Meter
 from vflbench.results.schema import MetricRow, Observed, Reasons, Summary, Text
-from vflbench.results.terminal import wrapped
+from vflbench.results.terminal import path_text, wrapped
 from vflbench.run.attackers import Canaries
 from vflbench.run.auditor import UNANSWERED, Auditor
 from vflbench.run.grade_scores import Findings, Tables
@@ -407,7 +407,8 @@ def read_recording_head(folder: Path) -> ScoresHead:
             if name not in head.threats or head.threats[name].level not in schema.LEVELS:
                 raise ValueError(f"threats: attack {name!r} must be there, at one of the levels {', '.join(schema.LEVELS)}")
     except ValueError as error:
-        raise UserError(f"{SCORES_HEAD} can't be read: {error}", key=f"vflbench grade {folder}") from error
+        problem = getattr(error, "problem", f"{SCORES_HEAD} can't be read: {error}")
+        raise UserError(problem, key=f"vflbench grade {path_text(folder)}", see="vflbench grade --help") from error
     return head
 
 
