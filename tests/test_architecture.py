@@ -179,8 +179,8 @@ CAPS = {
     "vflbench/models": 1_076,
     "vflbench/numerics": 826,
     "vflbench/protocols": 1_654,
-    "vflbench/report": 2_401,
-    "vflbench/results": 1_184,
+    "vflbench/report": 2_396,
+    "vflbench/results": 1_182,
     "vflbench/run": 3_374,
 }
 
