@@ -1,4 +1,3 @@
-import pytest
 import torch
 from defenses.contexts import drawing
 
@@ -7,9 +6,6 @@ from vflbench.defenses.chain import Chain, claims_of
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
-from vflbench.defenses.quantize import Quantize
-from vflbench.defenses.top_k import TopK
-from vflbench.messages.threat import Role
 
 
 def test_a_defense_that_overrides_nothing_changes_nothing(rng):
@@ -32,12 +28,3 @@ def test_a_defense_that_overrides_nothing_changes_nothing(rng):
 def test_only_label_dp_promises_an_eps_about_labels():
     assert claims_of({"marvell": Marvell(), "label_dp": LabelDp()}).label_privacy
     assert not claims_of({"marvell": Marvell(), "embedding_noise": EmbeddingNoise()}).label_privacy
-
-
-@pytest.mark.parametrize("cls", [TopK, Quantize])
-def test_options_may_say_in_which_role_a_defense_acts(rng, cls):
-    x, y = torch.randn(6, 8, generator=rng), torch.zeros(6, dtype=torch.long)
-    of_embeddings, of_gradients = cls(), cls(message="gradients")
-    assert (of_embeddings.roles, of_gradients.roles) == ({Role.NON_LABEL}, {Role.LABEL})
-    assert torch.equal(Chain({"it": of_embeddings}).gradient(x, y, drawing(rng)), x)
-    assert torch.equal(Chain({"it": of_gradients}).embedding(x, drawing(rng)), x)

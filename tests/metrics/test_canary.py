@@ -154,43 +154,35 @@ def test_gaussian_noise_twice_too_weak_is_caught_as_often_as_printed():
     assert printed[2.0] > 0.7
 
 
+OF_TWO = [
+    (lambda times: LabelGdp(mu=times), 150),
+    (lambda times: LabelGdp(mu=times, noise="once"), 150),
+    (lambda times: LabelDp(eps=times), 400),
+    (lambda times: LabelDp(eps=times, mechanism="zero_sum"), 400),
+    (lambda times: LabelDp(eps=0.5 * times, fresh_every_epoch=True), 600),
+    (lambda times: Alibi(eps=times), 600),
+    (lambda times: Tpsl(eps=0.5 * times), 600),
+    (lambda times: Tpsl(eps=0.5 * times, noise="bernoulli"), 600),
+]
+OF_THREE = [
+    lambda times: LabelGdp(mu=times),
+    lambda times: Alibi(eps=2 * times),
+    lambda times: Tpsl(eps=times),
+    lambda times: LabelDp(eps=times),
+    lambda times: LabelDp(eps=times, fresh_every_epoch=True),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("epochs", [2, 3])
 @pytest.mark.parametrize(
-    ("made", "canaries"),
-    [
-        (lambda times: LabelGdp(mu=times), 150),
-        (lambda times: LabelGdp(mu=times, noise="once"), 150),
-        (lambda times: LabelDp(eps=times), 400),
-        (lambda times: LabelDp(eps=times, mechanism="zero_sum"), 400),
-        (lambda times: LabelDp(eps=0.5 * times, fresh_every_epoch=True), 600),
-        (lambda times: Alibi(eps=times), 600),
-        (lambda times: Tpsl(eps=0.5 * times), 600),
-        (lambda times: Tpsl(eps=0.5 * times, noise="bernoulli"), 600),
-    ],
-    ids=["gdp", "gdp_once", "dp", "zero_sum", "fresh", "alibi", "tpsl", "bernoulli"],
+    ("made", "epochs", "canaries", "classes"),
+    [(*each, 2) for made, count in OF_TWO for each in ((made, 2, count), (made, 3, count))]
+    + [(made, 3, 300, 3) for made in OF_THREE],
 )
-def test_every_mechanism_that_leaks_more_than_it_promises_is_caught_as_often_as_printed(made, canaries, epochs):
+def test_every_mechanism_that_leaks_more_than_it_promises_is_caught_as_often_as_printed(made, epochs, canaries, classes):
     """At an even and an odd number of epochs; one that keeps its promise isn't suspected."""
     for times in (1.0, 2.0):
-        caught_as_printed(made, epochs, times, canaries=canaries, tries=30)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda times: LabelGdp(mu=times),
-        lambda times: Alibi(eps=2 * times),
-        lambda times: Tpsl(eps=times),
-        lambda times: LabelDp(eps=times),
-        lambda times: LabelDp(eps=times, fresh_every_epoch=True),
-    ],
-    ids=["gdp", "alibi", "tpsl", "dp", "fresh"],
-)
-def test_so_it_is_with_three_classes(made):
-    for times in (1.0, 2.0):
-        caught_as_printed(made, 3, times, canaries=300, tries=30, classes=3)
+        caught_as_printed(made, epochs, times, canaries=canaries, tries=30, classes=classes)
 
 
 def test_labels_without_evidence_are_guessed_at_a_tie_too():
