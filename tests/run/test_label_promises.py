@@ -188,10 +188,10 @@ class TrueLabels(LabelGdp):
 class Unplanned(LabelGdp):
     """Fresh noise in each epoch, as large as for one epoch."""
 
-    def _seen(self, y, classes, context):
+    def _seen(self, y, columns, context):
         self.key(context)  # which draws it at the first call
-        noise = normals(context.ids, self._key, context.epoch, 1) * gaussian_deviation(classes, self.mu)
-        return one_hot(y, classes) + noise, self.mu
+        noise = normals(context.ids, self._key, context.epoch, 1) * gaussian_deviation(2, self.mu)
+        return one_hot(y, 2) + noise, self.mu
 
     def guarantee(self):
         return planned(LabelGdp(mu=self.mu), 1).guarantee()

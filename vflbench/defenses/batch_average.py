@@ -29,7 +29,6 @@ class BatchAverage(LabelDefense):
     2021 (arXiv 2112.05929), whose server sends one gradient averaged at the cut to all clients. Groups are ours.
     """
 
-    takes = frozenset({Form.REAL})
     gives = Form.WORDS
 
     group: Rows | None = None

@@ -47,25 +47,20 @@ class Figures:
     values: Mapping[str, int | float]
 
 
-def _folded(base: type[Defense], hook: str) -> Any:
-    """A hook of several defenses, as a method of `Chain`: each gets what the one before it left, and the same context."""
+def _hook(base: type[Defense], name: str, join: Callable[[list[Any]], Any] | None = None) -> Any:
+    """A hook of several defenses, as a method of `Chain`: each gets what the one before it left, and the same context.
 
-    def hooks(chain: "Chain", value: Any, *context: Any) -> Any:
+    join: each answers by itself, and this makes one answer of those that aren't None.
+    """
+
+    def hook(chain: "Chain", *given: Any) -> Any:
+        answers = []
         for defense in chain.at(base).values():
-            value = in_full_precision()(getattr(defense, hook))(value, *context)
-        return value
+            answers.append(in_full_precision()(getattr(defense, name))(*given))
+            given = given if join else (answers[-1], *given[1:])
+        return join([answer for answer in answers if answer is not None]) if join else given[0]
 
-    return hooks
-
-
-def _joined(base: type[Defense], hook: str, join: Callable[[list[Any]], Any]) -> Any:
-    """A hook that each defense answers by itself, as a method of `Chain`: `join` makes one of those that aren't None."""
-
-    def hooks(chain: "Chain", *arguments: Any) -> Any:
-        answers = [in_full_precision()(getattr(defense, hook))(*arguments) for defense in chain.at(base).values()]
-        return join([answer for answer in answers if answer is not None])
-
-    return hooks
+    return hook
 
 
 class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
@@ -82,20 +77,20 @@ class Chain(NonLabelDefense, LabelDefense, ParticipantDefense):
         """Those of that base class which act in its role, by name."""
         return {name: one for name, one in self.named.items() if isinstance(one, base) and ROLES[base] in one.roles}
 
-    embedding = _folded(NonLabelDefense, "embedding")
-    received = _folded(NonLabelDefense, "received")
-    outputs = _folded(LabelDefense, "outputs")
-    labels = _folded(LabelDefense, "labels")
-    gradient = _folded(LabelDefense, "gradient")
-    order = _folded(ParticipantDefense, "order")
-    update = _folded(ParticipantDefense, "update")
-    arrange = _joined(NonLabelDefense, "arrange", lambda orders: reduce(Tensor.__getitem__, orders) if orders else None)
-    learns = _joined(NonLabelDefense, "learns", all)
-    notes = _joined(NonLabelDefense, "notes", lambda notes: [*itertools.chain(*notes)])
-    plan = _joined(LabelDefense, "plan", list)
-    entrance = _joined(LabelDefense, "entrance", lambda networks: nn.Sequential(*networks) if networks else None)
-    loss = _joined(LabelDefense, "loss", lambda losses: next(iter(losses), None))  # one has a loss of its own at most
-    penalty = _joined(LabelDefense, "penalty", lambda penalties: sum(penalties, 0.0))
+    embedding = _hook(NonLabelDefense, "embedding")
+    received = _hook(NonLabelDefense, "received")
+    outputs = _hook(LabelDefense, "outputs")
+    labels = _hook(LabelDefense, "labels")
+    gradient = _hook(LabelDefense, "gradient")
+    order = _hook(ParticipantDefense, "order")
+    update = _hook(ParticipantDefense, "update")
+    arrange = _hook(NonLabelDefense, "arrange", lambda orders: reduce(Tensor.__getitem__, orders) if orders else None)
+    learns = _hook(NonLabelDefense, "learns", all)
+    notes = _hook(NonLabelDefense, "notes", lambda notes: [*itertools.chain(*notes)])
+    plan = _hook(LabelDefense, "plan", list)
+    entrance = _hook(LabelDefense, "entrance", lambda networks: nn.Sequential(*networks) if networks else None)
+    loss = _hook(LabelDefense, "loss", lambda losses: next(iter(losses), None))  # one has a loss of its own at most
+    penalty = _hook(LabelDefense, "penalty", lambda penalties: sum(penalties, 0.0))
 
     @property
     def guards(self) -> dict[str, NonLabelDefense]:

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vflbench.defenses.base import Context, Form, NonLabelDefense
+from vflbench.defenses.base import Context, NonLabelDefense
 from vflbench.defenses.label_noise import with_room
 from vflbench.metrics.privacy import Sent, gaussian_release, gaussian_sigma, laplace_release
 from vflbench.numerics.hashing import derived, drawn_key, laplace, mix, normals, uniform
@@ -39,9 +39,6 @@ class EmbeddingNoise(NonLabelDefense):
     bits for differential privacy", CCS 2012. `message` after the permanent response of Erlingsson et al., "RAPPOR", CCS
     2014.
     """
-
-    takes = frozenset({Form.REAL})
-    gives = Form.REAL
 
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
     norm: Length = 1.0

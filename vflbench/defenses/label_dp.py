@@ -15,7 +15,7 @@ from vflbench.defenses.label_noise import (
     NoisyLabels,
     chances,
     class_losses,
-    estimate_columns,
+    one_hot,
     posterior,
     prior,
     randomized_response,
@@ -131,13 +131,13 @@ class LabelDp(NoisyLabels):
     def _likelihood(self, noisy: Tensor, classes: int, context: Context) -> Tensor:
         """What this visit of the rows tells of the classes."""
         if self.eps == 0:
-            return torch.zeros(len(noisy), estimate_columns(classes), dtype=torch.float64, device=noisy.device)
+            return torch.zeros_like(one_hot(noisy, classes))
         estimate = response_estimate(noisy, classes, self.eps)
         visits = self._epochs if self.mechanism == "zero_sum" and context.epoch < self._epochs else 1
         deviation = response_deviation(classes, self.eps)
         if visits > 1:
             key = self.key(context, "noise", self.eps, visits)
-            noise = zero_sum(context.ids, key, estimate_columns(classes), visits, context.epoch)
+            noise = zero_sum(context.ids, key, estimate.shape[1], visits, context.epoch)
             estimate = estimate + deviation * math.sqrt(visits) * noise
         return response_likelihood(estimate, classes, self.eps, deviation * math.sqrt(visits - 1))
 

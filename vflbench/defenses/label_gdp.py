@@ -9,7 +9,6 @@ from torch import Tensor
 from vflbench.defenses.base import Context
 from vflbench.defenses.label_noise import (
     NoisyLabels,
-    estimate_columns,
     gaussian_deviation,
     gaussian_likelihood,
     most_likely,
@@ -66,13 +65,13 @@ class LabelGdp(NoisyLabels):
 
     def release(self, y: Tensor, logits: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
         """The classes that x_t looks like, the targets (n, C), and what x_t tells."""
-        x, mu = self._seen(y, max(2, logits.shape[1]), context)
+        x, mu = self._seen(y, logits.shape[1], context)
         likelihood = gaussian_likelihood(x, mu)
         return most_likely(x), posterior(logits, likelihood) if self.target == "posterior" else x, likelihood
 
-    def _seen(self, y: Tensor, classes: int, context: Context) -> tuple[Tensor, float]:
+    def _seen(self, y: Tensor, columns: int, context: Context) -> tuple[Tensor, float]:
         """x of this visit, (n, C), and the mu of it alone."""
-        columns, epochs = estimate_columns(classes), self._epochs if self.noise == "fresh" else 1
+        classes, epochs = max(2, columns), self._epochs if self.noise == "fresh" else 1
         visits = [context.epoch] if context.epoch < epochs else list(range(epochs))
         key = self.key(context, self.mu, epochs)  # so that runs of other budgets have other noise
         noise = torch.stack([normals(context.ids, key, visit * columns, columns) for visit in visits]).sum(dim=0)

@@ -70,11 +70,6 @@ def class_losses(logits: Tensor) -> Tensor:
     return -F.log_softmax(logits, dim=1)
 
 
-def estimate_columns(classes: int) -> int:
-    """Columns of an estimate."""
-    return 1 if classes == 2 else classes
-
-
 def one_hot(y: Tensor, classes: int) -> Tensor:
     """(n, C) float64 of (n,) classes."""
     return y[:, None].double() if classes == 2 else F.one_hot(y, classes).double()

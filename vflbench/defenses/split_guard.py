@@ -1,6 +1,7 @@
 """SplitGuard: some batches are sent in another order, and the answers tell whether the label party trains the task."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -59,8 +60,7 @@ class SplitGuard(NonLabelDefense):
     def __post_init__(self) -> None:
         self._batches = 0  # that were sent
         self._group: int | None = None  # of the batch in hand; None: it isn't scored
-        self._sums: list[Any] = [0.0, 0.0, 0.0]  # of gradients, (p,) each
-        self._lengths, self._counts = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]  # sums of lengths and of weights
+        self._groups: list[list[Any]] = [[0.0, 0.0, 0.0] for _ in range(3)]  # sums of gradients (p,), lengths and weights
         self._scores: list[float] = []
         self._noticed: int | None = None  # the batch, counted from 0
         self._notes: list[str] = []
@@ -79,16 +79,16 @@ class SplitGuard(NonLabelDefense):
         group = self._group
         if group is not None and len(gradient):
             kept = 1.0 if self.memory is None else 1 - 1 / self.memory
-            self._sums[group] = kept * self._sums[group] + gradient
-            self._lengths[group] = kept * self._lengths[group] + float(gradient.norm())
-            self._counts[group] = kept * self._counts[group] + 1
-            if group == _FAKE and all(self._counts):
+            new = gradient, float(gradient.norm()), 1
+            self._groups[group] = [kept * total + one for total, one in zip(self._groups[group], new, strict=True)]
+            if group == _FAKE and all(weight for *_, weight in self._groups):
                 self._judge()
         self.tally("fakes", int(group == _FAKE))
         return group != _FAKE
 
     def _judge(self) -> None:
-        score = split_guard_score(self._sums, self._lengths, self._counts, self.alpha, self.beta)
+        sums, lengths, weights = zip(*self._groups, strict=True)
+        score = split_guard_score(sums, lengths, weights, self.alpha, self.beta)
         self._scores.append(score)
         batch = self._batches - 1
         self._notes.append(f"split_guard score {score:.6f} at batch {batch}")
@@ -117,7 +117,7 @@ class SplitGuard(NonLabelDefense):
 
 
 def split_guard_score(
-    sums: list[Tensor], lengths: list[float], counts: list[float], alpha: float = 5.0, beta: float = 2.0
+    sums: Sequence[Tensor], lengths: Sequence[float], counts: Sequence[float], alpha: float = 5.0, beta: float = 2.0
 ) -> float:
     """The score of three groups of gradients: fake ones, and two halves of regular ones. sums: (p,) of each group. lengths:
     sums of their lengths. counts: gradients, at least one a group, or sums of their weights.

@@ -30,7 +30,6 @@ class TopK(Compressor):
     Inference Attacks Against Vertical Federated Learning", USENIX Security 2022, whose threshold is one for a whole tensor.
     """
 
-    takes = frozenset({Form.REAL})
     gives = Form.SPARSE
 
     fraction: Share = 0.25

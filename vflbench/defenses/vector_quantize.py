@@ -31,7 +31,6 @@ class VectorQuantize(NonLabelDefense):
     Jegou et al., "Product quantization for nearest neighbor search", 2011.
     """
 
-    takes = frozenset({Form.REAL})
     gives = Form.WORDS
 
     words: Annotated[Count, Range(2, 4096)] = 16
