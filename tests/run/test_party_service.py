@@ -38,33 +38,37 @@ def party(link):
 
 def test_a_hello_comes_first_and_of_the_same_version(link):
     with pytest.raises(PartyError, match="before it said hello"):
-        link.call("embed", {"ids": torch.arange(4), "epoch": 0, "watched": False})
+        link.call("embed", STEP)
     problem = rf"party a: it has vflbench {__version__} and the label party 0\.0\.7; install the same"
     with pytest.raises(PartyError, match=problem):
         link.call("hello", {**HELLO, "version": "0.0.7"})
 
 
-@pytest.mark.parametrize("change", [{"classes": "2"}, {"batch_size": -1}])
-def test_a_hello_that_is_none_is_refused(link, change):
-    with pytest.raises(PartyError, match=next(iter(change))):
-        link.call("hello", {**HELLO, **change})
+STEP = {"ids": torch.arange(4), "epoch": 0, "watched": False}
 
 
-STEPS = {
-    "no rows": ({"ids": torch.tensor([0, 10**6])}, r"doesn't have: it has 60"),
-    "a matrix of rows": ({"ids": torch.zeros(2, 2, dtype=torch.int64)}, "rows that are none"),
-    "no epoch": ({"ids": torch.arange(3), "epoch": None}, "an epoch that is none"),
-    "a text as epoch": ({"ids": torch.arange(3), "epoch": "5"}, "an epoch that is none"),
-    "a row many times": ({"ids": torch.zeros(241, dtype=torch.int64)}, "the same rows many times"),
-}
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_that_is_none_is_refused(link, name):
-    change, problem = STEPS[name]
+@pytest.mark.parametrize(
+    ("method", "content", "problem"),
+    [
+        ("hello", {**HELLO, "classes": "2"}, "classes"),
+        ("hello", {**HELLO, "batch_size": -1}, "batch_size"),
+        ("embed", {**STEP, "ids": torch.tensor([0, 10**6])}, r"doesn't have: it has 60"),
+        ("embed", {**STEP, "ids": torch.zeros(2, 2, dtype=torch.int64)}, "rows that are none"),
+        ("embed", {**STEP, "ids": torch.zeros(241, dtype=torch.int64)}, "the same rows many times"),
+        ("embed", {**STEP, "epoch": None}, "an epoch that is none"),
+        ("embed", {**STEP, "epoch": "5"}, "an epoch that is none"),
+        ("learn", {"gradient": {}, "watched": False}, "without an embedding"),
+        ("resume", {"mark": "../../../etc/x"}, "checkpoint"),
+        ("resume", {"mark": ""}, "checkpoint"),
+        ("resume", {"mark": "0123456789abcde/"}, "checkpoint"),
+        ("__init__", {}, "doesn't know"),
+        ("handle", {}, "doesn't know"),
+    ],
+)
+def test_a_request_that_is_none_is_refused(link, method, content, problem):
     link.call("hello", HELLO)
     with pytest.raises(PartyError, match=problem):
-        link.call("embed", {"ids": None, "epoch": 0, "watched": False, **change})
+        link.call(method, content)
 
 
 @pytest.mark.parametrize(
@@ -77,28 +81,12 @@ def test_a_step_that_is_none_is_refused(link, name):
 )
 def test_a_gradient_of_another_shape_is_refused_by_name(link, change, problem):
     link.call("hello", HELLO)
-    with pytest.raises(PartyError, match="without an embedding"):
-        link.call("learn", {"gradient": {}, "watched": False})
-    link.call("embed", {"ids": torch.arange(4), "epoch": 0, "watched": False})
+    link.call("embed", STEP)
     before = [p.clone() for p in link.process.local_party.bottom.parameters()]
     tensors = {"f2": torch.zeros(4, 8), "wide": torch.zeros(4, 1), **change}
     with pytest.raises(PartyError, match=problem):
         link.call("learn", {"gradient": tensors, "watched": False})
     assert all(map(torch.equal, before, link.process.local_party.bottom.parameters()))
-
-
-@pytest.mark.parametrize("mark", ["../../../etc/x", "", "0123456789abcde/"])
-def test_a_checkpoint_of_another_name_is_refused(link, mark):
-    link.call("hello", HELLO)
-    with pytest.raises(PartyError, match="checkpoint"):
-        link.call("resume", {"mark": mark})
-
-
-@pytest.mark.parametrize("method", ["__init__", "handle"])
-def test_an_unknown_method_is_refused(link, method):
-    link.call("hello", HELLO)
-    with pytest.raises(PartyError, match="doesn't know"):
-        link.call(method, {})
 
 
 def answering(link, change):
@@ -157,52 +145,43 @@ def test_figures_and_checkpoints_that_are_none_are_refused_by_name(link, party, 
         party.state()
 
 
-def built(data, folder, defense, **changes):
+def greeted(data, folder, defense, **changes):
     whole = experiment(model=WideDeep(bottom_layers=2, top_layers=1, width=8), attacks={}, defenses=defense, **changes)
     link = apart(whole, data, folder).engine.links["a"]
     link.process.secret = b"s" * 32
+    link.call("hello", HELLO)
     return link
 
 
-def embedded(link, ids, **given):
-    content = {"ids": torch.tensor(ids), "epoch": 0, "watched": False, **given}
-    return link.call("embed", content)["message"]["f2"]
+def embedded(link, row):
+    return link.call("embed", {**STEP, "ids": torch.tensor([row])})["message"]["f2"]
 
 
 def test_no_request_puts_the_same_noise_on_another_row(data, tmp_path):
     """Who asks twice gets the same answer; who goes back to a checkpoint, or begins anew, and asks for another row gets
     noise that was drawn for that.
     """
-    noise, plain = {"embedding_noise": EmbeddingNoise(eps=1.0)}, {}
-    honest = {row: embedded(built_and_greeted(data, tmp_path / f"p{row}", plain), [row]) for row in (0, 3)}
+    noise = {"embedding_noise": EmbeddingNoise(eps=1.0)}
+    honest = {row: embedded(greeted(data, tmp_path / f"p{row}", {}), row) for row in (0, 3)}
     difference = honest[0] - honest[3]
 
-    link = built_and_greeted(data, tmp_path / "a", noise)
+    link = greeted(data, tmp_path / "a", noise)
     mark = link.call("save", {})["mark"]
-    first = embedded(link, [0])
+    first = embedded(link, 0)
     link.call("resume", {"mark": mark})
-    assert torch.equal(embedded(link, [0]), first)
+    assert torch.equal(embedded(link, 0), first)
     link.call("resume", {"mark": mark})
-    other = embedded(link, [3])
-    assert (first - other - difference).abs().max() > 0.5
-
+    assert (first - embedded(link, 3) - difference).abs().max() > 0.5
     with pytest.raises(PartyError, match="has been greeted"):
         link.call("hello", HELLO)
-    again = built_and_greeted(data, tmp_path / "b", noise)
-    assert torch.equal(embedded(again, [0]), first)
-    anew = built_and_greeted(data, tmp_path / "c", noise)
-    assert (first - embedded(anew, [3]) - difference).abs().max() > 0.5
-    later = built_and_greeted(data, tmp_path / "d", noise)
-    embedded(later, [5])
-    assert (embedded(later, [0]) - first).abs().max() > 0.5
 
-
-def built_and_greeted(data, folder, defense, **changes):
-    link = built(data, folder, defense, **changes)
-    link.call("hello", HELLO)
-    return link
+    again, anew, later = (greeted(data, tmp_path / name, noise) for name in "bcd")
+    assert torch.equal(embedded(again, 0), first)
+    assert (first - embedded(anew, 3) - difference).abs().max() > 0.5
+    embedded(later, 5)
+    assert (embedded(later, 0) - first).abs().max() > 0.5
 
 
 def test_the_label_party_can_not_choose_the_order_that_guards_do_not_see(data, tmp_path):
     with pytest.raises(PartyError, match="has to see each answer"):
-        built_and_greeted(data, tmp_path / "b", {"split_guard": SplitGuard()}, protocol=Split(staleness=1))
+        greeted(data, tmp_path, {"split_guard": SplitGuard()}, protocol=Split(staleness=1))

@@ -134,28 +134,28 @@ MOMENTS = {
 
 
 @pytest.mark.slow
-def test_what_a_crash_loses_is_computed_again_to_the_same_bytes(tmp_path, whole):
-    for name in ("in epoch 0", "in the middle of epoch 1", "at the very last"):
-        folder, epoch = tmp_path / name, MOMENTS[name] // EPOCH
-        stopped(folder, crash, MOMENTS[name], CrashError)
-        run_in(folder, **parts())
-        assert results(folder) == whole, name
-        line = f"going on before epoch {epoch}\n" if epoch else "left nothing to go on from"
-        assert line in (folder / "train.log").read_text(), name
+@pytest.mark.parametrize("name", ["in epoch 0", "in the middle of epoch 1", "at the very last"])
+def test_what_a_crash_loses_is_computed_again_to_the_same_bytes(tmp_path, whole, name):
+    stopped(tmp_path, crash, MOMENTS[name], CrashError)
+    run_in(tmp_path, **parts())
+    assert results(tmp_path) == whole
+    epoch = MOMENTS[name] // EPOCH
+    line = f"going on before epoch {epoch}\n" if epoch else "left nothing to go on from"
+    assert line in (tmp_path / "train.log").read_text()
 
 
 @pytest.mark.slow
-def test_ctrl_c_loses_nothing_and_goes_on_after_that_very_batch(tmp_path, whole):
-    for name in ("at the first message", "while epoch 0 predicts", "in the middle of epoch 1"):
-        folder, (epoch, message) = tmp_path / name, divmod(MOMENTS[name], EPOCH)
-        error = stopped(folder, ctrl_c, MOMENTS[name], Interrupted)
-        in_steps = message < STEPS * MESSAGES
-        place = f"epoch {epoch}, step {message // MESSAGES + 1}" if in_steps else f"epoch {epoch + 1}"
-        assert f"stopped before {place}, and saved; the same command goes on from there ({folder})" == str(error)
-        run_in(folder, **parts())
-        assert results(folder) == whole, name
-        assert f"going on before {place}\n" in (folder / "train.log").read_text()
-        assert [r["place"] for r in json.loads((folder / "manifest.json").read_text())["resumed"]] == [place]
+@pytest.mark.parametrize("name", ["at the first message", "while epoch 0 predicts", "in the middle of epoch 1"])
+def test_ctrl_c_loses_nothing_and_goes_on_after_that_very_batch(tmp_path, whole, name):
+    epoch, message = divmod(MOMENTS[name], EPOCH)
+    error = stopped(tmp_path, ctrl_c, MOMENTS[name], Interrupted)
+    in_steps = message < STEPS * MESSAGES
+    place = f"epoch {epoch}, step {message // MESSAGES + 1}" if in_steps else f"epoch {epoch + 1}"
+    assert f"stopped before {place}, and saved; the same command goes on from there ({tmp_path})" == str(error)
+    run_in(tmp_path, **parts())
+    assert results(tmp_path) == whole
+    assert f"going on before {place}\n" in (tmp_path / "train.log").read_text()
+    assert [r["place"] for r in json.loads((tmp_path / "manifest.json").read_text())["resumed"]] == [place]
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def with_state(path, place, value):
 
 QUICK = ("a bit flipped", "a pickle that acts, in the right file", "metrics.csv cut")
 UNUSABLE = {
-    **{name: DAMAGE[name] for name in ("a bit flipped", "a pickle that acts, in the right file")},
+    **{name: DAMAGE[name] for name in QUICK[:2]},
     "metrics.csv cut": lambda path: (path.parent / "metrics.csv").write_text("epoch\n"),
     "other rows": lambda path: with_state(path, ("metrics_bytes",), 100),
     "fits only in part": lambda path: with_state(path, ("session", "label", "network"), {}),
@@ -202,9 +202,7 @@ def printed(capsys):
     return " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(
-    "damage", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in UNUSABLE]
-)
+@pytest.mark.parametrize("damage", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in [*UNUSABLE][len(QUICK) :])])
 def test_a_checkpoint_that_can_not_be_used_costs_the_epochs_but_not_the_run(crashed, whole, monkeypatch, damage, capsys):
     monkeypatch.chdir(crashed)
     UNUSABLE[damage](crashed / "checkpoint.pt")
@@ -300,29 +298,17 @@ def test_a_label_that_was_randomized_stays_so_when_the_run_goes_on(tmp_path, mon
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "names",
+    "made",
     [
-        ("top_k", "quantize", "binomial"),
-        ("nopeek", "vector_quantize"),
-        ("row_noise", "row_message"),
-        ("embedding_noise", "mid", "pe_loss"),
+        (TopK(fraction=0.5), Quantize(learn_batches=STEPS + 3), Binomial(n=8, biased=True)),
+        (Nopeek(warmup=20), VectorQuantize(words=4, learn_batches=STEPS + 3)),
+        (EmbeddingNoise(eps=50.0, memoise="noise"), EmbeddingNoise(mechanism="laplace", eps=50.0, memoise="message")),
+        (EmbeddingNoise(eps=50.0), Mid(beta=0.1, width=4), PeLoss()),
     ],
 )
-def test_learned_ranges_codebooks_and_noise_go_on_as_they_were(tmp_path, names):
-    made = {
-        "top_k": TopK(fraction=0.5),
-        "quantize": Quantize(learn_batches=STEPS + 3),
-        "binomial": Binomial(n=8, biased=True),
-        "embedding_noise": EmbeddingNoise(eps=50.0),
-        "vector_quantize": VectorQuantize(words=4, learn_batches=STEPS + 3),
-        "nopeek": Nopeek(warmup=20),
-        "row_noise": EmbeddingNoise(eps=50.0, memoise="noise"),
-        "mid": Mid(beta=0.1, width=4),
-        "pe_loss": PeLoss(),
-        "row_message": EmbeddingNoise(mechanism="laplace", eps=50.0, memoise="message"),
-    }
+def test_learned_ranges_codebooks_and_noise_go_on_as_they_were(tmp_path, made):
     attacks = {"no_message": NoMessage(), "attribute": Attribute(known=50, rows=200)}
-    changes = {"defenses": {name: made[name] for name in names}, "attacks": attacks}
+    changes = {"defenses": {f"d{number}": defense for number, defense in enumerate(made)}, "attacks": attacks}
     run_in(tmp_path / "whole", **parts(**changes))
     for at, trip, error in ((15, ctrl_c, Interrupted), (EPOCH + 12, crash, CrashError)):
         stopped(tmp_path / "run", trip, at, error, **changes)

@@ -1,5 +1,6 @@
 """Small tables, parties and runs that several tests need."""
 
+import csv
 import functools
 import json
 import os
@@ -145,6 +146,12 @@ def every_attack(*names: str) -> dict[str, Attack]:
         for choice, nodes in attack_nodes().items()
         if list(nodes) == [choice] and (not names or choice in names)
     }
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    """The rows of metrics.csv."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def figures(folder: Path) -> list[str]:
