@@ -5,7 +5,6 @@ import re
 import shutil
 
 import pytest
-import yaml
 from support.warm_command import SMALL, command
 
 from vflbench.cli.command_line import audit_command
@@ -53,19 +52,12 @@ def test_the_first_sentences_are_those_of_the_run(place):
 
 def test_the_folder_is_that_of_a_run(place):
     names = {file.name for file in (place / "audited").iterdir() if file.name != ".lock"}
-    expected = {"config.yaml", "manifest.json", "metrics.csv", "summary.json", "train.log", "report", "table.txt"}
-    assert names == expected
+    assert names == {"config.yaml", "manifest.json", "metrics.csv", "summary.json", "train.log", "report", "table.txt"}
     manifest = json.loads((place / "audited" / "manifest.json").read_text())
-    assert (manifest["kind"], manifest["seed"], manifest["source"]["path"]) == (
-        "audit",
-        3,
-        str(place / "live" / "recording"),
-    )
+    recording = str(place / "live" / "recording")
+    assert (manifest["kind"], manifest["seed"], manifest["source"]["path"]) == ("audit", 3, recording)
     assert set(manifest["threats"]) >= {"norm", "spectral", "cosine"}
-    config = yaml.safe_load((place / "audited" / "config.yaml").read_text())
-    assert (config["recording"], config["overwrite"]) == (str(place / "live" / "recording"), False)
-    table = load(place)
-    assert set(table["defense"].to_pylist()) == {"none", "as recorded"}
+    assert set(load(place)["defense"].to_pylist()) == {"none", "as recorded"}
 
 
 @pytest.mark.parametrize(
@@ -127,16 +119,13 @@ def test_without_a_choice_every_attack_that_the_recording_allows_is_tried(place)
 
 
 def test_a_description_attacks_nothing(place, tmp_path):
-    result = command("audit", str(place / "live" / "recording"), "--describe", cwd=tmp_path)
-    assert result.returncode == 0
-    assert not list(tmp_path.iterdir())
-    for words in ("1,800 with labels", "a (non-label party)", "attacks that can't", "gradient"):
-        assert words in result.stdout
-    shutil.copytree(place / "live" / "recording", tmp_path / "recorded")
-    (tmp_path / "recorded" / "labels.parquet").unlink()
-    result = command("audit", "recorded", "--describe", cwd=tmp_path)
-    assert result.returncode == 0
-    assert "no labels are here" in result.stdout
+    recording = shutil.copytree(place / "live" / "recording", tmp_path / "recorded")
+    for expected in (("1,800 with labels", "a (non-label party)", "attacks that can't", "gradient"), ["no labels are here"]):
+        result = command("audit", "recorded", "--describe", cwd=tmp_path)
+        assert result.returncode == 0
+        assert [words for words in expected if words not in result.stdout] == []
+        (recording / "labels.parquet").unlink(missing_ok=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["recorded"]
 
 
 @pytest.mark.slow
@@ -145,8 +134,7 @@ def test_all_attacks_can_be_required(place):
     result = command(*arguments, cwd=place)
     assert result.returncode == 1
     assert "not every attack could be run and scored: model_inversion (peer models" in result.stderr
-    failed = command(*arguments, "--fail-above", "leak_auc=0.5", cwd=place)
-    assert failed.returncode == 2  # a leak is worse news
+    assert command(*arguments, "--fail-above", "leak_auc=0.5", cwd=place).returncode == 2  # a leak is worse news
 
 
 @pytest.mark.slow

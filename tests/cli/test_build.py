@@ -49,13 +49,6 @@ def composed():
         yield lambda *overrides: compose("train", [*overrides, "name=test"])
 
 
-def test_defaults_build_the_published_network(composed):
-    experiment = build(composed())
-    assert (experiment.model.bottom_layers, experiment.model.top_layers, experiment.model.width) == (5, 3, 128)
-    assert list(experiment.attacks) == ["norm", "spectral"]
-    assert experiment.defenses == {}
-
-
 def test_lists_of_attacks_and_defenses_keep_their_order(composed):
     experiment = build(composed("attack=[spectral,norm]", "defense=[max_norm,none]"))
     assert list(experiment.attacks) == ["spectral", "norm"]
@@ -171,8 +164,3 @@ def test_the_faults_of_a_users_module_are_told_from_its_absence(tmp_path, monkey
         assert re.match(f"defense.mine._target_={target}: {message}", text), text
     use_plugins([])
     assert not ran.exists()
-
-
-def test_a_plain_class_is_checked_by_its_signature():
-    with pytest.raises(UserError, match="defense.chain.defenses: it must be given"):
-        component({"_target_": "vflbench.defenses.chain.Chain"}, "defense.chain", Defense)

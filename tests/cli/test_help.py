@@ -1,14 +1,12 @@
 """`vflbench list`, `train --help` and completion read comments: each says what the class says, and every option has one."""
 
-import re
-
 import pytest
 from support.warm_command import command
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE
 from vflbench.cli.components import component, locate
-from vflbench.cli.config import COMPONENTS, GROUPS, KEYED_NAMES, SINGLE_NAMES, leaves, read_config
+from vflbench.cli.config import COMPONENTS, KEYED_NAMES, SINGLE_NAMES, leaves, read_config
 from vflbench.cli.help import comments, explanations, listing
 from vflbench.places import config_folder
 from vflbench.report.published import comments_of
@@ -59,14 +57,6 @@ def test_the_options_of_a_run_are_explained():
     words = comments(config_folder() / "train.yaml")
     keys = [key for key, _ in leaves(read_config(config_folder() / "train.yaml")[1], "")]
     assert [key for key in keys if not key.startswith(("hydra.", "defaults")) and not words.get(key)] == []
-
-
-def test_the_list_has_every_choice_in_80_columns():
-    text = listing([config_folder()])
-    assert max(map(len, text.splitlines())) <= WIDTH
-    for group in GROUPS:
-        names = {file.stem for file in (config_folder() / group).glob("*.yaml")}
-        assert names <= set(re.findall(r"^  (\w+)", listing([config_folder()], group), re.MULTILINE))
 
 
 def test_a_choice_of_the_users_own_is_described_by_its_comments(tmp_path):

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.warm_command import OPEN, command
+from support.warm_command import command
 
 import vflbench
+from vflbench.cli.config import GROUPS
 from vflbench.cli.main import COMMANDS
+from vflbench.places import config_folder
 from vflbench.results.folder import finished_folders
 
 MISTAKES = [
@@ -58,20 +60,15 @@ def test_the_traceback_is_there_for_those_who_ask(tmp_path):
 
 
 def test_help_version_and_the_shown_config(tmp_path):
-    assert "vflbench train --plugins mine" in command("--help", cwd=tmp_path).stdout
+    for words in ([], *([name] for name in COMMANDS)):
+        shown = command(*words, "--help", cwd=tmp_path).stdout
+        assert f"vflbench {' '.join(words)}" in shown
+        assert [line for line in shown.splitlines() if len(line) > 80] == [], words
+        assert words != ["train"] or "batch_size=auto" in shown
     assert command("--version", cwd=tmp_path).stdout.split() == ["vflbench", vflbench.__version__]
-    shown = command("train", "--help", cwd=tmp_path).stdout
-    for word in ("dataset:", "criteo", "attack:", "batch_size=auto", "--plugins", "--config-dir"):
-        assert word in shown
     job = command("train", "defense=max_norm", "--cfg", "job", cwd=tmp_path).stdout
     assert yaml.safe_load(job)["defense"] == {"max_norm": {"_target_": "vflbench.defenses.max_norm.MaxNorm"}}
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_help_prints_fits_a_terminal(tmp_path):
-    for words in (["--help"], *([name, "--help"] for name in COMMANDS)):
-        too_wide = [line for line in command(*words, cwd=tmp_path).stdout.splitlines() if len(line) > 80]
-        assert too_wide == [], words
 
 
 def test_nothing_that_is_printed_names_a_file_that_a_wheel_lacks():
@@ -106,9 +103,8 @@ def test_tab_completion_knows_commands_groups_and_options(tmp_path):
 def test_the_list_has_an_entry_for_every_choice_with_threat_model_and_source(tmp_path):
     text = command("list", cwd=tmp_path).stdout
     entries = [" ".join(entry.split()) for entry in re.split(r"\n(?=  ?\S|\n)", text)]
-    datasets, others = ("criteo", "avazu", "synthetic", "breast_cancer"), ("wide_deep", "mlp", "max_norm", "published")
-    for name in (*datasets, *others, "norm", "spectral"):
-        assert sum(entry.split()[:1] == [name] for entry in entries) == 1, name
+    names = [entry.split()[0] for entry in entries if entry]
+    assert {file.stem for group in GROUPS for file in (config_folder() / group).glob("*.yaml")} <= set(names)
     (spectral,) = (entry for entry in entries if entry.startswith("spectral "))
     assert "[messages only; non-label party; knows class shares, embeddings]" in spectral
     assert "Sun et al." in spectral
@@ -124,7 +120,6 @@ def test_a_data_set_is_prepared_once_and_train_uses_it(tmp_path):
     data = ["dataset=criteo", "dataset.path=day_*", "dataset.bad_rows=skip"]
     cache = {"VFLBENCH_CACHE": str(tmp_path / "cache")}
     first, second = (command("prepare", *data, cwd=tmp_path, **cache) for _ in range(2))
-    assert first.stderr == second.stderr == ""
     assert first.stdout.startswith("prepared: 1,200 rows, 39 columns, 234 ids, bad rows left out: 1; ")
     assert second.stdout == f"already {first.stdout}"
     (prepared,) = (tmp_path / "cache" / "prepared").iterdir()
@@ -138,18 +133,6 @@ def test_a_data_set_is_prepared_once_and_train_uses_it(tmp_path):
     data = yaml.safe_load((folder / "manifest.json").read_text())["data"]
     assert data["bad_rows"]["count"] == 1
     assert data["path"] == [str(tmp_path / "day_1"), str(tmp_path / "day_2")]
-
-
-def test_the_current_folder_shadows_no_library(tmp_path):
-    for name in ("argparse", "dataclasses", "numpy", "yaml"):
-        (tmp_path / f"{name}.py").write_text("raise AssertionError('imported from the current folder')\n")
-    result = in_python("-m", "vflbench", "report", "--help", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "usage: vflbench report" in result.stdout
-
-
-def in_python(*arguments, cwd):
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, env=OPEN)
 
 
 def test_numba_counts_as_absent_where_the_working_folder_has_settings_for_it(tmp_path):
