@@ -12,6 +12,7 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from benches.lines import Cost, Line, in_turns, measured
@@ -29,11 +30,7 @@ def bench(given: argparse.Namespace) -> Iterator[Line]:
     if given.quick:
         given.rows, given.parties, given.rounds = [64], [1], 1
     for rows, parties in itertools.product(given.rows, given.parties):
-        calls = {
-            engine: lambda engine=engine, rows=rows, parties=parties: step(engine, rows, parties)
-            for engine in ("local", "nvflare")
-        }
-        costs = in_turns(calls, given.rounds)
+        costs = in_turns({engine: partial(step, engine, rows, parties) for engine in ("local", "nvflare")}, given.rounds)
         what = f"a step of {rows:,} rows, {parties} parties"
         yield Line(what, costs["nvflare"], limit="engine=local", least=costs["local"], by_clock=True)
 

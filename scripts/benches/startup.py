@@ -1,10 +1,11 @@
-"""What a small run costs in all, beside `import torch`; and the default run outside its rounds.
+"""What a small run costs in all, beside `import torch`; the default run outside its rounds; and the strongest attacks on it.
 
     OMP_NUM_THREADS=1 python scripts/bench.py startup
 
 Each run is a process of its own, of one epoch of 400 rows with one attack and no probe, so that next to nothing but the
 start is left of it: imports, composing the config, reading the data, writing the results. What the default run costs
-outside its rounds (audits, evaluation and writing, too) is beside 1.5 times `import torch` and a quarter of its rounds.
+outside its rounds (audits, evaluation and writing, too) is beside 1.5 times `import torch` and a quarter of its rounds;
+what all attacks of `attack=strongest` cost, beside its training.
 """
 
 import argparse
@@ -27,18 +28,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def bench(options: argparse.Namespace) -> Iterator[Line]:
     runs = {"the defaults": RUNS["the defaults"]} if options.quick else RUNS
     calls = {name: lambda words=words: train(words) for name, words in runs.items()}
-    rounds: list[Cost] = []
+    phases: dict[str, list[Cost]] = {"train": [], "attacks": []}
     if not options.quick:
-        calls["whole"] = lambda: outside_its_rounds(rounds)
+        calls["whole"] = lambda: outside_its_rounds(phases)
+        calls["strongest"] = lambda: outside_its_rounds(phases, "attack=strongest")
     calls["torch"] = lambda: measured([sys.executable, "-c", "import torch"])
     costs = in_turns(calls, 1 if options.quick else options.rounds)
     for name in runs:
         limit = {"limit": 'python -c "import torch"', "least": costs["torch"]}
         yield Line(f"the smallest run, {name}", costs[name], **limit, within=2.0 if name == "the defaults" else None)
-    if rounds:
-        least = Cost(costs["torch"].wall, 1.5 * costs["torch"].cpu + quietest(rounds).cpu / 4)
+    if "whole" in costs:
+        trained = quietest(phases["train"])
+        least = Cost(costs["torch"].wall, 1.5 * costs["torch"].cpu + trained.cpu / 4)
         limit = {"limit": "1.5 import torch + 1/4 rounds", "least": least}
         yield Line("the default run, outside its rounds", costs["whole"], **limit, within=1.0)
+        limit = {"limit": "training", "least": trained}
+        yield Line("attack=strongest, all attacks", quietest(phases["attacks"]), **limit, within=1.0)
 
 
 def train(words: list[str]) -> Cost:
@@ -46,10 +51,12 @@ def train(words: list[str]) -> Cost:
         return measured([sys.executable, "-m", "vflbench", "train", *SMALLEST, *words], folder=Path(folder))
 
 
-def outside_its_rounds(rounds: list[Cost]) -> Cost:
-    """Of a default run. rounds: gets what they cost."""
+def outside_its_rounds(phases: dict[str, list[Cost]], *words: str) -> Cost:
+    """Of a default run with these options. phases: gets what its rounds cost and, if one was chosen, its attacks."""
     with tempfile.TemporaryDirectory() as folder:
-        whole = measured([sys.executable, "-m", "vflbench", "train", "hydra.run.dir=run"], folder=Path(folder))
-        summary = json.loads((Path(folder) / "run" / "summary.json").read_text())
-    rounds.append(Cost(summary["cpu_seconds"]["train"], summary["cpu_seconds"]["train"]))
-    return Cost(whole.wall - rounds[-1].wall, whole.cpu - rounds[-1].cpu, whole.memory)
+        whole = measured([sys.executable, "-m", "vflbench", "train", "hydra.run.dir=run", *words], folder=Path(folder))
+        spent = json.loads((Path(folder) / "run" / "summary.json").read_text())["cpu_seconds"]
+    attacks = sum(seconds for phase, seconds in spent.items() if phase.startswith("audit/"))
+    for name, seconds in (("train", spent["train"]), *([("attacks", attacks)] if words else [])):
+        phases[name].append(Cost(seconds, seconds))
+    return Cost(whole.wall - spent["train"], whole.cpu - spent["train"], whole.memory)

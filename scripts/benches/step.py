@@ -7,7 +7,7 @@
 The network, in all of them: 26 embeddings of 4 beside 13 numbers -> 8 ReLU layers of 128 -> logit; logistic loss, Adam with
 the step size 5e-4, batches of --batch-size shuffled rows. The table, the same for all, lies in memory: --rows rows of --ids
 ids, Zipf within each column. Ours, split after 5 layers, is Split's session.round on its own shuffled batches, with the
-settings of a run (tune and set_threads of run.settings, threads that sleep while they wait), without attacks:
+settings of a run (tune and set_threads of run.settings, threads that sleep while they wait) and its auditor in the loop:
 
     adam        optimizer adam, on every row of the tables
     lazy-torch  optimizer lazy_adam, kernel torch
@@ -39,6 +39,7 @@ import ctypes
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -71,7 +72,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer", default=sys.executable, metavar="PYTHON", help="the interpreter that has fuxictr")
     parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(WORKERS)}")
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds a process may take (default: 1800)")
     for word in ("--worker", "--folder", "--table-ids"):
         parser.add_argument(word, help=argparse.SUPPRESS)
 
@@ -146,9 +146,7 @@ class Bench:
         folder = self.folder / f"{rows}_{ids}"
         if not folder.exists():
             for old in self.folder.iterdir():
-                for file in old.iterdir():
-                    file.unlink()
-                old.rmdir()
+                shutil.rmtree(old)
             folder.mkdir()
             words = ["--worker", "table", "--folder", str(folder), "--rows", str(rows), "--table-ids", str(ids)]
             subprocess.run(command("step", *words), check=True, stdout=subprocess.DEVNULL)
@@ -164,7 +162,7 @@ class Bench:
             [python, *command("step", *words)[1:]],
             capture_output=True,
             text=True,
-            timeout=options.timeout,
+            timeout=1800,
             env=os.environ | ({} if name in ("usual", "fuxictr") else {"OMP_WAIT_POLICY": "PASSIVE"}),
             check=False,
         )
@@ -183,10 +181,7 @@ def work(options: argparse.Namespace) -> None:
         figures = {"table": make_table, "check": check, **WORKERS}[options.worker](options)
     except ImportError as error:
         name = (error.name or "").split(".")[0]
-        if name == "vflbench":
-            print(f"this version of vflbench has no {error.name}")
-        else:
-            print(f"not installed: pip install {name.replace('_', '-')}" if name else f"can't be imported: {error}")
+        print(f"not installed: pip install {name.replace('_', '-')}" if name else f"can't be imported: {error}")
         sys.exit(NOT_INSTALLED)
     print(json.dumps(figures), flush=True)
 
@@ -222,11 +217,8 @@ def timed(batches: Iterator, step: Callable[[Any], object], options: argparse.Na
     for _ in range(options.warm_up + options.steps):
         step(next(batches))
         stamps.append((time.perf_counter(), time.process_time()))
-    return figures_of(stamps[options.warm_up :])
-
-
-def figures_of(stamps: list[tuple[float, float]]) -> dict[str, Any]:
-    wall, cpu = ([1e3 * (after - before) for before, after in pairwise(times)] for times in zip(*stamps, strict=True))
+    times = zip(*stamps[options.warm_up :], strict=True)
+    wall, cpu = ([1e3 * (after - before) for before, after in pairwise(one)] for one in times)
     return {"ms": wall, "cpu_ms": cpu, "peak": peak_memory()}
 
 
@@ -252,71 +244,73 @@ def as_a_run(options: argparse.Namespace) -> None:
     set_threads(options.batch_size, WIDTH)
 
 
-def vflbench_session(
-    options: argparse.Namespace, optimizer: Any, precision: str = "float32", *, wide: bool = False
-) -> tuple[Any, Any, Any]:
-    """A split session, its table and its generators, made of public objects as `vflbench train` makes them."""
-    import torch
+def built(options: argparse.Namespace, optimizer: Any, precision: str = "float32", *, wide: bool = False) -> Any:
+    """A run on the table, as `vflbench train` builds it: with its default attacks, of which none is made within a step."""
+    import numpy as np
 
-    from vflbench.data.rows import AlignedRows
-    from vflbench.data.table import Columns, Features, VerticalTable
-    from vflbench.defenses.chain import Chain
+    from vflbench.data.base import Dataset
+    from vflbench.data.table import RawTable
+    from vflbench.engines.local import Local
     from vflbench.generators import Generators
-    from vflbench.messages.wire import Wire
     from vflbench.models.wide_deep import WideDeep
-    from vflbench.protocols.parties import ProtocolSetup
+    from vflbench.options import NonNegativeInt
+    from vflbench.options import options as with_options
     from vflbench.protocols.split import Split
+    from vflbench.run.settings import Audit, Settings
+    from vflbench.run.setup import TWO_CLASSES, Experiment, build_run
 
     numeric, categorical, labels, sizes = read_table(options)
     names = tuple(f"I{i}" for i in range(1, NUMERIC + 1)), tuple(f"C{i}" for i in range(1, len(sizes) + 1))
-    block = Features(Columns(*names, tuple(sizes)), torch.from_numpy(numeric), torch.from_numpy(categorical))
-    rows = VerticalTable(torch.arange(len(labels)), {"a": block}, torch.from_numpy(labels), 2)
-    generators = Generators(0)
-    setup = ProtocolSetup(
-        table=rows,
-        rows=AlignedRows.of(rows),
+    raw = RawTable(names[0] + names[1], *names, tuple(sizes), numeric.astype(np.float64), categorical, labels)
+
+    @with_options
+    class Table(Dataset):
+        min_count: NonNegativeInt = 0
+
+        def read(self, rng: Any) -> tuple[RawTable, dict[str, Any]]:
+            return raw, {}
+
+    experiment = Experiment(
+        dataset=Table(),
         model=WideDeep(bottom_layers=BOTTOM, top_layers=TOP, width=WIDTH, embedding_dim=DIM, wide=wide),
+        protocol=Split(),
+        engine=Local(),
         optimizer=optimizer,
-        wire=Wire(),
-        defense=lambda: Chain({}),
-        generators=generators,
-        device=torch.device("cpu"),
-        precision=precision,
+        defenses={},
+        attacks=TWO_CLASSES,
+        settings=Settings(batch_size=options.batch_size, precision=precision, audit=Audit()),
     )
-    return Split().start(setup), rows, generators
-
-
-def networks(session: Any) -> list:
-    """The bottom and the top of a session with one non-label party."""
-    return [session.parties[0].bottom, session.label_party.top]
+    generators = Generators(0)
+    return build_run(experiment, experiment.dataset.load(generators["data"]), generators, Path(options.folder))
 
 
 def count(modules: list) -> int:
     return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
 
-def ours(options: argparse.Namespace, optimizer: Any, precision: str = "float32", *, wide: bool = False) -> dict[str, Any]:
-    as_a_run(options)
-    session, rows, generators = vflbench_session(options, optimizer, precision, wide=wide)
-    batches = endless(lambda: session.batches(rows, options.batch_size, generators["batches"], 0))
-    return {**timed(batches, session.round, options)}
-
-
-def adam(options: argparse.Namespace, *, wide: bool = False) -> dict[str, Any]:
+def adam_optimizer(kernel: str = "") -> Any:
+    """Adam on every row of the tables; with a kernel, lazy Adam."""
     from vflbench.models.optimizers.adam import Adam
+    from vflbench.models.optimizers.lazy_adam import LazyAdam
 
-    return ours(options, Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS), wide=wide)
+    if kernel == "numba":
+        import numba  # noqa: F401  (so that a missing package is noticed)
+    return LazyAdam(lr=LR, kernel=kernel) if kernel else Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS)
 
 
-def lazy(kernel: str, precision: str = "float32", *, wide: bool = False) -> Callable[[argparse.Namespace], dict[str, Any]]:
-    def run(options: argparse.Namespace) -> dict[str, Any]:
-        from vflbench.models.optimizers.lazy_adam import LazyAdam
+def ours(options: argparse.Namespace, kernel: str = "", **how: Any) -> dict[str, Any]:
+    as_a_run(options)
+    run = built(options, adam_optimizer(kernel), **how)
 
-        if kernel == "numba":
-            import numba  # noqa: F401  (so that a missing package is noticed)
-        return ours(options, LazyAdam(lr=LR, kernel=kernel), precision, wide=wide)
+    def epoch() -> Iterator[tuple[int, Any]]:
+        batches = run.session.batches(run.data.train, options.batch_size, run.generators["batches"], 0)
+        run.auditor.begin_epoch(0, len(batches), last=False)
+        return enumerate(batches)
 
-    return run
+    def step(batch: tuple[int, Any]) -> None:
+        run.auditor.see(run.session.round(batch[1], step=batch[0], watch=run.auditor.wants(batch[0])))
+
+    return timed(endless(epoch), step, options)
 
 
 def usual_network(sizes: list[int]) -> Any:
@@ -444,13 +438,12 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
     """Losses of 5 steps, vflbench's session against the researcher's network with the same weights and batches."""
     import torch
 
-    from vflbench.models.optimizers.adam import Adam
-
     use_all_cores()
-    session, rows, generators = vflbench_session(options, Adam(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS))
+    run = built(options, adam_optimizer())
+    session = run.session
     sizes = read_table(options)[-1]
     network = usual_network(sizes)
-    bottom, top = networks(session)
+    bottom, top = session.parties[0].bottom, session.label_party.top
     theirs = [module for module in network.mlp if isinstance(module, torch.nn.Linear)]
     linear = [module for part in (bottom, top) for module in part.modules() if isinstance(module, torch.nn.Linear)]
     with torch.no_grad():
@@ -461,7 +454,7 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
             layer.weight.copy_(source.weight)
             layer.bias.copy_(source.bias)
     step = usual_step(network)
-    batches = iter(session.batches(rows, options.batch_size, generators["batches"], 0))
+    batches = iter(session.batches(run.data.train, options.batch_size, run.generators["batches"], 0))
     losses, differences = [], []
     for _ in range(5):
         ids = next(batches)
@@ -477,12 +470,12 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
 
 
 WORKERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "adam": adam,
-    "lazy-torch": lazy("torch"),
-    "lazy-numba": lazy("numba"),
-    "bf16": lazy("numba", "bf16"),
-    "wide": lazy("numba", wide=True),
-    "wide-adam": partial(adam, wide=True),
+    "adam": ours,
+    "lazy-torch": partial(ours, kernel="torch"),
+    "lazy-numba": partial(ours, kernel="numba"),
+    "bf16": partial(ours, kernel="numba", precision="bf16"),
+    "wide": partial(ours, kernel="numba", wide=True),
+    "wide-adam": partial(ours, wide=True),
     "usual": usual,
     "fuxictr": fuxictr,
     "fuxictr-tuned": partial(fuxictr, tuned=True),

@@ -45,12 +45,13 @@ def trained(commands: list[list[str]], runs: int) -> Cost:
     """All the commands, in an empty folder. Raises RuntimeError if a run isn't there afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         costs = [
-            measured([sys.executable, "-m", "vflbench", "train", *words], folder=Path(folder), environment=ONE_THREAD)
+            measured(
+                [sys.executable, "-m", "vflbench", "train", *words],
+                folder=Path(folder),
+                environment={"OMP_NUM_THREADS": "1"},
+            )
             for words in commands
         ]
         if len(list(Path(folder).rglob("summary.json"))) != runs:
             raise RuntimeError("not every run is finished")
     return Cost(sum(cost.wall for cost in costs), sum(cost.cpu for cost in costs), max(cost.memory for cost in costs))
-
-
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
