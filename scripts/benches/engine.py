@@ -31,8 +31,13 @@ def bench(given: argparse.Namespace) -> Iterator[Line]:
         given.rows, given.parties, given.rounds = [64], [1], 1
     for rows, parties in itertools.product(given.rows, given.parties):
         costs = in_turns({engine: partial(step, engine, rows, parties) for engine in ("local", "nvflare")}, given.rounds)
-        what = f"a step of {rows:,} rows, {parties} parties"
-        yield Line(what, costs["nvflare"], limit="engine=local", least=costs["local"], by_clock=True)
+        yield Line(
+            f"a step of {rows:,} rows, {parties} parties",
+            costs["nvflare"],
+            limit="engine=local",
+            least=costs["local"],
+            by_clock=True,
+        )
 
 
 def step(engine: str, rows: int, parties: int) -> Cost:
