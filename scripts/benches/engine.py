@@ -31,21 +31,21 @@ def bench(given: argparse.Namespace) -> Iterator[Line]:
         given.rows, given.parties, given.rounds = [64], [1], 1
     for rows, parties in itertools.product(given.rows, given.parties):
         costs = in_turns({engine: partial(step, engine, rows, parties) for engine in ("local", "nvflare")}, given.rounds)
-        yield Line(
-            f"a step of {rows:,} rows, {parties} parties",
-            costs["nvflare"],
-            limit="engine=local",
-            least=costs["local"],
-            by_clock=True,
-        )
+        what = f"a step of {rows:,} rows, {parties} parties"
+        yield Line(what, costs["nvflare"], limit="engine=local", least=costs["local"], by_clock=True)
 
 
 def step(engine: str, rows: int, parties: int) -> Cost:
     """Of a run with this engine."""
     with tempfile.TemporaryDirectory() as folder:
         words = [f"engine={engine}", f"dataset.rows={rows * STEPS * 5 // 4}", f"batch_size={rows}", "epochs=2"]
-        words += [f"dataset.parties={parties}", "attack=norm", "audit.probe=false", "audit.batches=1"]
-        words.append(f"hydra.run.dir={folder}/run")
+        words += [
+            f"dataset.parties={parties}",
+            "attack=norm",
+            "audit.probe=false",
+            "audit.batches=1",
+            f"hydra.run.dir={folder}/run",
+        ]
         measured([sys.executable, "-m", "vflbench", "train", *words])
         with (Path(folder) / "run" / "metrics.csv").open() as file:
             rows = [row for row in csv.DictReader(file) if (row["metric"], row["split"]) == ("seconds", "train")]
