@@ -39,13 +39,8 @@ def step(engine: str, rows: int, parties: int) -> Cost:
     """Of a run with this engine."""
     with tempfile.TemporaryDirectory() as folder:
         words = [f"engine={engine}", f"dataset.rows={rows * STEPS * 5 // 4}", f"batch_size={rows}", "epochs=2"]
-        words += [
-            f"dataset.parties={parties}",
-            "attack=norm",
-            "audit.probe=false",
-            "audit.batches=1",
-            f"hydra.run.dir={folder}/run",
-        ]
+        words += [f"dataset.parties={parties}", "attack=norm", "audit.probe=false", "audit.batches=1"]
+        words.append(f"hydra.run.dir={folder}/run")
         measured([sys.executable, "-m", "vflbench", "train", *words])
         with (Path(folder) / "run" / "metrics.csv").open() as file:
             rows = [row for row in csv.DictReader(file) if (row["metric"], row["split"]) == ("seconds", "train")]

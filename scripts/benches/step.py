@@ -284,10 +284,6 @@ def built(options: argparse.Namespace, optimizer: Any, precision: str = "float32
     return build_run(experiment, experiment.dataset.load(generators["data"]), generators, Path(options.folder))
 
 
-def count(modules: list) -> int:
-    return sum(parameter.numel() for module in modules for parameter in module.parameters())
-
-
 def adam_optimizer(kernel: str = "") -> Any:
     """Adam on every row of the tables; with a kernel, lazy Adam."""
     from vflbench.models.optimizers.adam import Adam
@@ -462,11 +458,11 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
         mine = session.round(ids).training.loss
         losses.append(mine)
         differences.append(abs(step((block.numeric, block.categorical, labels)) - mine) / mine)
-    equal = count([network]) == count([bottom, top])
-    if not equal or max(differences) > 1e-4:
-        raise SystemExit(f"the networks differ: losses by {differences}, parameters equal: {equal}")
+    usual_size, size = (sum(p.numel() for module in of for p in module.parameters()) for of in ([network], [bottom, top]))
+    if usual_size != size or max(differences) > 1e-4:
+        raise SystemExit(f"the networks differ: losses by {differences}, parameters: {usual_size} and {size}")
     text = f"5 losses, {losses[0]:.6f} to {losses[-1]:.6f}, differ by {max(differences):.1e} at most"
-    return {"text": f"{count([network]):,} parameters both; {text}"}
+    return {"text": f"{size:,} parameters both; {text}"}
 
 
 WORKERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
