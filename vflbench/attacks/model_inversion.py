@@ -33,8 +33,6 @@ from vflbench.numerics.decoder import fit_decoder
 from vflbench.numerics.pixels import area_of
 from vflbench.options import Count, Rate, Rows, Steps, Width, options
 
-LEARNED = ("pca", "auxiliary")  # priors of auxiliary rows
-
 LEAST = {"total_variation": 0.1, "l2": 1e-3}
 """Strength without noise, where the prior only chooses among exact fits."""
 
@@ -56,9 +54,6 @@ _ASKED = 4  # times that each auxiliary row is asked about, each with noise of i
 _FEWEST = 8  # auxiliary rows to which received messages can be compared
 _ASIDE = 64  # auxiliary rows, at most a fifth of them, to which received messages are compared
 _ERRORS = 3.0  # standard errors by which received messages may fit worse than those of auxiliary rows
-_DETERMINISTIC = 0.1  # of the mean square that compression changes counts as noise; a rounded number isn't quite a bin
-_QUIETEST = 3e-3  # of a received number's mean square; the search doesn't end where the network fits exactly
-_LEAST_VARIANCE = 1e-3  # of a column's variance, so that the covariance has an inverse
 _LEAST_NOISE = 1e-4  # of a received number's variance: the noise that it is taken to have at least
 _SILENT = 1e-6  # of the mean variance: a number that varies less than that on known rows says nothing
 _STEPS, _PAIRS = 300, 20  # of the quasi-Newton search
@@ -93,19 +88,15 @@ class ModelInversion(Attack):
     those of their column's table. Then the ids of each column are scored one by one with the other columns fixed, and
     numeric columns are fitted again, `sweeps` times.
 
-    Two priors are learned from auxiliary rows x', which are never the rows that are rebuilt. The attacker queries the
-    parties for the messages h' about these rows, as in the black box:
+    The prior `pca` is learned from auxiliary rows x', which are never the rows that are rebuilt. The attacker queries the
+    parties for the messages h' about these rows, as in the black box, and rebuilds the columns of all parties together:
 
-        pca         all parties together: x = clip(m + W z, 0, 1), W W^T the shrunk covariance of x', and
-                    z_i = argmin |L^T (h_i - a f(x) - b)|^2 + |z|^2, a, b and L L^T fitted to h' given f(x')
-        auxiliary   party by party: R(x_i) = |V^T (x_i - D(h_i))|^2, V V^T the inverse covariance of x' - D(h')
+        x = clip(m + W z, 0, 1), W W^T the shrunk covariance of x', and
+        z_i = argmin |L^T (h_i - a f(x) - b)|^2 + |z|^2, a, b and L L^T fitted to h' given f(x')
 
-    pca needs numeric columns, and answers with m if messages say nothing. auxiliary takes the variance of the received
-    numbers about the computed ones as strength. If received messages fit clearly worse than those about auxiliary rows that
-    were set aside, the rows come from another distribution. Then pca doubles its standard deviations; if that isn't enough,
-    or with auxiliary, the answer is that of prior=auto. Behind noise this can't be noticed. With auxiliary rows, pca is best
-    if messages are plain numbers or have many levels. If messages are coarse, sparse or noisy, auxiliary with
-    knows_compression is best.
+    It needs numeric columns, and answers with m if messages say nothing. If received messages fit clearly worse than those
+    about auxiliary rows that were set aside, the rows come from another distribution. Then it doubles its standard
+    deviations; if that isn't enough, the answer is that of prior=auto. Behind noise this can't be noticed.
 
     role: of the attacker: the label party or, in a protocol that gives each party the embeddings of the others
     (`shared_embeddings`), a party that is not the label party. It attacks all others, and not itself. party: in the role
@@ -133,7 +124,7 @@ class ModelInversion(Attack):
     party: str = "all"
     mode: Literal["white_box", "black_box"] = "white_box"
     rows: Rows = 32
-    prior: Literal["auto", "pca", "auxiliary", "none"] = "auto"
+    prior: Literal["auto", "pca", "none"] = "auto"
     knows_compression: bool = False
     knows_noise_mean: bool = False
     lr: Rate = 0.05
@@ -147,7 +138,7 @@ class ModelInversion(Attack):
     def __post_init__(self) -> None:
         if self.role == "label" and self.party != "all":
             raise UserError("it goes with role=non_label; the label party is one alone", key="party", value=self.party)
-        if self.mode == "black_box" and self.prior in LEARNED:
+        if self.mode == "black_box" and self.prior == "pca":
             raise UserError("it goes with mode=white_box", key="prior", value=self.prior)
         if self.mode == "black_box" and (self.knows_compression or self.knows_noise_mean):
             key = "knows_compression" if self.knows_compression else "knows_noise_mean"
@@ -158,7 +149,7 @@ class ModelInversion(Attack):
     def threat(self) -> Threat:
         white_box, black_box = {PeerModels}, {Queries, Auxiliary}
         knows: set[type[Fact]] = {Embeddings, *(white_box if self.mode == "white_box" else black_box)}
-        knows |= black_box if self.prior in LEARNED else set()
+        knows |= black_box if self.prior == "pca" else set()
         knows |= {Compression} if self.knows_compression else set()
         knows |= {NoiseMean} if self.knows_noise_mean else set()
         return Threat(Role.LABEL if self.role == "label" else Role.NON_LABEL, knows)
@@ -186,20 +177,15 @@ class ModelInversion(Attack):
 
     def _rebuild(self, party: str, received: Layers, view: View) -> PartyFeatures:
         """Of one party."""
-        sizes = {"width": self.decoder_width, "steps": self.decoder_steps}
         if self.mode == "black_box":
-            known, answers = self._known(view, party), self._answers(view, party)
+            known, sizes = self._known(view, party), {"width": self.decoder_width, "steps": self.decoder_steps}
+            answers = _joined(received, self._answers(view, party))
             with torch.enable_grad():
-                decoder = fit_decoder(_joined(received, answers), known.numeric, known.categorical, view.rng, **sizes)
+                decoder = fit_decoder(answers, known.numeric, known.categorical, view.rng, **sizes)
             return PartyFeatures(*decoder(_joined(received, received)))
         compress = view[Compression].rules(party) if self.knows_compression else {}
-        fit = Fit(view[PeerModels].models[party], received, compress)
-        with torch.enable_grad():
-            if self.prior == "auxiliary":
-                answer = partial(self._answers, view, party)
-                fit.prior = auxiliary_prior(fit, self._known(view, party), answer, view.rng, **sizes)
-            with OpenRelu(_SLOPE):
-                return self._invert(fit, view.rng)
+        with torch.enable_grad(), OpenRelu(_SLOPE):
+            return self._invert(Fit(view[PeerModels].models[party], received, compress), view.rng)
 
     def _jointly(self, received: Mapping[str, Layers], view: View) -> dict[str, PartyFeatures] | None:
         """The most likely numeric columns of every party, with a prior and a channel fitted to auxiliary rows; None if the
@@ -208,7 +194,7 @@ class ModelInversion(Attack):
         models = view[PeerModels].models
         for party in received:
             if models[party].cardinalities:
-                problem = f"it goes with numeric columns alone, and party {party} has categorical ones; use auxiliary"
+                problem = f"it goes with numeric columns alone, and party {party} has categorical ones"
                 raise UserError(problem, key="attack.model_inversion.prior", value="pca")
         known = [self._known(view, party) for party in received]
         widths, rows = [columns.numeric.shape[1] for columns in known], torch.cat([c.numeric for c in known], dim=1)
@@ -245,7 +231,7 @@ class ModelInversion(Attack):
 
     def _invert(self, fit: Fit, rng: torch.Generator) -> PartyFeatures:
         numeric, vectors = self._relax(fit, rng)
-        if fit.prior is None and self.prior != "none" and numeric.shape[1]:
+        if self.prior != "none" and numeric.shape[1]:
             fit.noise = fit.noise_at(numeric, vectors)
             if self._strength(fit) > LEAST[fit.kind]:
                 numeric, vectors = self._relax(fit, rng)
@@ -273,8 +259,6 @@ class ModelInversion(Attack):
         width = fit.centre.numel()
         start = torch.rand(n, k + width, generator=rng, device=rng.device)
         start[:, :k] = _DARK * start[:, :k] if fit.area else 0.5  # pictures have a dark ground
-        if fit.prior is not None:
-            start[:, :k] = fit.prior.mean
         start[:, k:] = 0.0
 
         def objective(x: Tensor, rows: Tensor) -> Tensor:
@@ -290,7 +274,7 @@ class ModelInversion(Attack):
         low = torch.cat([start.new_zeros(k), start.new_full((beyond,), -_WIDEST)])
         high = torch.cat([start.new_ones(k), start.new_full((beyond,), _WIDEST)])
         return descend(
-            lambda x, rows: objective(x, rows) + self._penalty(x[:, :k], rows, fit),
+            lambda x, rows: objective(x, rows) + self._penalty(x[:, :k], fit),
             start,
             low,
             high,
@@ -298,10 +282,8 @@ class ModelInversion(Attack):
             size=self.lr,
         )[0]
 
-    def _penalty(self, x: Tensor, rows: Tensor, fit: Fit) -> Tensor | float:
+    def _penalty(self, x: Tensor, fit: Fit) -> Tensor | float:
         """strength R(x), (m,): what is added to the distance for features that are unlikely before any message."""
-        if fit.prior is not None:
-            return fit.prior(x, rows)
         if self.prior == "none" or not x.shape[1]:
             return 0.0
         unlikely = (x - 0.5).square().mean(dim=1) if fit.area is None else total_variation(fit.area.picture(x))
@@ -330,14 +312,12 @@ def total_variation(pictures: Tensor) -> Tensor:
 class Fit:
     """One party's messages, and the distance of the embeddings of candidate features from them.
 
-    noise: variance of a received number, relative to the mean square length of a row. kind: of the prior that needs no
-    auxiliary rows.
+    noise: variance of a received number, relative to the mean square length of a row. kind: of the prior.
     """
 
     model: PeerModel
     received: Layers
     compress: Mapping[str, Callable[[Tensor], Tensor]]
-    prior: AuxiliaryPrior | None = None
     noise: float = 0.0
 
     def __post_init__(self) -> None:
@@ -398,84 +378,10 @@ class Fit:
 
     def sent(self, layer: str, values: Tensor) -> Tensor:
         """These values as they would be sent; gradients pass straight through."""
-        if layer in self.compress:
-            plain = values.detach()
-            values = values + (self.compress[layer](plain) - plain)
-        return values if self.prior is None else self.prior.slopes[layer] * values
-
-
-@dataclass(frozen=True)
-class AuxiliaryPrior:
-    """A normal distribution of the numeric columns of each row.
-
-    mean: (n, k) of each row. whitening: (k, k), L with L L^T the inverse of the covariance, the same for all rows. noise:
-    variance of a received number about what the network and the compression make of the true features, relative to the mean
-    square length of a row. slopes: layer -> a, the number a for which a f(x) is nearest to what is received.
-    """
-
-    mean: Tensor
-    whitening: Tensor
-    noise: float
-    slopes: Mapping[str, float]
-
-    def __call__(self, x: Tensor, rows: Tensor) -> Tensor:
-        """noise |L^T (x_i - mean_i)|^2, (m,). x: (m, k)."""
-        return self.noise * ((x - self.mean[rows]) @ self.whitening).square().sum(dim=1)
-
-
-def auxiliary_prior(
-    fit: Fit, known: PartyFeatures, answer: Callable[[], Layers], rng: torch.Generator, *, width: int, steps: int
-) -> AuxiliaryPrior | None:
-    """The prior D(h), with the covariance of x' - D(h'): D a decoder fitted to one half of the known rows, x', h' the other.
-
-    D's answer is moved towards the mean of the known rows by the share that is best for x', h': a decoder that has learned
-    noise by heart answers with that mean. None if what the network makes of D(h) is clearly farther from h than what it
-    makes of D(h') is from h': then the known rows are of another distribution than the attacked ones.
-
-    fit: of the messages h (n, d), with what the attacker takes an embedding to become. known: x', the columns of m other
-    rows. answer: what the party would send for these, with fresh noise. width, steps: of the decoder.
-    """
-    received, network = fit.received, fit.model.network
-    with torch.no_grad():
-        embedded = network(known.numeric, known.categorical)
-        sent = {layer: fit.sent(layer, embedded[layer]) for layer in received}
-    answers = [answer() for _ in range(_ASKED)]
-    asked = torch.cat([_joined(received, layers) for layers in answers])
-    numeric, categorical = known.numeric.repeat(_ASKED, 1), known.categorical.repeat(_ASKED, 1)
-    is_fitted = (torch.arange(len(known.numeric), device=numeric.device) % 2 == 0).repeat(_ASKED)
-    decoder = fit_decoder(asked[is_fitted], numeric[is_fitted], categorical[is_fitted], rng, width=width, steps=steps)
-    mean = known.numeric.mean(dim=0)
-    steps_taken, steps_due = (decoder(asked)[0] - mean)[~is_fitted].double(), (numeric - mean)[~is_fitted].double()
-    share = float((steps_taken * steps_due).sum() / steps_taken.square().sum().clamp_min(1e-30))
-    share = min(1.0, max(0.0, share))
-    errors = steps_due - share * steps_taken
-    floor = _LEAST_VARIANCE * numeric.double().var(dim=0, correction=0).mean().clamp_min(1e-6)
-    covariance = errors.T @ errors / max(1, len(errors)) + floor * torch.eye(errors.shape[1], device=errors.device)
-    whitening = torch.linalg.cholesky(torch.linalg.inv(covariance)).to(numeric.dtype)
-    slopes, noises = {}, []
-    for layer, h in received.items():
-        h_of, f = torch.cat([layers[layer] for layers in answers]).double(), sent[layer].double().repeat(_ASKED, 1)
-        slopes[layer] = max(0.0, float((h_of * f).sum() / f.square().sum().clamp_min(1e-30)))
-        noise = (h_of - slopes[layer] * f).square().mean()
-        noise += _DETERMINISTIC * (sent[layer] - embedded[layer]).double().square().mean()
-        energy = h.double().square().sum(dim=1).mean().clamp_min(1e-12)
-        noises.append(max(float(noise / energy), _QUIETEST / h.shape[1]))
-
-    def guess(h: Tensor) -> PartyFeatures:
-        numeric, categorical = decoder(h)
-        return PartyFeatures(mean + share * (numeric - mean), categorical)
-
-    prior = AuxiliaryPrior(guess(_joined(received, received)).numeric, whitening, max(noises), slopes)
-
-    @torch.no_grad()
-    def misfits(h_of: Layers) -> Tensor:
-        rows, other = guess(_joined(received, h_of)), replace(fit, received=h_of, prior=prior)
-        other.energy = fit.energy
-        return other.distance(rows.numeric, torch.arange(len(other), device=mean.device), ids=rows.categorical)
-
-    aside = {layer: answers[0][layer][1::2] for layer in received}
-    is_other = len(known.numeric) >= 2 * _FEWEST and is_larger(misfits(received), misfits(aside))
-    return None if is_other else prior
+        if layer not in self.compress:
+            return values
+        plain = values.detach()
+        return values + (self.compress[layer](plain) - plain)
 
 
 @dataclass(frozen=True)
