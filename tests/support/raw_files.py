@@ -4,6 +4,7 @@ import gzip
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import torch
 
 from vflbench.data.clicklogs import AVAZU
@@ -58,6 +59,15 @@ def error_of(dataset) -> str:
     except UserError as error:
         return str(error)
     return "no error"
+
+
+def refusal_of(dataset) -> str:
+    """The message of the UserError that reading it raises: one printable paragraph."""
+    with pytest.raises(UserError) as error:
+        dataset.read(None)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1000
+    return str(error.value)
 
 
 def in_file_order(split: Loaded, party="a"):
