@@ -5,7 +5,7 @@ import zipfile
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from support.raw_files import error_of, in_file_order, load, write
+from support.raw_files import error_of, in_file_order, load, refusal_of, write
 
 from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet
@@ -53,9 +53,7 @@ def test_missing_is_zero_in_numbers_and_a_category_of_its_own_elsewhere(tmp_path
 
 @pytest.mark.parametrize(("choice", "missing", "there"), [(None, 2, False), (None, 3, True), ("indicator", 1, True)])
 def test_few_missing_numbers_and_dates_have_no_indicator(tmp_path, choice, missing, there):
-    lines = [
-        f"{'' if i < missing else i % 9},{'' if i < missing else f'2020-01-{1 + i % 28:02}'},{i % 2}" for i in range(200)
-    ]
+    lines = [f"{i % 9},2020-01-{1 + i % 28:02},{i % 2}" if i >= missing else f",,{i % 2}" for i in range(200)]
     path = write(tmp_path / "t", ["x,day,y", *lines])
     parties = load(Csv(path=path, label="y", missing_as=choice, parties={"a": ["x"], "b": ["day"]})).train.columns
     indicated = [*parties["a"].numeric, *parties["b"].numeric]
@@ -134,8 +132,7 @@ def test_other_encodings(tmp_path, encoding, said):
     (tmp_path / "plain").write_bytes("\n".join(lines).encode())
     (tmp_path / "t").write_bytes("\n".join(lines).encode(encoding))
     plain, other = (
-        load(Csv(path=str(tmp_path / "plain"), label="y")),
-        load(Csv(path=str(tmp_path / "t"), label="y", encoding=said)),
+        load(Csv(path=str(tmp_path / name), label="y", encoding=of)) for name, of in (("plain", None), ("t", said))
     )
     assert other.train.columns == plain.train.columns
     for ours, theirs in zip(in_file_order(other), in_file_order(plain), strict=True):
@@ -143,9 +140,8 @@ def test_other_encodings(tmp_path, encoding, said):
     if said == "cp1252":
         assert "dataset.encoding=cp1252" in error_of(Csv(path=str(tmp_path / "t"), label="y"))
         (tmp_path / "body").write_bytes("\n".join(["stadt,y", *lines[1:]]).encode(encoding))
-        assert "column stadt: 'K\ufffdln' is not valid utf-8; for Latin-1 or Windows-1252" in error_of(
-            Csv(path=str(tmp_path / "body"), label="y")
-        )
+        problem = error_of(Csv(path=str(tmp_path / "body"), label="y"))
+        assert "column stadt: 'K\ufffdln' is not valid utf-8; for Latin-1 or Windows-1252" in problem
 
 
 TABLE = pa.table({"a": [1, 2, 3], "y": [0, 1, 0]})
@@ -160,10 +156,7 @@ def test_a_file_that_is_no_text_is_named_and_not_shown(tmp_path):
     (tmp_path / "picture").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9)
     csv = {"parquet": "read it with dataset=parquet", "excel": "an Excel workbook", "picture": "dataset.path="}
     for name, said in csv.items():
-        problem = error_of(Csv(path=str(tmp_path / name), label="y"))
-        assert said in problem
-        assert problem.isprintable()
-        assert len(problem) < 400
+        assert said in refusal_of(Csv(path=str(tmp_path / name), label="y"))
     assert len(load(Parquet(path=str(tmp_path / "parquet"), label="y")).train)
     for name in ("t.csv", "excel", "picture"):
         remedy = "export its sheet as CSV" if name == "excel" else "is read with dataset=csv"

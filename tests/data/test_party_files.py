@@ -21,18 +21,10 @@ def values(n=240, seed=5) -> list[dict[str, str]]:
     rows = []
     for i in range(n):
         a, b = draw.random(), draw.random()
-        rows.append(
-            {
-                "id": f"{i:03d}",
-                "a.x": repr(a),
-                "a.k": draw.choice("pqr") if i else "rare",
-                "b.x": repr(b) if i % 7 else "",
-                "b.word": f"w{draw.randrange(40)}",
-                "b.gone": str(i),
-                "label.y": "no" if a + b + draw.random() < 1.4 else "yes",
-                "label.own": str(draw.randrange(-50, 50)),
-            }
-        )
+        row = {"id": f"{i:03d}", "a.x": repr(a), "a.k": draw.choice("pqr") if i else "rare"}
+        row |= {"b.x": repr(b) if i % 7 else "", "b.word": f"w{draw.randrange(40)}", "b.gone": str(i)}
+        row["label.y"] = "no" if a + b + draw.random() < 1.4 else "yes"
+        rows.append(row | {"label.own": str(draw.randrange(-50, 50))})
     return rows
 
 
@@ -87,11 +79,7 @@ def test_rows_that_all_parties_share_are_used_in_the_order_of_the_label_party_s_
     codes = everything.features["b"].categorical[:, 0].tolist()
     assert codes == [sorted(set(words)).index(word) for word in words]
     assert everything.labels.tolist() == [int(row["label.y"] == "yes") for row in kept]
-    assert data.facts["party_rows"] == {
-        "label": {"rows": 218, "shared": 174},
-        "a": {"rows": 218, "shared": 174},
-        "b": {"rows": 218, "shared": 174},
-    }
+    assert data.facts["party_rows"] == {party: {"rows": 218, "shared": 174} for party in ("label", "a", "b")}
     assert set(data.facts["party_files"]) == {"label", "a", "b"}
     assert all(len(of["file_sha256"]) == 64 for of in data.facts["party_files"].values())
     assert data.facts["columns_are"] == [
@@ -159,9 +147,9 @@ def test_files_of_the_same_rows_in_the_same_order_are_read_as_one_file_of_all_co
     for ours, theirs in ((apart.train.all(), whole.train.all()), (apart.test.all(), whole.test.all())):
         assert torch.equal(ours.ids, theirs.ids)
         assert torch.equal(ours.labels, theirs.labels)
-        for party in ("a", "b", "label"):
-            assert torch.equal(ours.features[party].numeric, theirs.features[party].numeric)
-            assert torch.equal(ours.features[party].categorical, theirs.features[party].categorical)
+        for party, block in theirs.features.items():
+            assert torch.equal(ours.features[party].numeric, block.numeric)
+            assert torch.equal(ours.features[party].categorical, block.categorical)
 
 
 def error_of(dataset) -> str:
@@ -180,9 +168,8 @@ def test_identifiers_are_compared_as_texts(tmp_path):
     data = csv(paths).load(generator())
     assert data.facts["party_rows"]["a"] == {"rows": 240, "shared": 238}  # 7 is not 007, and a blank counts; quotes don't
     other = csv({"label": paths["label"]}).party_source("label")
-    with pytest.raises(
-        UserError, match="the parties share no row; identifiers are compared as texts.*'000' .label., '0' .a."
-    ):
+    differ = "the parties share no row; identifiers are compared as texts.*'000' .label., '0' .a."
+    with pytest.raises(UserError, match=differ):
         other.align({"a": [str(i) for i in range(10)]}, generator())
 
 
@@ -191,33 +178,25 @@ def test_what_is_wrong_with_a_file_is_said_with_the_party_the_file_and_the_line(
     good = {party: Path(path).read_text().splitlines() for party, path in paths.items()}
     cell = good["b"][9].split(",")
 
-    def with_lines(party, change):
-        lines = list(good[party])
-        change(lines)
+    def put(party, line, text):
+        lines = [*good[party][: line - 1], text, *good[party][line:]]
         return {**paths, party: write(tmp_path / "changed.csv", lines)}
-
-    def put(line, text):
-        return lambda lines: lines.__setitem__(line - 1, text)
-
-    def twice(lines):
-        lines.insert(15, lines[3])
 
     repeated = good["a"][3].split(",")[1]
     wrong = {
-        "has no column id, which dataset.id names": ("a", put(1, "x,key,k")),
-        "has no column y, which dataset.label names": ("label", put(1, "id,target,own")),
-        f"rows 4, 16: column id has the identifier '{repeated}' more than once": ("a", twice),
-        "row 10: column id has no identifier": ("b", put(10, ",".join([*cell[:2], "", *cell[3:]]))),
-        "column x: it holds numbers, and 'inf' can't be read as one": ("a", put(12, "inf,001,p")),
+        "has no column id, which dataset.id names": ("a", 1, "x,key,k"),
+        "has no column y, which dataset.label names": ("label", 1, "id,target,own"),
+        f"rows 4, 16: column id has the identifier '{repeated}' more than once": ("a", 16, good["a"][3]),
+        "row 10: column id has no identifier": ("b", 10, ",".join([*cell[:2], "", *cell[3:]])),
+        "column x: it holds numbers, and 'inf' can't be read as one": ("a", 12, "inf,001,p"),
     }
-    for problem, (party, change) in wrong.items():
-        text = error_of(csv(with_lines(party, change)))
+    for problem, (party, line, changed) in wrong.items():
+        text = error_of(csv(put(party, line, changed)))
         assert text.startswith(f"dataset.party_files.{party}={tmp_path / 'changed.csv'}: "), text
         assert problem in text, text
-    assert f"dataset.party_files.b={tmp_path / 'none'}: there is no such file" in error_of(
-        csv({**paths, "b": str(tmp_path / "none")})
-    )
-    few = csv(with_lines("a", put(12, "0.5")), bad_rows="skip", max_bad_fraction=0.1).load(generator())
+    missing = csv({**paths, "b": str(tmp_path / "none")})
+    assert f"dataset.party_files.b={tmp_path / 'none'}: there is no such file" in error_of(missing)
+    few = csv(put("a", 12, "0.5"), bad_rows="skip", max_bad_fraction=0.1).load(generator())
     assert few.facts["party_files"]["a"]["bad_rows"]["count"] == 1
     assert few.notes[0].startswith("bad rows of party a left out: 1 (row 12: ")
 
@@ -242,22 +221,15 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
 def test_messages_that_can_not_be_are_refused_by_those_who_get_them(tmp_path):
     paths = files(tmp_path)
     label, side = csv(paths).party_source("label"), csv(paths).party_source("a")
+    refused = "dataset.id: party b (must give a list of texts|has the identifier '1' 2 times)"
     for ids in ("abc", ["1", 2], ["1", ""], [None], ["1", "1"], [["1"]], 3):
-        with pytest.raises(
-            UserError, match="dataset.id: party b (must give a list of texts|has the identifier '1' 2 times)"
-        ):
+        with pytest.raises(UserError, match=refused):
             label.align({"a": side.ids, "b": ids}, generator())
     alignment = label.align({"a": side.ids}, generator())
     positions, role = alignment.positions["a"], alignment.role
     assert len(side.table(positions, role)) == len(role)
-    wrong = [
-        (positions, role.long()),
-        (positions[:-1], role),
-        (positions + 10**9, role),
-        (positions.clone().fill_(3), role),
-        (positions, role + 3),
-        (positions, torch.zeros_like(role)),
-    ]
+    wrong = [(positions, of) for of in (role.long(), role + 3, torch.zeros_like(role))]
+    wrong += [(of, role) for of in (positions[:-1], positions + 10**9, positions.clone().fill_(3))]
     for where, what in wrong:
         with pytest.raises(UserError, match="party a: positions and roles that came from the label party: "):
             side.table(where, what)
