@@ -3,13 +3,14 @@
 import datetime
 import decimal
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 from pyarrow import parquet
-from support.raw_files import error_of, in_file_order, load, write
+from support.raw_files import error_of, in_file_order, load, refusal_of, write
 
 from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet
@@ -67,11 +68,11 @@ def test_the_same_values_in_a_csv_file_give_the_same_rows(tmp_path):
     options = {"label": "target", "parties": 2, "fit_on": "train", "validation_fraction": 0.2, "min_count": 2}
     one = Parquet(path=str(tmp_path / "rows.parquet"), **options).load(torch.Generator().manual_seed(1))
     other = Csv(path=path, **options).load(torch.Generator().manual_seed(1))
-    for ours, theirs in zip((one.train, *one.held_out.values()), (other.train, *other.held_out.values()), strict=True):
-        ours, theirs = ours.all(), theirs.all()
+    assert one.train.columns == other.train.columns
+    for part in ("train", "test", "validation"):
+        ours, theirs = (getattr(data, part).all() for data in (one, other))
         assert torch.equal(ours.labels, theirs.labels)
         for party in "ab":
-            assert ours.features[party].columns == theirs.features[party].columns
             assert torch.equal(ours.features[party].numeric, theirs.features[party].numeric)
             assert torch.equal(ours.features[party].categorical, theirs.features[party].categorical)
 
@@ -100,37 +101,34 @@ def test_a_folder_is_the_rows_of_its_files_by_name(tmp_path):
     some = load(Parquet(path=str(folder), label="target", rows=30, test_fraction=0.5))
     assert sorted([*some.train.ids.tolist(), *some.test.ids.tolist()]) == list(range(30))
     parquet.write_table(table.select(["small", "target"]), folder / "part-9.parquet")
-    assert "part-9.parquet: its columns are not those of part-0.parquet" in error_of(
-        Parquet(path=str(folder), label="target")
-    )
-    (tmp_path / "empty").mkdir()
-    assert "the folder holds no files NAME.parquet" in error_of(Parquet(path=str(tmp_path / "empty"), label="target"))
+    assert "part-9.parquet: its columns are not those of part-0.parquet" in problem_of(folder)
+
+
+def problem_of(path) -> str:
+    return refusal_of(Parquet(path=str(path), label="target"))
 
 
 def test_what_is_no_table_is_refused_in_a_paragraph(tmp_path):
-    stored(tmp_path)
-    content = (tmp_path / "rows.parquet").read_bytes()
-    (tmp_path / "cut").write_bytes(content[:-100])
+    (tmp_path / "cut").write_bytes(Path(stored(tmp_path)).read_bytes()[:-100])
     (tmp_path / "text").write_text("a,b\n1,2\n")
-    for name, problem in {
+    (tmp_path / "empty").mkdir()
+    parquet.write_table(pa.table(COLUMNS).slice(0, 0), tmp_path / "no_rows")
+    wrong = {
         "cut": "it can't be read: ",
         "text": "it is no Parquet file; a table of text is read with dataset=csv",
-    }.items():
-        text = error_of(Parquet(path=str(tmp_path / name), label="target"))
-        assert f"dataset.path={tmp_path / name}: {problem}" in text, text
-    assert "there is no such file" in error_of(Parquet(path=str(tmp_path / "x"), label="target"))
-    wrong = {
+        "x": "there is no such file",
+        "empty": "the folder holds no files NAME.parquet",
+        "no_rows": "the file is empty or holds no rows",
+    }
+    for name, problem in wrong.items():
+        assert f"dataset.path={tmp_path / name}: {problem}" in problem_of(tmp_path / name)
+    values = {
         "row 3: column target: the row has no label": {"target": pa.array(["a", "b", None, *"ab" * 28, "a"])},
         "row 2: column real: it holds numbers, and 'inf'": {"real": pa.array([1.0, float("inf"), *[2.0] * (N - 2)])},
         "at most 200 printable characters": {"\x1b[31m": COLUMNS["small"]},
     }
-    for problem, changes in wrong.items():
-        text = error_of(Parquet(path=stored(tmp_path, "wrong.parquet", **changes), label="target"))
-        assert problem in text, text
-        assert text.isprintable()
-    empty = tmp_path / "no_rows.parquet"
-    parquet.write_table(pa.table(COLUMNS).slice(0, 0), empty)
-    assert "the file is empty or holds no rows" in error_of(Parquet(path=str(empty), label="target"))
+    for problem, changes in values.items():
+        assert problem in problem_of(stored(tmp_path, "wrong.parquet", **changes))
 
 
 @pytest.mark.parametrize("seed", range(15))

@@ -30,14 +30,13 @@ def raw(tmp_path) -> str:
 
 
 def same(one, other) -> bool:
-    tables = [p.table for p in (one, other)]
     arrays = ("numeric", "categorical", "labels")
-    return all(np.array_equal(*(getattr(t, name) for t in tables)) for name in arrays)
+    return all(np.array_equal(getattr(one.table, name), getattr(other.table, name)) for name in arrays)
 
 
 def tables(cache) -> list[Path]:
     """Folders of tables, also of unfinished ones."""
-    return [path for path in (cache / "prepared").iterdir() if path.is_dir()]
+    return [*filter(Path.is_dir, (cache / "prepared").iterdir())]
 
 
 def test_a_prepared_table_is_used_again_until_its_file_is_another(tmp_path, cache, raw, capsys):
@@ -65,10 +64,8 @@ def test_a_prepared_table_is_used_again_until_its_file_is_another(tmp_path, cach
 
 def test_files_and_folders_are_for_their_owner_alone(cache, raw):
     before = os.umask(0)
-    try:
-        Criteo(path=raw).prepare()
-    finally:
-        os.umask(before)
+    Criteo(path=raw).prepare()
+    os.umask(before)
     modes = {path.relative_to(cache): stat.S_IMODE(path.lstat().st_mode) for path in (cache, *cache.rglob("*"))}
     assert {mode & 0o077 for mode in modes.values()} == {0}, modes
 
