@@ -3,7 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.raw_files import error_of, in_file_order, load
+from support.raw_files import error_of, load
 
 from vflbench.data.base import Dataset
 from vflbench.data.table import raw_table
@@ -69,6 +69,7 @@ def test_a_sample_is_of_the_size_asked_and_keeps_row_ids():
     assert torch.equal(split.train.labels, split.train.ids % 2)
     assert split.train.ids.tolist() == sorted(split.train.ids.tolist())
     assert split.train.ids.tolist() != list(range(27))
+    assert split.train.features["a"].columns.cardinalities == (len((ids // 10).unique()),), "of the rows that are kept"
 
 
 def test_a_positive_ratio_is_reached_by_dropping_the_class_that_is_too_frequent():
@@ -119,11 +120,3 @@ def test_every_row_is_as_likely_as_any_other_to_be_tested_on():
 
 def test_one_class_among_the_training_rows_is_rejected_though_the_test_rows_have_another():
     assert "every training row has the label 1" in error_of(Late(split="chronological"))
-
-
-def test_min_max_and_vocabularies_see_only_the_rows_that_are_kept():
-    split = load(Fixed(sample=0.1))
-    numeric, _, _ = in_file_order(split)
-    assert (numeric.min(), numeric.max()) == (0, 1)
-    ids = torch.cat([split.train.ids, split.test.ids])
-    assert split.train.features["a"].columns.cardinalities == (len((ids // 10).unique()),)

@@ -33,7 +33,6 @@ def same(ours, theirs):
 def test_files_are_joined_on_an_identifier(tmp_path):
     ours = load(Csv(path=stored(tmp_path), id="id", label="y"))
     theirs = load(Csv(path=by_hand(tmp_path), label="y"))
-    assert ours.train.columns == theirs.train.columns
     assert same(ours, theirs)
     assert "2 files joined: 55 rows whose identifier is in all of them (people.csv 60, orders.csv 55)" in ours.notes
     assert ours.facts["class_rows"] == theirs.facts["class_rows"]
@@ -43,10 +42,8 @@ def test_files_are_joined_on_an_identifier(tmp_path):
 
 def test_parquet_files_are_joined_in_the_same_way(tmp_path):
     people, orders = tmp_path / "people.parquet", tmp_path / "orders.parquet"
-    columns = list(zip(*PEOPLE.values(), strict=True))
-    parquet.write_table(
-        pa.table({"age": [int(v) for v in columns[0]], "id": list(PEOPLE), "sort": columns[1], "y": columns[2]}), people
-    )
+    ages, sort, y = zip(*PEOPLE.values(), strict=True)
+    parquet.write_table(pa.table({"age": [*map(int, ages)], "id": list(PEOPLE), "sort": sort, "y": y}), people)
     sums, what = zip(*ORDERS.values(), strict=True)
     parquet.write_table(pa.table({"id": list(ORDERS), "sum": [float(v) for v in sums], "what": what}), orders)
     ours = load(Parquet(path=[str(people), str(orders)], id="id", label="y"))

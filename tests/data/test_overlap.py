@@ -27,11 +27,8 @@ def test_each_party_s_share_is_exact_and_independent_of_the_others(parties):
     assert not shared[:1000].any()
     assert abs(shared.sum() - expected) < (1 if parties == 1 else 5 * chance)
     assert abs(shared[-50_000:].mean() - share**parties) < 0.02
-    assert facts["overlap"] == {
-        "rows": total,
-        "shared": int(shared.sum()),
-        "held": dict.fromkeys("abcd"[:parties], round(share * total)),
-    }
+    held = dict.fromkeys("abcd"[:parties], round(share * total))
+    assert facts["overlap"] == {"rows": total, "shared": int(shared.sum()), "held": held}
     assert f"the {shared.sum():,} that all share are used, and {total - shared.sum():,} are left out" in note
 
 
