@@ -43,11 +43,6 @@ def test_every_version_gives_the_same_pictures(paths, kind):
     assert split.fingerprint == load(Cifar10(path=paths["bin"])).fingerprint
 
 
-def test_the_test_pictures_of_the_data_set_are_the_last_rows(paths):
-    split = load(Cifar10(path=paths["bin"], split="chronological", test_fraction=0.1666667))
-    assert split.test.ids.tolist() == list(range(5 * ROWS, 6 * ROWS))
-
-
 def test_a_folder_above_and_the_default(paths, data, monkeypatch):
     assert load(Cifar10(path=str(data))).fingerprint == load(Cifar10(path=paths["py"])).fingerprint
     monkeypatch.setenv("VFLBENCH_DATA", str(data))

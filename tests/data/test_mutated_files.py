@@ -77,21 +77,12 @@ class Reader:
     header: bytes = b""
 
 
+CLICKS = [criteo_line(i % 2, {1: i}, {1: f"{i % 3:08x}"}) for i in range(24)]
+WORDS = [f"{i},w{i % 3},{'yes' if i % 3 else 'no'}" for i in range(24)]
+OF_WORDS = {"label": "y", "types": {"n": "numeric", "c": "categorical"}, "positive": "yes", **SKIP}
 READERS = {
-    "criteo": Reader(
-        [criteo_line(i % 2, {1: i}, {1: f"{i % 3:08x}"}) for i in range(24)],
-        b"\t",
-        lambda path: Criteo(path=path, **SKIP),
-        criteo,
-    ),
-    "csv": Reader(
-        [f"{i},w{i % 3},{'yes' if i % 3 else 'no'}" for i in range(24)],
-        b",",
-        lambda path: Csv(path=path, label="y", types={"n": "numeric", "c": "categorical"}, positive="yes", **SKIP),
-        table,
-        positive="yes",
-        header=b"n,c,y\n",
-    ),
+    "criteo": Reader(CLICKS, b"\t", lambda path: Criteo(path=path, **SKIP), criteo),
+    "csv": Reader(WORDS, b",", lambda path: Csv(path=path, **OF_WORDS), table, positive="yes", header=b"n,c,y\n"),
 }
 
 

@@ -136,11 +136,6 @@ def test_training_from_buffers_gives_the_weights_of_the_same_order_in_memory():
     assert all(map(torch.equal, *trained))
 
 
-def epoch(rows, size, rng):
-    """The ids of each batch."""
-    return list(Batches(rows, size, rng))
-
-
 @given(st.integers(1, 500), st.integers(1, 600))
 def test_evenly_spaced_positions(count, wanted):
     positions = evenly_spaced(count, wanted)
@@ -163,25 +158,16 @@ def test_auto_is_the_largest_power_of_two_that_leaves_a_hundred_steps(rows):
 def test_batches_are_full_distinct_and_leave_less_than_a_batch(rows, wanted):
     size = choose_batch_size(wanted, rows)
     everything = table(torch.Generator().manual_seed(rows), rows=rows)
-    met = epoch(everything, size, torch.Generator().manual_seed(wanted))
+    met = list(Batches(everything, size, torch.Generator().manual_seed(wanted)))
     assert {len(ids) for ids in met} == {size}
     assert len(met) == rows // size
     assert len(torch.cat(met).unique()) == size * len(met)
 
 
-def test_the_order_is_drawn_from_the_generator_alone(rng):
-    rows = table(rng, rows=40)
-
-    def met(seed):
-        return [ids.tolist() for ids in epoch(rows, 8, torch.Generator().manual_seed(seed))]
-
-    assert met(1) == met(1) != met(2)
-
-
 def test_every_row_is_as_likely_as_any_other_to_be_left_over(rng):
     """19 rows in batches of 10: each is left out of 9/19 of the epochs; 5 standard errors."""
     rows, epochs = table(rng, rows=19), 2000
-    met = torch.cat([ids for _ in range(epochs) for ids in epoch(rows, 10, rng)]).bincount(minlength=19)
+    met = torch.cat([ids for _ in range(epochs) for ids in Batches(rows, 10, rng)]).bincount(minlength=19)
     p = 10 / 19
     assert (met / epochs - p).abs().max() < 5 * (p * (1 - p) / epochs) ** 0.5
 

@@ -34,10 +34,9 @@ def test_numbers_that_all_differ_take_no_more_memory_in_a_longer_file(tmp_path, 
     peaks = []
     for rows in (4_000, 40_000):
         values = np.random.default_rng(rows).standard_normal((rows, 4)).tolist()
-        path = write(
-            tmp_path / f"{rows}", ["y,a,b,c,d", *(",".join([str(k % 2), *map(repr, of)]) for k, of in enumerate(values))]
-        )
-        del values
+        lines = ["y,a,b,c,d", *(",".join([str(k % 2), *map(repr, of)]) for k, of in enumerate(values))]
+        path = write(tmp_path / f"{rows}", lines)
+        del values, lines
         Csv(path=str(write(tmp_path / f"first-{rows}", ["y,a", "0,1.5", "1,2.5"])), label="y").prepare()  # imports, once
         pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
         pa.set_memory_pool(pool)
@@ -55,11 +54,8 @@ def test_facts_hold_the_whole_path_and_the_hash_of_the_bytes_on_disk(tmp_path, m
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "x", GOOD, compress=True)
     sha256 = hashlib.sha256((tmp_path / "x").read_bytes()).hexdigest()
-    assert prepare_table(request("x")).facts == {
-        "path": str((tmp_path / "x").resolve()),
-        "file_sha256": sha256,
-        "class_rows": {"0": 2, "1": 2},
-    }
+    path = str((tmp_path / "x").resolve())
+    assert prepare_table(request("x")).facts == {"path": path, "file_sha256": sha256, "class_rows": {"0": 2, "1": 2}}
 
 
 def test_bad_rows_are_counted_and_shown_and_too_many_are_an_error(tmp_path, monkeypatch):

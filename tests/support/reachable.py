@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-_SHARED = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
+_SHARED = (type, types.ModuleType, types.CodeType)
 """What is the program's and not the object's: classes, modules, code. What modules hold can be reached from anywhere."""
 
 
