@@ -96,8 +96,9 @@ def test_three_ways_to_say_how_much(rng):
     mean_power = noise.double().square().sum(1).mean().item()
     assert mean_power == pytest.approx(8 * gap, rel=0.1)
     assert powered.figures()["power_ratio"] == pytest.approx(8)
-    with pytest.raises(UserError, match=r"defense.marvell.power=8.0: it can't be given beside error_bound"):
-        construct(Marvell, {"power": 8.0, "error_bound": 0.4}, "defense.marvell")
+    for others in ({"error_bound": 0.4}, {"noise": "full"}, {"noise": "shared"}):
+        with pytest.raises(UserError, match=r"marvell.power=8.0: it is for noise=published and not given beside error"):
+            construct(Marvell, {"power": 8.0, **others}, "defense.marvell")
 
 
 def test_infinite_sumkl_is_no_defense(rng):
@@ -208,12 +209,10 @@ def test_noise_of_any_rank_has_the_covariance_that_was_solved_for(rng, noise):
 
 
 @pytest.mark.parametrize("noise", ["full", "shared"])
-def test_noise_of_any_rank_takes_a_power_and_stays_off_dead_units(rng, noise):
+def test_noise_of_any_rank_stays_off_dead_units(rng, noise):
     g, y = network_gradients(rng)
     g[:, 3] = 0
-    powered = Marvell(noise=noise, power=8.0)
-    assert not powered.gradient(g, y, drawing(rng))[:, 3].any()
-    assert powered.figures()["power_ratio"] == pytest.approx(8)
+    assert not Marvell(noise=noise).gradient(g, y, drawing(rng))[:, 3].any()
     same = torch.ones_like(g)
     assert torch.equal(Marvell(noise=noise).gradient(same, y, drawing(rng)), same)
     with pytest.raises(NonFiniteError):
@@ -222,7 +221,6 @@ def test_noise_of_any_rank_takes_a_power_and_stays_off_dead_units(rng, noise):
 
 def test_only_noise_that_both_classes_share_promises_without_an_assumption():
     assert Marvell(noise="full").guarantee() is None
-    assert Marvell(noise="shared", power=8.0).guarantee() is None
     promise = Marvell(noise="shared").guarantee()
     assert (promise.assumption, promise.tested_by, promise.message) == ("", (), "gradient")
     assert promise.leak_auc_after(Exposure(messages=1)) == pytest.approx(0.68)
@@ -432,19 +430,6 @@ def test_full_noise_above_equality_is_the_least_that_meets_the_target(rng):
         for x in (moments.covariances.diff(dim=0)[0], -moments.covariances.diff(dim=0)[0])
     ]
     assert noise.power - 0.75 * alike[0] - 0.25 * alike[1] == pytest.approx(best, rel=1e-4)
-
-
-def test_a_power_is_met_and_is_the_same_solution(rng):
-    moments = moments_of(rng, d=8, rank=3)
-    for solve in (equalising_noise, shared_noise):
-        by_target = solve(moments, sumkl=0.3)
-        by_power = solve(moments, power=by_target.power)
-        assert by_power.sumkl == pytest.approx(0.3)
-        assert by_power.power == pytest.approx(by_target.power)
-        assert torch.allclose(with_noise(moments, by_power), with_noise(moments, by_target), atol=1e-6)
-    little = equalising_noise(moments, power=1e-6)
-    assert little.power == pytest.approx(1e-6)
-    assert math.isinf(little.sumkl)
 
 
 def test_shared_noise_is_the_same_for_both_and_bounds_the_gaussian_sumkl(rng):

@@ -117,8 +117,8 @@ class Marvell(LabelDefense):
 
     error_bound: L in [0, 0.5). It sets sumkl = (2 - 4 L)^2, so that no detector errs on less than a share L.
 
-    power: s > 0. The noise has power s |m1 - m0|^2, and leaves the least sumKL that is possible with it, as published. This
-    promises nothing.
+    power: s > 0, of `published`. The noise has power s |m1 - m0|^2, and leaves the least sumKL that is possible with it.
+    This promises nothing.
 
     one_class: what happens to a batch of a single class, which has no such moments. `last` adds the noise that the last
     batch of both classes needed, and withholds the gradient while there is no such batch. `withhold` always withholds it.
@@ -143,10 +143,9 @@ class Marvell(LabelDefense):
     one_class: Literal["last", "withhold"] = "last"
 
     def __post_init__(self) -> None:
-        if self.error_bound is not None and self.power is not None:
-            raise UserError(
-                "it can't be given beside error_bound: either takes the place of sumkl", key="power", value=self.power
-            )
+        if self.power is not None and (self.error_bound is not None or self.noise != "published"):
+            problem = "it is for noise=published and not given beside error_bound: either takes the place of sumkl"
+            raise UserError(problem, key="power", value=self.power)
         self._last: dict[str, Any] = {}
         self._seen: dict[str, list[float]] = {name: [] for name in _FIGURES}
         self._batches = 0
@@ -193,9 +192,9 @@ class Marvell(LabelDefense):
         """Roots (2, d, k) of the classes' covariances of noise."""
         moments, solve = full_moments(g, positive), equalising_noise if self.noise == "full" else shared_noise
         gap = _finite(float(moments.gap.square().sum()))
-        if self.power is None and math.isinf(self.target):
+        if math.isinf(self.target):
             return {"roots": torch.zeros(2, g.shape[1], 1, dtype=torch.float64, device=g.device)}
-        noise = solve(moments, self.target) if self.power is None else solve(moments, power=self.power * gap)
+        noise = solve(moments, self.target)
         self._seen["sumkl"].append(noise.sumkl)
         self._seen["power_ratio"].append(noise.power / gap if gap else 0.0)
         return {"roots": noise.roots}
@@ -407,46 +406,30 @@ def full_moments(g: Tensor, positive: Tensor) -> ClassMoments:
     return ClassMoments(means[1] - means[0], covariances, len(parts[1]) / len(g))
 
 
-def equalising_noise(moments: ClassMoments, sumkl: float | None = None, power: float | None = None) -> ClassNoise:
-    """Noise that gives both classes one covariance, and the least above that for a sumKL, or for a power in all.
-
-    sumkl: s > 0 in nats, that may be left. power: in the units of the covariances; where it doesn't suffice for one
-    covariance, that noise is scaled down. One of them is given, and finite.
-    """
+def equalising_noise(moments: ClassMoments, sumkl: float) -> ClassNoise:
+    """Noise that gives both classes one covariance, and the least above that for a sumKL s > 0 in nats, finite."""
     gap, (s0, s1) = moments.gap, moments.covariances
     scale = float(moments.covariances.diagonal(dim1=1, dim2=2).sum()) + float(gap @ gap)
     alike = torch.stack([positive_root(s1 - s0, scale), positive_root(s0 - s1, scale)])
     gap_axis, common = torch.zeros_like(alike[:, :, :1]), s0 + alike[0] @ alike[0].T
     of_class = alike.square().sum(dim=(1, 2)).tolist()
     spent = (1 - moments.share) * of_class[0] + moments.share * of_class[1]
-    if power is not None and power <= spent:
-        scaled = alike * math.sqrt(power / spent if spent else 0.0)
-        left = 0.0 if scale == 0 or (power == spent and not gap.any()) else math.inf
-        return ClassNoise(torch.cat([scaled, gap_axis], dim=2), left, power if spent else 0.0)
-    sumkl = _left(gap, common, power - spent) if power is not None else sumkl
-    if sumkl:
-        gap_axis[:] = positive_root(torch.outer(gap, gap) / sumkl - common, scale * max(1, 1 / sumkl))[:, :1]
+    gap_axis[:] = positive_root(torch.outer(gap, gap) / sumkl - common, scale * max(1, 1 / sumkl))[:, :1]
     above = float(gap_axis[0].square().sum())
-    left = sumkl if sumkl and above > 0 else _left(gap, common, 0.0)
+    left = sumkl if above > 0 else _left(gap, common)
     return ClassNoise(torch.cat([alike, gap_axis], dim=2), left, spent + above)
 
 
-def shared_noise(moments: ClassMoments, sumkl: float | None = None, power: float | None = None) -> ClassNoise:
-    """The same noise for both classes, that leaves at most a sumKL whatever their shapes; or such noise of a power.
-
-    sumkl: s > 0 in nats. power: in the units of the covariances. One of them is given, and finite. Directions of less
-    variance than rounding count as if they had that much.
+def shared_noise(moments: ClassMoments, sumkl: float) -> ClassNoise:
+    """The same noise for both classes, that leaves at most a sumKL s > 0 in nats, finite, whatever their shapes. Directions
+    of less variance than rounding count as if they had that much.
     """
     values, vectors = eigenvectors(moments.covariances.sum(dim=0) + torch.outer(moments.gap, moments.gap))
     values = values.clamp_min(torch.finfo(values.dtype).eps * float(values.max())).sqrt()
     values = torch.where((vectors != 0).any(dim=0), values, 0)
     trace = float(values.sum())
-    if trace == 0 or power == 0:
-        return ClassNoise(torch.zeros_like(moments.covariances), math.inf if trace else 0.0, 0.0)
-    left = trace**2 / power if power is not None else sumkl
-    assert left is not None
-    half = vectors * (values * trace / left).sqrt()
-    return ClassNoise(torch.stack([half, half]), left, trace**2 / left)
+    half = vectors * (values * trace / sumkl).sqrt()
+    return ClassNoise(torch.stack([half, half]), sumkl if trace else 0.0, trace**2 / sumkl)
 
 
 def positive_root(matrix: Tensor, scale: float) -> Tensor:
@@ -459,14 +442,13 @@ def positive_root(matrix: Tensor, scale: float) -> Tensor:
     return vectors * values.sqrt()
 
 
-def _left(gap: Tensor, common: Tensor, power: float) -> float:
-    """d^T (S + l I)^-1 d, for l = power; inf where d is outside the range of S and l = 0."""
+def _left(gap: Tensor, common: Tensor) -> float:
+    """d^T S^-1 d; inf where d is outside the range of S."""
     values, vectors = eigenvectors(common)
     rounding = len(gap) * torch.finfo(gap.dtype).eps
-    values = torch.where(values > rounding * max(float(values[0]), power), values, 0) + power
-    parts = (vectors.T @ gap).square()
+    values, parts = torch.where(values > rounding * float(values[0]), values, 0), (vectors.T @ gap).square()
     outside = (gap - vectors @ (vectors.T @ gap)).square().sum()[None]  # along rows of zeros
-    parts, values = torch.cat([parts, outside]), torch.cat([values, torch.full_like(outside, power)])
+    parts, values = torch.cat([parts, outside]), torch.cat([values, torch.zeros_like(outside)])
     counts = parts > rounding * float(gap @ gap)
     return float((parts[counts] / values[counts]).sum())
 
