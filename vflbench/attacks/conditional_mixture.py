@@ -157,15 +157,8 @@ class ConditionalMixture(CutRows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._prior = 0.0
         self._ids = torch.empty(0, dtype=torch.int64)  # sorted
         self._sums = {"ratios": torch.empty(0, 1, dtype=torch.float64)}  # (n, 1)
-
-    def keep(self, view: View, g: Tensor) -> list[Tensor]:
-        """Ids (b,), gradients (b, d), embeddings (b, d)."""
-        self._prior = view[ClassShares].positive
-        g, h = g.double(), view[Embeddings].layers[self._layer].cpu().double()
-        return [view.ids.cpu(), g / g.square().sum(dim=1).mean().sqrt().clamp_min(1e-300), h]
 
     def epoch(self, view: View) -> Answers:
         self.end_epoch()

@@ -17,8 +17,8 @@ _LIKE = 500  # rows with a similar embedding, among which a residual is measured
 class CutRows(Attack):
     """It follows rows through the run by the gradients about them at the cut, and joins those of an epoch.
 
-    A subclass keeps a round by `keep`, and joins the rounds of an epoch in `join`, once it is over: also where it isn't
-    asked after each epoch.
+    It keeps a round by `keep`; a subclass joins the rounds of an epoch in `join`, once it is over: also where it isn't asked
+    after each epoch.
     """
 
     rows: int
@@ -27,12 +27,16 @@ class CutRows(Attack):
     def __post_init__(self) -> None:
         self.follows = self.rows
         self._met: list[list[Tensor]] = []  # of the epoch under way, by round
-        self._layer, self._epoch = "", 0
+        self._layer, self._epoch, self._prior = "", 0, 0.0
         self._direction = torch.empty(0, dtype=torch.float64)  # of the last epoch, (d,)
 
     def keep(self, view: View, g: Tensor) -> list[Tensor]:
-        """What is kept of a round, ids first. g: (n, d), on the CPU."""
-        raise NotImplementedError
+        """What is kept of a round: ids (b,), gradients (b, d) in units of their length, embeddings (b, d).
+
+        g: (b, d), on the CPU.
+        """
+        g, h = g.double(), view[Embeddings].layers[self._layer].cpu().double()
+        return [view.ids.cpu(), g / g.square().sum(dim=1).mean().sqrt().clamp_min(1e-300), h]
 
     def join(self, met: list[list[Tensor]]) -> None:
         """At the end of an epoch. met: what was kept of its rounds, at least one."""
@@ -45,7 +49,7 @@ class CutRows(Attack):
         if view.epoch != self._epoch:
             self.end_epoch()
             self._epoch = view.epoch
-        self._layer = layers[-1]
+        self._layer, self._prior = layers[-1], view[ClassShares].positive
         self._met.append(self.keep(view, view[Gradients].layers[self._layer].cpu()))
 
     def end_epoch(self) -> None:
@@ -105,11 +109,6 @@ class ResidualSum(CutRows):
         self._epochs = 0  # that are over
         self._ids = torch.empty(0, dtype=torch.int64)  # sorted
         self._sums = {"z": torch.empty(0, 1, dtype=torch.float64)}  # of residuals, (n, 1)
-
-    def keep(self, view: View, g: Tensor) -> list[Tensor]:
-        """Ids (b,), gradients (b, d), embeddings (b, d)."""
-        g, h = g.double(), view[Embeddings].layers[self._layer].cpu().double()
-        return [view.ids.cpu(), g / g.square().sum(dim=1).mean().sqrt().clamp_min(1e-300), h]
 
     def epoch(self, view: View) -> Answers:
         self.end_epoch()

@@ -55,12 +55,12 @@ def recover_total(
         gamma / q = A_1 - q A_2 + ...,    q = rate / 4,    A_k = sum_{i1 < ... < ik} alpha_ik ... alpha_i1
 
     With two batches every entry is separated into its two integers (`two_steps`). Where that is not possible, and for more
-    batches, the symmetric part is rounded, if the second-order term that the result predicts is below 1/2.
+    batches, the symmetric part is rounded, if the second-order term that the result predicts is below 1/2: an assumption.
 
     gamma: (d, d), eta: (d,), of `recover_map`. rate: of summed gradients, rate / m for mean ones. batches: n >= 2. rows: m
     of each batch. error: standard error of an entry of gamma or eta.
     """
-    q, d = rate / 4, len(eta)
+    q = rate / 4
     if error / q > SAFE_ERROR:
         return TotalSums(refusal=f"the rate is too small for the precision: alpha has a standard error of {error / q:.2g}")
     scaled, labels, slack = gamma / q, eta / (2 * q), 8 * error / q
@@ -72,31 +72,8 @@ def recover_total(
     off = np.abs(alpha - predicted - symmetric).max(initial=0.0)
     if max(predicted.max(initial=0.0), off) >= 1 / 2 or Gram(alpha, None, batches * rows).inconsistency():
         return TotalSums(refusal=f"the rate {rate:g} hides the sum of {batches} batches")
-    alone = _alone(symmetric, alpha, q, batches, np.full((d, d), float(batches * rows)), slack + 1e-9)
-    assumption = "" if alone else "other sums of binary batches are not ruled out"
-    return TotalSums(alpha, _beta_sum(labels, alpha, q, batches, slack), assumption)
-
-
-def _alone(symmetric: np.ndarray, alpha: np.ndarray, q: float, n: int, upper: np.ndarray, slack: float) -> bool:
-    """Whether alpha is the only integer matrix within the bounds of the expansion, up to 8 standard errors of the map.
-
-        0 <= A_2 + A_2^T <= A_1^2,   0 <= A_k <= A_1^k,   entry by entry, as all alphas have entries >= 0
-
-    so with A_1 <= U: S - r <= A_1 <= S + q/2 U^2 + r, S the symmetric part of gamma/q, r = q^2 U^3 + q^3 U^4 + ... (0 for
-    n = 2). U starts from the number of rows, and is tightened.
-    """
-    for _ in range(50):
-        rest = np.zeros(alpha.shape)
-        if n > 2:
-            if q * np.abs(upper).sum(1).max() >= 1:
-                return False
-            rest = q**2 * upper @ upper @ upper @ np.linalg.inv(np.eye(len(alpha)) - q * upper)
-        bound = np.minimum(upper, np.floor(symmetric + q / 2 * upper @ upper + rest + slack))
-        if np.array_equal(bound, upper):
-            break
-        upper = bound
-    least = np.ceil(symmetric - rest - slack)
-    return bool((least == upper).all() and (upper == alpha).all())
+    beta = _beta_sum(labels, alpha, q, batches, slack)
+    return TotalSums(alpha, beta, "other sums of binary batches are not ruled out")
 
 
 def _beta_sum(scaled: np.ndarray, alpha: np.ndarray, q: float, n: int, slack: float) -> np.ndarray | None:

@@ -59,16 +59,16 @@ def test_rounding_is_right_while_the_second_order_term_is_below_one_half():
         assert all(0.7 < ratio < 1.4 for ratio in highest), (m, d, n)  # the published bound, up to a third-order term
 
 
-def test_proved_sums_are_right():
+def test_proved_sums_are_right_and_of_three_batches_none_is_proved():
     proved = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
         n = int(rng.choice([2, 3]))
         alphas, betas = sums(batches(6, 8, n, rng, density=rng.uniform(0.2, 0.8)))
         rate = 10 ** rng.uniform(-3, -1)
-        total = recover_total(*compose(alphas, betas, rate), rate, n, rows=6)
+        total = recover_total(*compose(alphas, betas, rate), rate, n, rows=6, error=1e-15)
         proved += (says := not total.refusal and not total.assumption)
-        assert not says or np.array_equal(total.alpha_sum, sum(alphas)), seed
+        assert not says or (n == 2 and np.array_equal(total.alpha_sum, sum(alphas))), seed
     assert proved >= 5
 
 
