@@ -35,6 +35,12 @@ def clusters(rng, rows, columns=6, parties=("a",), sizes=()):
     return VerticalTable(torch.arange(rows), features, labels, CLASSES)
 
 
+def digits(split):
+    """All rows of a split, with their places as ids."""
+    rows = split.all()
+    return VerticalTable(torch.arange(len(rows)), rows.features, rows.labels, rows.classes)
+
+
 def views(attack, rows, auxiliary, started, rng, *, batch=100, shuffled=False):
     """What the label party sees of each round."""
     columns = {party: PartyFeatures(own.numeric, own.categorical) for party, own in auxiliary.features.items()}
@@ -86,8 +92,7 @@ def test_embeddings_of_other_rows_are_worth_no_more_than_the_class(rng):
 @pytest.mark.slow
 def test_pictures_of_two_parties_are_rebuilt_through_convolutions(rng):
     data = Digits(parties=2, test_fraction=0.4).load(torch.Generator().manual_seed(0))
-    rows, held_out = data.train.all(), data.test.all()
-    rows = VerticalTable(torch.arange(len(rows)), rows.features, rows.labels, rows.classes)
+    rows, held_out = digits(data.train), data.test.all()
     started = session(rows, model=Cnn(bottom_layers=2, width=8))
     answer, view = run(Simulator(rows=50, auxiliary=600), rows, held_out, started, rng, batch=64)
     assert set(answer.features) == {"a", "b"}
@@ -166,7 +171,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_bytes(rng):
 
 
 def test_cells_are_those_of_a_last_convolution_only(rng):
-    rows = Digits(rows=200).load(torch.Generator().manual_seed(0)).train.all()
+    rows = digits(Digits(rows=200).load(torch.Generator().manual_seed(0)).train)
     for model, expected in ((Cnn(bottom_layers=3), (16, 4, 4)), (Cnn(cut_width=64), None), (Mlp(), None)):
         started = session(rows, model=model)
         watch = frozenset({PeerArchitectures, Labels})
