@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import LinearConstraint, minimize
 from support.builders import session
 
-from vflbench.attacks.esa import Esa, log_odds, probabilities
+from vflbench.attacks.esa import Esa, log_odds, nearest_in_box, probabilities
 from vflbench.attacks.grna import Grna
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
@@ -262,3 +264,29 @@ def test_predictions_that_something_changed_have_no_bound(rng):
         )
         assert ("error_bound" in rebuilt.figures) == (change == 0)
         assert ("contradict" in rebuilt.note) == (change != 0)
+
+
+def conditions(rng, n=6, unknowns=5, rows=2):
+    truth = torch.rand(n, unknowns, generator=rng, dtype=torch.float64)
+    c = torch.randn(rows, unknowns, generator=rng, dtype=torch.float64)
+    return truth, c, truth @ c.T
+
+
+def test_it_is_what_a_general_solver_finds(rng):
+    truth, c, value = conditions(rng)
+    start = truth + torch.randn(truth.shape, generator=rng, dtype=torch.float64)
+    for width in (0.0, 0.1):
+        found = nearest_in_box(start, c, value - width, value + width)
+        for i in range(len(start)):
+            between = LinearConstraint(c.numpy(), value[i].numpy() - width, value[i].numpy() + width)
+            best = minimize(
+                lambda x, s: 0.5 * np.square(x - s).sum(),
+                np.full(5, 0.5),
+                (start[i].numpy(),),
+                jac=lambda x, s: x - s,
+                bounds=[(0, 1)] * 5,
+                constraints=between,
+                method="SLSQP",
+                options={"ftol": 1e-14, "maxiter": 500},
+            )
+            np.testing.assert_allclose(found[i].numpy(), best.x, atol=2e-5)

@@ -6,6 +6,7 @@ from vflbench.attacks.model_inversion import (
     LinearGaussianChannel,
     ModelInversion,
     NormalPrior,
+    improve_ids,
     is_larger,
     most_likely_columns,
     total_variation,
@@ -250,3 +251,36 @@ def test_pca_needs_numeric_columns_and_knows_no_more_than_it_declares(rng):
     view, _ = view_of(rows, attack, model=WideDeep(bottom_layers=1, width=8), auxiliary=known)
     with pytest.raises(UserError, match="categorical"):
         attack.batch(view)
+
+
+def planted(rng, sizes=(3, 40, 7), rows=6, dim=2):
+    """|A vectors - h|^2 with a well-conditioned A: the planted ids have score 0."""
+    tables = [torch.randn(size, dim, generator=rng) for size in sizes]
+    ids = torch.stack([torch.randint(size, (rows,), generator=rng) for size in sizes], 1)
+    a = torch.linalg.qr(torch.randn(12, len(sizes) * dim, generator=rng))[0]
+
+    def read(chosen):
+        return torch.stack([t[chosen[:, j]] for j, t in enumerate(tables)], 1)
+
+    h = read(ids).flatten(1) @ a.T
+
+    def score(rows, chosen):
+        return (read(chosen).flatten(1) @ a.T - h[rows]).square().sum(1)
+
+    def slope(chosen):
+        return (2 * (read(chosen).flatten(1) @ a.T - h) @ a).view(len(chosen), len(sizes), dim)
+
+    return tables, ids, read, score, slope
+
+
+def test_planted_ids_are_recovered_and_every_pass_is_downhill(rng):
+    tables, ids, read, score, slope = planted(rng)
+    everyone = torch.arange(len(ids))
+    for candidates in (100, 8):  # all ids of each column; a few
+        start = torch.zeros_like(ids)
+        before = score(everyone, start)
+        result, value = improve_ids(start, tables, read(ids), slope, score, candidates)
+        assert torch.equal(result, ids)
+        assert (value <= before).all()
+        torch.testing.assert_close(value, score(everyone, result))
+        assert not start.any()  # the input is not changed

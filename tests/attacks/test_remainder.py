@@ -3,7 +3,7 @@ import torch
 from attacks.views import gradients, scores_of, shares
 from scipy import stats
 
-from vflbench.attacks.remainder import Remainder, log_remainders
+from vflbench.attacks.remainder import Remainder, log_ratio_of_normals, log_remainders
 from vflbench.numerics.auc import auc
 
 
@@ -53,3 +53,17 @@ def test_remainders_are_those_of_the_singular_value_decomposition(rng):
     assert torch.allclose(
         log_remainders(g, [5])[0] - log_remainders(g, [5])[0, 0], (rest.norm(dim=1) / rest[0].norm()).log() * 2
     )
+
+
+ROWS, SHARE = 4000, 0.25
+
+
+def test_from_a_poor_guess_it_reaches_the_bayes_optimal_ratio(rng):
+    y = (torch.rand(ROWS, generator=rng) < SHARE).double()
+    x = torch.randn(ROWS, 4, generator=rng).double()
+    x[:, :2] *= (1 + 2 * y)[:, None]
+    guess = y + 2 * torch.randn(ROWS, generator=rng)
+    best = x[:, :2].square().sum(dim=1)
+    assert auc(guess, y != 0) < 0.7
+    mixing = torch.randn(4, 4, generator=rng).double()
+    assert auc(log_ratio_of_normals(1e-9 * x @ mixing, guess, SHARE, 20), y != 0) > auc(best, y != 0) - 0.005

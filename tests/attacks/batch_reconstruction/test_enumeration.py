@@ -142,19 +142,6 @@ def test_the_smallest_batches_are_known_exactly():
         assert solutions.batches[0].shape == shape
 
 
-def test_zero_equal_and_constant_columns_and_equal_rows():
-    x, y = draw(2, 6, 7)
-    x[:, 1], x[:, 2], x[:, 3] = 0, 1, x[:, 0]
-    x[1] = x[0]
-    x[4] = x[5] = 0
-    x[:, 6] = 1 - x[:, 5]
-    gram = Gram.of(x, y)
-    solutions = enumerate_batches(gram)
-    assert solutions.complete
-    assert sort_rows(x).tobytes() in as_set(solutions)
-    assert as_set(solutions) == by_cp_sat(Gram.of(x))
-
-
 def test_sums_that_no_batch_has_are_infeasible_with_a_reason():
     broken = enumerate_batches(Gram(np.array([[2, 1], [0, 2]]), None, 3))
     assert (broken.status, len(broken.batches), broken.complete) == ("infeasible", 0, True)

@@ -1,6 +1,7 @@
 """Batches from integer programmes: both solvers and formulations, verified in integers, and stopped early."""
 
 import functools
+import math
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -10,7 +11,7 @@ from support.reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction import integer_programme
 from vflbench.attacks.batch_reconstruction.gram import Gram, sort_rows
-from vflbench.attacks.batch_reconstruction.integer_programme import Programme, tight, verified
+from vflbench.attacks.batch_reconstruction.integer_programme import Programme, published, tight, verified
 from vflbench.errors import UserError
 
 ENDLESS = 1e6  # seconds: a limit that no test reaches
@@ -57,11 +58,13 @@ def test_a_planted_batch_and_its_labels_are_recovered(formulation, solver):
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
-def test_a_consistent_alpha_that_no_batch_has_is_proved_infeasible(solver):
-    assert NO_SUCH_BATCH.inconsistency() is None
-    solutions = solve(NO_SUCH_BATCH, solver=solver)
-    assert (solutions.status, solutions.batches, solutions.complete) == ("infeasible", (), True), solutions.note
-    assert "the search ended" in solutions.note
+def test_consistent_sums_that_no_batch_or_labels_have_are_proved_infeasible(solver):
+    equal_columns = Gram(np.array([[2, 2, 0], [2, 2, 0], [0, 0, 0]]), np.array([2, 0, 0]), 2)  # of different betas
+    for gram in (NO_SUCH_BATCH, equal_columns):
+        assert gram.inconsistency() is None
+        solutions = solve(gram, solver=solver)
+        assert (solutions.status, solutions.batches, solutions.complete) == ("infeasible", (), True), solutions.note
+        assert "the search ended" in solutions.note
 
 
 @pytest.mark.slow
@@ -77,13 +80,6 @@ def test_random_batches_of_any_density_are_answered_with_their_gram_matrix():
         ones = solutions.batches[0].astype(int)
         positives = np.nan_to_num(solutions.labels[0][0])
         assert np.allclose(2 * ones.T @ positives - ones.sum(0), gram.beta), seed  # shares have the same sums as labels
-
-
-def test_labels_that_no_batch_has_are_infeasible():
-    gram = Gram.of(np.array([[1, 1, 0], [1, 1, 0]]), np.array([1, 1]))
-    for solver in ("highs", "cbc"):
-        solutions = solve(Gram(gram.alpha, np.array([2, 0, 0]), 2), solver=solver)  # equal columns, different betas
-        assert solutions.status == "infeasible", solver
 
 
 def test_the_time_may_be_up_before_the_programme_is_written():
@@ -161,3 +157,12 @@ def test_a_missing_solver_is_an_error_with_another_one(monkeypatch):
     monkeypatch.setattr(pulp.COIN_CMD, "available", lambda _: False)
     with pytest.raises(UserError, match=r"solver=cbc: PuLP can't run it"):
         solve(gram, solver="cbc")
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 5), (5, 6), (3, 10)])
+def test_the_published_programme_has_the_published_number_of_constraints(rows, columns):
+    """(2 m + 1) d^2 - 2 m d. Source: Li, Huang, Chen and Hong, "Quantification of the Leakage in Federated Learning"."""
+    x = np.random.default_rng(1).integers(0, 2, (rows, columns))
+    programme = Programme(math.inf)
+    published(programme, Gram.of(x))
+    assert programme.problem.numConstraints() == (2 * rows + 1) * columns**2 - 2 * rows * columns
