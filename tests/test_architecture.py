@@ -174,7 +174,7 @@ CAPS = {
     "vflbench/defenses": 1_556,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_025,
-    "vflbench/messages": 1_839,
+    "vflbench/messages": 1_783,
     "vflbench/metrics": 1_399,
     "vflbench/models": 1_076,
     "vflbench/numerics": 826,

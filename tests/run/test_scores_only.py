@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from support.builders import every_attack, run_in
@@ -91,7 +90,7 @@ def test_only_ids_and_scores_leave_the_owner(recording, tmp_path):
         "candidates",
         "difference",
     ):  # of values, embeddings could be made again
-        values = np.concatenate([np.array(row) for row in table.column(name).to_pylist()])
+        values = table.column(name).combine_chunks().flatten().to_numpy()
         assert (values == values.round()).all()
         assert not len(values) or values.max() < 1000
     with pytest.raises(UserError, match="holds scores already"):

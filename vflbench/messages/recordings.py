@@ -225,8 +225,10 @@ class RecordedMessages:
                     raise ValueError(f"there are more than {_MOST_BATCHES:,} batches")
 
     def _check(self, parts: Mapping[str, _Part], party: str, number: str) -> None:
-        """Raises ValueError for a batch that can't be read."""
-        _check_bytes(parts, number)
+        """Raises ValueError for a batch that can't be read, or doesn't fit memory."""
+        if (size := sum(_size(shape, dtype) for _, shape, dtype in parts.values())) > _MOST_BYTES:
+            problem = f"the batch has {size:,} bytes, and {_MOST_BYTES:,} are read at most; record smaller ones"
+            raise ValueError(f"{number}: {problem}")
         _, (rows, *more), kind = parts.get("ids", (0, (0,), ""))
         if more or not rows or kind != "int64":
             raise ValueError(f"{number}/ids: there must be (n,) int64 ids of its rows, one at least")
@@ -275,13 +277,6 @@ def _values(path: Path, start: int, shape: Sequence[int], dtype: str) -> Tensor:
     return values
 
 
-def _check_bytes(parts: Mapping[str, _Part], where: str) -> None:
-    """Raises ValueError for a batch that doesn't fit memory."""
-    if (count := sum(_size(shape, dtype) for _, shape, dtype in parts.values())) > _MOST_BYTES:
-        problem = f"the batch has {count:,} bytes, and {_MOST_BYTES:,} are read at most; record smaller ones"
-        raise ValueError(f"{where}: {problem}")
-
-
 def write_private(folder: Path, epoch: int, step: int, batch: PrivateBatch) -> None:
     """Write the private batch of a round, in place of an earlier one."""
     path = _private(folder, epoch, step)
@@ -297,9 +292,9 @@ def read_private(folder: Path, epoch: int, step: int) -> PrivateBatch | None:
         return None
     try:
         check_plain(path)
-        metadata, parts = _header(path)
-        _check_bytes(parts, path.name)
-        x, y, steps = (_values(path, *parts[name]) for name in ("x", "y", "steps"))
+        with safe_open(path, framework="pt") as file:
+            x, y, steps = (file.get_tensor(name).clone() for name in ("x", "y", "steps"))
+            owner = (file.metadata() or {}).get("owner", "")[:200]
         if x.ndim != 2 or y.ndim != 1 or steps.ndim != 1 or not len(x) == len(y) == len(steps):
             raise ValueError("x must be (m, d), y and steps (m,)")
         if not bool(x.double().isfinite().all()) or not bool(y.abs().eq(1).all()) or steps.dtype.is_floating_point:
@@ -307,7 +302,7 @@ def read_private(folder: Path, epoch: int, step: int) -> PrivateBatch | None:
     except Exception as error:  # whatever comes of content that no recorder has written
         problem = f"{path.relative_to(folder)} can't be read: {in_a_line(error)}"
         raise UserError(problem, key="recording", value=folder) from error
-    return PrivateBatch(metadata.get("owner", "")[:200], x, y, steps.to(torch.int64))
+    return PrivateBatch(owner, x, y, steps.to(torch.int64))
 
 
 def _private(folder: Path, epoch: int, step: int) -> Path:

@@ -1,13 +1,11 @@
 """Tables beside recorded messages: labels.parquet, known.parquet, features.parquet, and scores.parquet.
 
-Scores go between those who have the messages and those who have the labels. Their column `exact` is 1 if scores were float64
-and not float32, plus 2 if candidates were.
+Scores go between those who have the messages and those who have the labels.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,6 @@ from vflbench.errors import UserError
 from vflbench.messages.recording_format import is_layer
 from vflbench.numerics.auc import array_of
 from vflbench.plain_files import check_plain, in_a_line, replaced
-
-_MOST_ROWS = 2 * 10**8
-MOST_VALUES = 10**9  # of features, which are held in memory
-_MOST_NAMES = 20_000
 
 
 @dataclass(frozen=True)
@@ -53,8 +47,6 @@ def read_labels(path: Path, classes: int, *, links: bool = True) -> LabelTable:
     links: whether a link to a file will do, as where a user names it.
     """
     with _opened(path, "id", "label", links=links) as file:
-        if file.metadata.num_rows > _MOST_ROWS:
-            raise ValueError(f"it has {file.metadata.num_rows:,} rows, and {_MOST_ROWS:,} are read at most")
         has_canaries = "canary" in file.schema_arrow.names
         table = file.read(columns=["id", "label", *(["canary"] if has_canaries else [])])
         ids, labels = _ids(table), _numbers(table, "label", "a whole number or a truth value", _is_whole, _is_truth)
@@ -74,9 +66,6 @@ def read_ids(path: Path) -> np.ndarray:
 def read_features(path: Path) -> FeatureTable:
     """Floating-point columns are numeric, whole numbers and text categorical. Raises UserError."""
     with _opened(path, "id") as file:
-        count = file.metadata.num_rows * file.metadata.num_columns
-        if count > MOST_VALUES:
-            raise ValueError(f"it has {count:,} values, and {MOST_VALUES:,} are read at most")
         table = file.read()
         table.validate(full=True)
         ids = _ids(table)
@@ -114,8 +103,6 @@ def _opened(path: Path, *wanted: str, links: bool = False) -> Iterator[pq.Parque
         limits = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit": 2**20}
         with pq.ParquetFile(path, memory_map=False, arrow_extensions_enabled=False, **limits) as file:
             names = file.schema_arrow.names
-            if file.metadata.num_columns > _MOST_NAMES:
-                raise ValueError(f"it has {file.metadata.num_columns:,} columns, and {_MOST_NAMES:,} are read at most")
             if missing := [name for name in wanted if name not in names]:
                 raise ValueError(f"it has no column {missing[0]}")
             if len(set(names)) != len(names):
@@ -177,26 +164,21 @@ def _stacked(columns: Sequence[np.ndarray], rows: int, kind: type) -> np.ndarray
 
 
 SCORES = "scores.parquet"
-_ROWS, _PARTS = 2**16, 2**7  # read, and written, at a time
-_ALIKE = {
-    "part": pa.int64(),
-    "epoch": pa.int32(),
-    **dict.fromkeys(("attack", "message", "party", "layer"), pa.string()),
-    "visible": pa.bool_(),
-    "exact": pa.int8(),
-}
-"""Columns with one value in all rows of a part."""
-_LISTS = ("scores", "candidates", "difference")
-_OF_ROWS = {"id": pa.int64(), "known": pa.bool_(), **dict.fromkeys(_LISTS, pa.list_(pa.float64()))}
-_SCHEMA = pa.schema(_ALIKE | _OF_ROWS)
-MOST_COLUMNS = 4096  # of scores and candidates
+_PARTS = 2**7  # read, and written, at a time
+_KEY = ("attack", "message", "party", "layer")
+_VALUES = dict.fromkeys(("ids", "known"), pa.int64()) | dict.fromkeys(("scores", "candidates", "difference"), pa.float64())
+_SCHEMA = pa.schema(
+    {"epoch": pa.int32(), **dict.fromkeys(_KEY, pa.string()), "visible": pa.bool_(), "exact": pa.int8()}
+    | {name: pa.list_(kind) for name, kind in _VALUES.items()}
+)
+"""A row a part. exact: 1 if scores were float64 and not float32, plus 2 if candidates were; last bits of grades follow."""
 
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """What an attack said of the rows of a batch, or of a group of rows.
+    """What an attack said of the rows of a batch, or of a group of rows: a part.
 
-    epoch: from 0. key: attack, message, party, layer, and whether an attacker sees it. ids: (n,). known: (n,) bool, rows
+    epoch: from 0. key: attack, message, party, layer, and whether an attacker sees it. ids: (n,). known: (k,) places of rows
     whose label it was given. scores: (n,) or (n, K). candidates: (n, m) or None. difference: (n,) of two columns of scores,
     or None. Only their order counts: see `ordered`.
     """
@@ -217,25 +199,22 @@ def ordered(values: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def score_writer(folder: Path) -> Iterator[Callable[[ScoredRows], None]]:
-    """What adds a part to scores.parquet; batches and groups are told apart by it. The file is there whole or not at all."""
-    waiting: list[pa.RecordBatch] = []
-    number = count()
+    """What adds a part to scores.parquet. The file is there whole or not at all."""
+    waiting: list[dict[str, Any]] = []
 
     def add(rows: ScoredRows) -> None:
-        if n := len(rows.ids):
-            exact = _exact(rows.scores) + 2 * _exact(rows.candidates)
-            alike = zip(_ALIKE.values(), (next(number), rows.epoch, *rows.key, exact), strict=True)
-            values = (np.empty((n, 0)) if v is None else v for v in (rows.scores, rows.candidates, rows.difference))
-            columns = [pa.repeat(pa.scalar(value, kind), n) for kind, value in alike] + [
-                pa.array(rows.ids),
-                pa.array(rows.known),
-            ]
-            waiting.append(pa.RecordBatch.from_arrays([*columns, *map(_lists, values)], schema=_SCHEMA))
+        if len(rows.ids):
+            lists = {name: values.ravel() for name in _VALUES if (values := getattr(rows, name)) is not None}
+            exact = sum(
+                bit * (v is not None and v.dtype == np.float64) for bit, v in ((1, rows.scores), (2, rows.candidates))
+            )
+            key = dict(zip((*_KEY, "visible"), rows.key, strict=True))
+            waiting.append({"epoch": rows.epoch, "exact": exact, **key, **lists})
         if len(waiting) >= _PARTS:
             flush()
 
     def flush() -> None:
-        file.write_table(pa.Table.from_batches(waiting, _SCHEMA))
+        file.write_table(pa.Table.from_pylist(waiting, _SCHEMA))
         waiting.clear()
 
     with replaced(folder / SCORES) as temporary, pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as file:
@@ -245,67 +224,30 @@ def score_writer(folder: Path) -> Iterator[Callable[[ScoredRows], None]]:
 
 def read_scores(folder: Path) -> Iterator[ScoredRows]:
     """The parts in order, some in memory at a time. Raises UserError for a file that holds something else."""
-    with _opened(folder / SCORES) as file:
-        if file.schema_arrow.names != _SCHEMA.names:
-            raise ValueError(f"its columns must be {', '.join(_SCHEMA.names)}")
-        begun, last = pa.Table.from_batches([], _SCHEMA), -1  # rows of the part that the next batch may go on with
-        for batch in file.iter_batches(_ROWS):
-            table = pa.concat_tables([begun, pa.Table.from_batches([batch]).cast(_SCHEMA)])
-            if any(column.null_count for column in table.columns):
-                raise ValueError("it has rows without a value")
-            numbers = _array(table.column("part"))
-            if (np.diff(numbers, prepend=last) < 0).any():
-                raise ValueError("its parts are not in order")
-            starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
-            for start, end in pairwise(starts):
-                yield _part(table.slice(start, end - start))
-            begun, last = table.slice(starts[-1]), int(numbers[-1])
-        if len(begun):
-            yield _part(begun)
+    with _opened(folder / SCORES, *_SCHEMA.names) as file:
+        for batch in file.iter_batches(_PARTS, columns=_SCHEMA.names):
+            table = pa.Table.from_batches([batch]).cast(_SCHEMA)
+            for row in range(len(table)):
+                yield _part({name: table.column(name)[row] for name in _SCHEMA.names})
 
 
-def _part(rows: pa.Table) -> ScoredRows:
-    one: dict[str, Any] = {}
-    for name in _ALIKE:
-        values = rows.column(name).unique()
-        if len(values) > 1:
-            raise ValueError(f"column {name} differs within a part")
-        one[name] = values[0].as_py()
-    names = [one[name] for name in ("attack", "message", "party", "layer")]
-    if not 0 <= one["epoch"] < 10**6 or not all(map(is_layer, names)):
+def _part(row: Mapping[str, Any]) -> ScoredRows:
+    """row: column -> its scalar."""
+    names, epoch, exact = [row[name].as_py() for name in _KEY], row["epoch"].as_py(), row["exact"].as_py()
+    if not 0 <= epoch < 10**6 or not all(map(is_layer, names)):
         raise ValueError("an epoch must be a number from 0, and names must have 1 to 200 characters, none of them control")
-    ids, exact = _array(rows.column("id")), one["exact"]
-    if len(np.unique(ids)) < len(ids):
-        raise ValueError("a row is scored twice in one part")
-    scores, candidates, difference = (_matrix(rows, name) for name in _LISTS)
-    column = scores[:, 0] if scores.shape[1] == 1 else scores
-    column = column if exact & 1 else column.astype(np.float32)
-    candidates = candidates if exact & 2 else candidates.astype(np.float32)
-    if difference.shape[1] and (difference.shape[1] > 1 or scores.shape[1] != 2):
+    lists = {name: _array(row[name].values) for name in _VALUES if row[name].is_valid}
+    if not all(np.isfinite(values).all() for values in lists.values()):
+        raise ValueError("it has numbers that are not finite (NaN or infinite)")
+    ids, known = lists["ids"], lists["known"]
+    if len(np.unique(ids)) < len(ids) or not np.isin(known, np.arange(len(ids))).all():
+        raise ValueError("a row is scored twice in one part, or known without being there")
+    scores = lists["scores"].reshape(len(ids), -1).astype(np.float64 if exact & 1 else np.float32)
+    candidates, difference = lists.get("candidates"), lists.get("difference")
+    if candidates is not None:
+        candidates = candidates.reshape(len(ids), -1).astype(np.float64 if exact & 2 else np.float32)
+    if difference is not None and (difference.shape != ids.shape or scores.shape[1] != 2):
         raise ValueError("column difference is of two columns of scores")
-    order = difference[:, 0].astype(column.dtype) if difference.shape[1] else None
-    known = _array(rows.column("known").cast(pa.int8())).astype(np.bool_)
-    key = (names[0], names[1], names[2], names[3], one["visible"])
-    return ScoredRows(one["epoch"], key, ids, known, column, candidates if candidates.shape[1] else None, order)
-
-
-def _exact(values: np.ndarray | None) -> bool:
-    """Whether they are float64; everything else fits into float32, and is graded as such."""
-    return values is not None and values.dtype == np.float64
-
-
-def _lists(values: np.ndarray) -> pa.Array:
-    rows = values.astype(np.float64).reshape(len(values), -1)
-    offsets = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.reshape(-1)))
-
-
-def _matrix(rows: pa.Table, name: str) -> np.ndarray:
-    column = rows.column(name).combine_chunks()
-    lengths, numbers = np.diff(_array(column.offsets)), column.flatten()
-    width = int(lengths[0])
-    if (lengths != width).any() or width > MOST_COLUMNS or (name == "scores" and not width):
-        raise ValueError(f"column {name} must hold lists of one length, {MOST_COLUMNS} at most")
-    if numbers.null_count or not np.isfinite(values := _array(numbers)).all():
-        raise ValueError(f"column {name} has numbers that are not finite (NaN or infinite)")
-    return values.reshape(len(lengths), width)
+    order = None if difference is None else difference.astype(scores.dtype)
+    key = (*names, row["visible"].as_py())
+    return ScoredRows(epoch, key, ids, known, scores[:, 0] if scores.shape[1] == 1 else scores, candidates, order)

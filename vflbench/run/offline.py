@@ -392,7 +392,7 @@ def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
 class ScoresHead(About):
     """scores.json: what stands beside scores without labels. attacks: that have scores. rows: that were attacked."""
 
-    format: Literal["vflbench-scores/1"] = "vflbench-scores/1"
+    format: Literal["vflbench-scores/2"] = "vflbench-scores/2"
     classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)]
     epochs: Annotated[int, Field(ge=1, le=10**4)]
     attacks: list[Text]
@@ -423,13 +423,11 @@ class ScoreTable(LeakTable):
         """others: known, canary and candidates, as the grader gives them."""
         known, _canary, candidates = others
         scores = checked_scores(scores, len(truth), attack=key[0], layer=key[3])
-        is_known = np.zeros(len(truth), np.bool_)
-        is_known[array_of(known)] = True
         columns = [] if candidates is None else [ordered(of) for of in array_of(candidates).reshape(len(truth), -1).T]
         scalar = between(scores) if scores.ndim == 2 else None
         order = None if scalar is None else ordered(array_of(scalar))
         ranks = ordered(array_of(scores)), np.stack(columns, axis=1) if columns else None, order
-        self._add(ScoredRows(self._epoch, key, array_of(truth), is_known, *ranks))
+        self._add(ScoredRows(self._epoch, key, array_of(truth), array_of(known), *ranks))
         self._batches.setdefault(key, [])
 
 
@@ -493,9 +491,9 @@ def grade_scored(folder: Path, labels: Path) -> AuditResult:
             problem = f"{SCORES} has {rows.scores.shape[1]} scores a row, for {head.classes} classes"
         if problem:
             raise UserError(problem, key=f"vflbench grade {folder}")
-        canary, known = np.isin(rows.ids, truth.canary_ids.numpy()), rows.known.nonzero()[0]
+        canary = np.isin(rows.ids, truth.canary_ids.numpy())
         label = truth.labels(torch.from_numpy(rows.ids)).numpy()
-        tables[rows.epoch].add(rows.key, rows.scores, label, known, canary, rows.candidates, rows.difference)
+        tables[rows.epoch].add(rows.key, rows.scores, label, rows.known, canary, rows.candidates, rows.difference)
     findings = [Findings(table.leaks()) for table in tables]
     scored = {leak.attack for leak in findings[-1].leaks if leak.batches}
     return AuditResult(
