@@ -3,7 +3,7 @@ import torch
 from vflbench.defenses.base import Context, Defense, NonLabelDefense
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.max_norm import MaxNorm
-from vflbench.options import options, restore_state, state_of
+from vflbench.options import options, state_of
 
 
 class Counter(NonLabelDefense):
@@ -47,14 +47,3 @@ def test_a_chain_goes_on_where_each_of_its_defenses_stood(rng):
     assert second.named["b"].restored == 3
     second.embedding(torch.ones(3, 2), context)
     assert torch.equal(state["defenses"][0]["mean"], torch.ones(2))  # copies, not the file's tensors
-
-
-def test_anything_without_hooks_of_its_own_keeps_its_attributes():
-    class Attack:
-        pass
-
-    one, other = Attack(), Attack()
-    one.seen = {"a": torch.ones(1)}
-    restore_state(other, state_of(one))
-    assert torch.equal(other.seen["a"], one.seen["a"])
-    assert other.seen["a"] is not one.seen["a"]

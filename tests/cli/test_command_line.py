@@ -77,17 +77,12 @@ def test_what_is_missing_is_explained_and_what_may_be_left_out_is_not():
         parser.parse_intermixed_args(["runs", "--seed", "3"])
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [("nrom", "norm"), ("spectrl", "spectral"), ("maxnorm", "max_norm"), ("MAX-NORM", "max_norm"), ("fed", "federated_lr")],
-)
-def test_a_name_that_is_nearly_right_is_found(name, near):
-    assert nearest(name, NAMES) == f"; did you mean {near}?"
+NEAR = {"nrom": "norm", "spectrl": "spectral", "maxnorm": "max_norm", "MAX-NORM": "max_norm", "fed": "federated_lr"}
 
 
-@pytest.mark.parametrize("name", ["", "x", "zzzzzz", "../norm/../../etc"])
-def test_nothing_is_guessed_where_nothing_is_like_it(name):
-    assert nearest(name, NAMES) == ""
+@pytest.mark.parametrize("name", [*NEAR, "", "x", "zzzzzz", "../norm/../../etc"])
+def test_a_name_that_is_nearly_right_is_found_and_nothing_is_guessed_else(name):
+    assert nearest(name, NAMES) == (f"; did you mean {NEAR[name]}?" if name in NEAR else "")
 
 
 SPLIT = [

@@ -34,25 +34,18 @@ def ended(process: subprocess.Popen) -> str:
     return process.communicate(timeout=PATIENCE)[0]
 
 
-def wait_until(holds, process: subprocess.Popen | None = None, said=None) -> None:
+def wait_until(holds, process: subprocess.Popen | None = None) -> None:
     """Until it holds, while the process goes on."""
     end = time.monotonic() + PATIENCE
     while not holds():
-        assert process is None or process.poll() is None, said() if said else process.communicate()[0]
+        assert process is None or process.poll() is None, process.communicate()[0]
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.05)
 
 
-def at_work(cwd: Path) -> dict[int, str]:
-    """Process -> the run whose folder it has locked."""
-    inodes = {file.stat().st_ino: file.parent.name for file in cwd.glob("outputs/*/.lock")}
-    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line]  # who waits
-    return {int(line[4]): inodes[inode] for line in lines if (inode := int(line[5].split(":")[2])) in inodes}
-
-
-def training(cwd: Path) -> dict[int, str]:
-    """Those of them that have begun to train."""
-    return {number: name for number, name in at_work(cwd).items() if (cwd / "outputs" / name / "train.log").exists()}
+def training(cwd: Path) -> bool:
+    """Whether a run has begun to train."""
+    return any(cwd.glob("outputs/*/train.log"))
 
 
 def stamps(cwd: Path) -> dict[str, int]:
@@ -71,11 +64,6 @@ def descendants(number: int) -> list[int]:
         generation = [child for child, parent in parents.items() if parent in generation]
         below += generation
     return below
-
-
-def kill(number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(number, signal.SIGKILL)
 
 
 BAD = '''"""Ends its process in many ways. Begins a thread, and OpenMP's, when it is imported."""

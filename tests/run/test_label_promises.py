@@ -2,8 +2,9 @@
 nobody exceeds it.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,6 @@ from torch import Tensor
 
 from vflbench.attacks.base import Attack
 from vflbench.attacks.completion import Completion
-from vflbench.attacks.directions import Directions
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.remainder import Remainder
 from vflbench.attacks.spectral import Spectral
@@ -153,12 +153,12 @@ def error_of(area: float, positives: int, negatives: int) -> float:
     return math.sqrt(variance / (positives * negatives))
 
 
-def mean_auc(scores: Mapping[int, tuple[Tensor, Tensor]], expected: float) -> tuple[float, float]:
-    """Mean AUC over runs, and its standard error if the truth is `expected`. scores: seed -> scores and labels, (n,)."""
-    areas = [auc(s, y) for s, y in scores.values()]
-    y = next(iter(scores.values()))[1]
-    one = error_of(expected, int(y.sum()), len(y) - int(y.sum()))
-    return math.fsum(areas) / len(areas), one / math.sqrt(len(areas))
+def assert_reached(expected: float, runs: list[tuple[Tensor, Tensor]]) -> None:
+    """That the mean AUC over runs is within three standard errors of it. runs: scores and labels, (n,) of each."""
+    mean = math.fsum(auc(scores, y) for scores, y in runs) / len(runs)
+    positives = int(runs[0][1].sum())
+    error = error_of(expected, positives, len(runs[0][1]) - positives) / math.sqrt(len(runs))
+    assert abs(mean - expected) < 3 * error, (mean, expected, error)
 
 
 def response_of_zero_sum(evidence: Tensor, eps: float, epochs: int) -> Tensor:
@@ -171,9 +171,6 @@ def response_of_zero_sum(evidence: Tensor, eps: float, epochs: int) -> Tensor:
     inner = evidence.clamp(-eps + 1e-9, eps - 1e-9)
     u = torch.log(torch.expm1(inner + eps)) - inner - torch.log(torch.expm1(eps - inner))
     return 0.5 + u * (1 - 2 * q) * (epochs - 1) * spread
-
-
-# Broken ones.
 
 
 class TrueLabels(LabelGdp):
@@ -204,38 +201,20 @@ class Leaky(LabelDp):
         return randomized_response(y, 2, 3 * self.eps, torch.rand(len(y), generator=context.rng, dtype=torch.float64))
 
 
-Reader = Callable[[Heard], Tensor]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A defense, and the best reader of what was sent about a row in all epochs: (n,) scores."""
-
-    made: Callable[[], LabelDefense]
-    read: Reader
-
-
-def targets(heard: Heard) -> Tensor:
-    return heard.targets.sum(dim=0)
-
-
-def evidence(heard: Heard) -> Tensor:
-    return heard.evidence.sum(dim=0)
-
-
-def response(heard: Heard) -> Tensor:
+def response(evidence: Tensor) -> Tensor:
     """y' of zero_sum, the side of 1/2 on which the mean of the x_t lies."""
-    return (response_of_zero_sum(heard.evidence, EPS, len(heard.logits)).mean(dim=0) > 0.5).double()
+    return (response_of_zero_sum(evidence, EPS, len(evidence)).mean(dim=0) > 0.5).double()
 
 
 CASES = {
-    "label_gdp": Case(lambda: LabelGdp(mu=MU), evidence),
-    "label_gdp, once, estimate": Case(lambda: LabelGdp(mu=MU, noise="once", target="estimate"), targets),
-    "label_dp, posterior": Case(lambda: LabelDp(eps=EPS, target="posterior"), evidence),
-    "label_dp, fresh": Case(lambda: LabelDp(eps=EPS, fresh_every_epoch=True), targets),
-    "label_dp, zero_sum": Case(lambda: LabelDp(eps=EPS, mechanism="zero_sum"), response),
-    "label_dp, lp_2st": Case(lambda: LabelDp(eps=EPS, mechanism="lp_2st"), targets),
+    "label_gdp": (lambda: LabelGdp(mu=MU), "evidence"),
+    "label_gdp, once, estimate": (lambda: LabelGdp(mu=MU, noise="once", target="estimate"), "targets"),
+    "label_dp, posterior": (lambda: LabelDp(eps=EPS, target="posterior"), "evidence"),
+    "label_dp, fresh": (lambda: LabelDp(eps=EPS, fresh_every_epoch=True), "targets"),
+    "label_dp, zero_sum": (lambda: LabelDp(eps=EPS, mechanism="zero_sum"), "response"),
+    "label_dp, lp_2st": (lambda: LabelDp(eps=EPS, mechanism="lp_2st"), "targets"),
 }
+"""A defense, and what the best reader of all that was sent about a row adds up."""
 EPOCHS, SEEDS, ROWS = 3, 5, 20_000
 
 
@@ -243,20 +222,18 @@ EPOCHS, SEEDS, ROWS = 3, 5, 20_000
 @pytest.mark.parametrize("name", CASES)
 def test_the_best_reader_reaches_the_ceiling_and_no_more(name):
     """Features say nothing. The reader knows the top and joins what was sent about a row in all epochs."""
-    case = CASES[name]
-    promise = planned(case.made(), EPOCHS).guarantee()
+    made, read = CASES[name]
+    promise = planned(made(), EPOCHS).guarantee()
     ceiling = promise.leak_auc_after(Exposure(EPOCHS, 2 * EPOCHS))
     assert name == "label_dp, fresh" or ceiling == pytest.approx(CEILING, abs=5e-4)
-    runs = {s: hear(lambda: planned(case.made(), EPOCHS), EPOCHS, ROWS, s, batch=ROWS // 5) for s in range(SEEDS)}
-    mean, error = mean_auc({s: (case.read(one), one.y) for s, one in runs.items()}, ceiling)
-    assert abs(mean - ceiling) < 3 * error, (mean, ceiling, error)
-    for one in runs.values():  # the cut layer tells the same
+    runs = [hear(lambda: planned(made(), EPOCHS), EPOCHS, ROWS, s, batch=ROWS // 5) for s in range(SEEDS)]
+    for one in runs:  # the cut layer tells the same
         assert torch.allclose(one.from_cut, one.residuals, atol=1e-5)
-    if case.read in (evidence, targets):
-        one_message = promise.leak_auc_after(Exposure())
-        first = {s: ((one.evidence if case.read is evidence else one.targets)[0], one.y) for s, one in runs.items()}
-        mean, error = mean_auc(first, one_message)
-        assert abs(mean - one_message) < 3 * error, (mean, one_message, error)
+    if read == "response":
+        assert_reached(ceiling, [(response(one.evidence), one.y) for one in runs])
+        return
+    assert_reached(ceiling, [(getattr(one, read).sum(dim=0), one.y) for one in runs])
+    assert_reached(promise.leak_auc_after(Exposure()), [(getattr(one, read)[0], one.y) for one in runs])
 
 
 def test_what_one_of_two_epochs_tells_is_half_of_mu_squared():
@@ -271,10 +248,8 @@ def test_of_four_classes_no_two_are_further_apart(target):
     epochs, rows = 3, 6000
     heard = hear(lambda: planned(LabelGdp(mu=MU, target=target), epochs), epochs, rows, 0, classes=4, batch=1000)
     told = heard.targets if target == "estimate" else heard.targets.clamp_min(1e-9).log() - heard.logits
-    total, ceiling = told.sum(dim=0), gaussian_auc_ceiling(MU)
-    pairs = [(a, b) for a in range(4) for b in range(a)]
-    areas = []
-    for a, b in pairs:
+    total, ceiling, areas = told.sum(dim=0), gaussian_auc_ceiling(MU), []
+    for a, b in itertools.combinations(range(4), 2):
         pair = (heard.y == a) | (heard.y == b)
         areas.append(auc((total[:, a] - total[:, b])[pair], heard.y[pair] == a))
     error = error_of(ceiling, rows // 4, rows // 4)
@@ -362,13 +337,8 @@ def attacks() -> dict[str, Attack]:
 
 def attacked(folder: Any, defenses: dict[str, LabelDefense], attacks: dict[str, Attack], **changes: Any) -> dict[str, Any]:
     """The summary of a run on coins. Features name each row, and the network learns what it is told by heart."""
-    settings = {
-        "epochs": 3,
-        "batch_size": 128,
-        "seed": 0,
-        "audit": Audit(batches="all", probe=False),
-        **changes.pop("settings", {}),
-    }
+    settings = {"epochs": 3, "batch_size": 128, "seed": 0, "audit": Audit(batches="all", probe=False)}
+    settings |= changes.pop("settings", {})
     return run_in(
         folder,
         dataset=Coins(**changes.pop("dataset", {})),
@@ -420,12 +390,8 @@ class Peek(LabelDefense):
 def test_with_others_beside_it_the_promise_stands(tmp_path, order):
     made = {"label_gdp": LabelGdp(mu=MU), "dcor": Dcor(alpha_d=0.02), "marvell": Marvell()}
     defenses = {name: made[name] for name in order}
-    attacks = {
-        "remainder": Remainder(rank=3),
-        "remainder_1": Remainder(rank=1),
-        "directions": Directions(),
-        "completion_both": Completion(message="both"),
-    }
+    attacks = {"rank 3": Remainder(rank=3), "rank 1": Remainder(rank=1), "both": Completion(message="both")}
+    attacks |= every_attack("directions")
     summary = attacked(tmp_path / "run", defenses, attacks)
     promise = summary["guarantees"]["label_gdp"]
     assert promise["leak_auc_all_messages"] == pytest.approx(CEILING, abs=5e-4)
