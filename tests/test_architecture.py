@@ -154,7 +154,7 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 CAPS = {
     "scripts": 1_981,
     "vflbench": 288,
-    "vflbench/attacks": 4_523,
+    "vflbench/attacks": 4_510,
     "vflbench/cli": 2_475,
     "vflbench/data": 3_218,
     "vflbench/defenses": 1_556,

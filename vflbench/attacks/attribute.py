@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from vflbench.attacks.base import Attack, ColumnScores, with_rows
+from vflbench.attacks.base import Attack, ColumnScores, FollowedRows
 from vflbench.attacks.completion import completed
 from vflbench.messages.facts import Embeddings, KnownColumn, Labels, PartyFeatures
 from vflbench.messages.threat import Role, Threat, View
@@ -17,7 +18,7 @@ _LAST, _MEAN, _FEATURES, _LABEL = "last ", "mean ", "features", "label"
 
 
 @options
-class Attribute(Attack):
+class Attribute(FollowedRows, Attack):
     """The label party learns a column of another party that is not the label, for rows whose embeddings it receives.
 
         s(x) = log share + a <w, x> + b <v, c> + d <u, y>,   w, v, u: averages of ridge regressions on the known rows
@@ -48,10 +49,9 @@ class Attribute(Attack):
     rows: Rows = 4096
 
     def __post_init__(self) -> None:
+        super().__post_init__()  # sums, with how many they are of in the last column, and what came last
         self.follows = self.rows
         self._met: list[tuple[Tensor, dict[str, Tensor]]] = []  # of this epoch: ids, and embeddings
-        self._kept: dict[str, Tensor] = {}  # sums, with how many they are of in the last column, and what came last
-        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
 
     @property
     def threat(self) -> Threat:
@@ -74,15 +74,15 @@ class Attribute(Attack):
         shares = ((torch.bincount(values, minlength=fact.count) + 0.5) / (len(values) + fact.count / 2)).tolist()
         known, rows = self._groups(fact.ids.cpu()[is_met]), self._groups(ids)
         scores, guess = (completed(known[first:], values, rows[first:], shares) for first in (0, 1))
-        layer = next(name for name in self._kept if name.startswith(_LAST)).removeprefix(_LAST)
+        layer = next(name for name in self._tables if name.startswith(_LAST)).removeprefix(_LAST)
         return ColumnScores(view.ids[here.to(view.ids.device)], layer, scores, guess)
 
     def _groups(self, ids: Tensor) -> list[list[Tensor]]:
         """Embeddings, own columns and labels of rows that were met: each group has a regression of its own."""
-        of = {name: kept[torch.searchsorted(self._ids, ids)] for name, kept in self._kept.items()}
+        of = {name: kept[self.places(ids)] for name, kept in self._tables.items()}
         last = [h for name, h in of.items() if name.startswith(_LAST)]
         means = [sums[:, :-1] / sums[:, -1:] for name, sums in of.items() if name.startswith(_MEAN)]
-        label = torch.nn.functional.one_hot(of[_LABEL][:, 0].long(), int(self._kept[_LABEL].max()) + 1).float()
+        label = F.one_hot(of[_LABEL][:, 0].long(), int(self._tables[_LABEL].max()) + 1).float()
         return [[*last, *means], *([[of[_FEATURES]]] if of[_FEATURES].shape[1] else []), [label]]
 
     def _end_epoch(self) -> None:
@@ -90,13 +90,9 @@ class Attribute(Attack):
         if not self._met:
             return
         ids = torch.cat([ids for ids, _ in self._met])
-        self._ids, self._kept = with_rows(self._ids, self._kept, ids)
-        places = torch.searchsorted(self._ids, ids)
-        for name in self._met[0][1]:
-            values = torch.cat([held[name] for _, held in self._met])
-            self._kept.setdefault(name, values.new_zeros(len(self._ids), values.shape[1]))[places] = values
-            if name.startswith(_LAST):
-                added = torch.nn.functional.pad(values, (0, 1), value=1.0)
-                sums = self._kept.setdefault(_MEAN + name, added.new_zeros(len(self._ids), added.shape[1]))
-                sums.index_add_(0, places, added)
+        held = {name: torch.cat([of_round[name] for _, of_round in self._met]) for name in self._met[0][1]}
+        sent = {_MEAN + name: F.pad(h, (0, 1), value=1.0) for name, h in held.items() if name.startswith(_LAST)}
+        self.add(ids, {name: torch.zeros_like(values) for name, values in held.items()} | sent)
+        for name, values in held.items():
+            self._tables[name][self.places(ids)] = values
         self._met = []

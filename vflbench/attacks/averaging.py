@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-import torch
-from torch import Tensor
+from torch.nn import functional as F
 
-from vflbench.attacks.base import Answers, Attack, with_rows
+from vflbench.attacks.base import Answers, Attack, FollowedRows
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
@@ -17,7 +16,7 @@ _HINTED = {"cosine": Cosine, "hints": Hints}
 
 
 @options
-class Averaging(Attack):
+class Averaging(FollowedRows, Attack):
     """Join the messages about a row over the epochs by its id, and score their mean with another attack.
 
         s_i = base(1/E sum_e g_i^(e)),   E the number of messages about row i so far
@@ -40,9 +39,8 @@ class Averaging(Attack):
     k: Number = 5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.follows = self.rows
-        self._sums: dict[str, Tensor] = {}  # layer -> (n, d + 1); last: how many messages
-        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
 
     @property
     def threat(self) -> Threat:
@@ -53,14 +51,10 @@ class Averaging(Attack):
         return Norm() if self.base == "norm" else _HINTED[self.base](k=self.k)
 
     def observe(self, view: View) -> None:
-        self._ids, self._sums = with_rows(self._ids, self._sums, view.ids.cpu())
-        places = torch.searchsorted(self._ids, view.ids.cpu())
-        for layer, g in view[Gradients].layers.items():
-            if layer not in self._sums:
-                self._sums[layer] = torch.zeros(len(self._ids), g.shape[1] + 1)
-            self._sums[layer][places] += torch.nn.functional.pad(g.cpu(), (0, 1), value=1.0)
+        layers = view[Gradients].layers.items()  # and how many messages
+        self.add(view.ids.cpu(), {layer: F.pad(g.cpu().float(), (0, 1), value=1.0) for layer, g in layers})
 
     def epoch(self, view: View) -> Answers:
-        places = torch.searchsorted(self._ids, view.ids.cpu())
-        means = {layer: sums[places, :-1] / sums[places, -1:].clamp_min(1) for layer, sums in self._sums.items()}
+        places = self.places(view.ids.cpu())
+        means = {layer: sums[places, :-1] / sums[places, -1:].clamp_min(1) for layer, sums in self._tables.items()}
         return self._scorer.batch(view.passed_on(self.threat, Gradients(means)))  # on the CPU, wherever training runs

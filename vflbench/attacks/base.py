@@ -197,16 +197,31 @@ def message_threat(message: str, *facts: type[Fact], hints: int = 0) -> Threat:
     return Threat(knows={MESSAGE_FACTS[message], *facts}, hints=hints)
 
 
-def with_rows(ids: Tensor, kept: dict[str, Tensor], new: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Tables with more rows, which are zeros as far as they are new. Where none is, the same tables.
+class FollowedRows:
+    """What an attack keeps of rows that it meets again: tables by their ids, on the CPU; plain values, which its state has.
 
-    ids: (n,) sorted. kept: name -> (n, d), in their order. new: (m,), in any order. Returns the same of all ids.
+    It adds what is new of some rows to what is known of them: sums over the messages of several epochs.
     """
-    if len(ids) and torch.equal(ids[torch.searchsorted(ids, new).clamp_max(len(ids) - 1)], new):
-        return ids, kept
-    both = torch.cat([ids, new]).unique()
-    places = torch.searchsorted(both, ids)
-    return both, {name: x.new_zeros(len(both), x.shape[1]).index_copy_(0, places, x) for name, x in kept.items()}
+
+    def __post_init__(self) -> None:
+        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
+        self._tables: dict[str, Tensor] = {}  # name -> (n, d), in their order
+
+    def add(self, ids: Tensor, values: Mapping[str, Tensor]) -> None:
+        """Values of rows, (m, d) each, are added to those of the same ids (m,), which are zeros at first."""
+        both = torch.cat([self._ids, ids]).unique()
+        if len(both) > len(self._ids):
+            places = torch.searchsorted(both, self._ids)
+            for name, x in self._tables.items():
+                self._tables[name] = x.new_zeros(len(both), x.shape[1]).index_copy_(0, places, x)
+            self._ids = both
+        for name, x in values.items():
+            table = self._tables.setdefault(name, x.new_zeros(len(both), x.shape[1]))
+            table.index_add_(0, self.places(ids), x)
+
+    def places(self, ids: Tensor) -> Tensor:
+        """(m,) in the tables, of rows that are in them."""
+        return torch.searchsorted(self._ids, ids)
 
 
 def last_met(met: Sequence[Tensor], asked: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Attack, Scores, with_rows
+from vflbench.attacks.base import Answers, Attack, FollowedRows, Scores
 from vflbench.messages.facts import ClassShares, Fact, Gradients, Known, LocalModel
 from vflbench.messages.threat import Threat, View
 from vflbench.options import Rows, options
@@ -33,7 +33,7 @@ _NO_VARIANCE = 1e-9  # relative to the largest direction's
 
 
 @options
-class Completion(Attack):
+class Completion(FollowedRows, Attack):
     """Fit a head to the messages about k rows whose labels are known for the whole run, and score all other rows with it.
 
         s(x) = log share + a <w, x> + b <v, n>,   w, v: averages of ridge regressions on the known rows
@@ -68,10 +68,9 @@ class Completion(Attack):
     rows: Rows = 4096
 
     def __post_init__(self) -> None:
+        super().__post_init__()  # layer -> (n, 2 d + ranks + 1); last: how many messages
         self.follows = 0 if self.message == "embeddings" else self.rows
         self._met: list[tuple[Tensor, dict[str, Tensor]]] = []  # of this epoch: ids, and layer -> gradients (b, d)
-        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
-        self._sums: dict[str, Tensor] = {}  # layer -> (n, 2 d + ranks + 1), in their order; last: how many messages
 
     @property
     def threat(self) -> Threat:
@@ -109,11 +108,8 @@ class Completion(Attack):
         if not self._met:
             return
         ids, order = torch.cat([ids for ids, _ in self._met]).sort()
-        self._ids, self._sums = with_rows(self._ids, self._sums, ids)
-        for layer in self._met[0][1]:
-            added = _parts(torch.cat([layers[layer] for _, layers in self._met])[order])
-            sums = self._sums.setdefault(layer, added.new_zeros(len(self._ids), added.shape[1]))
-            sums.index_add_(0, torch.searchsorted(self._ids, ids), added)
+        layers = {layer: torch.cat([g[layer] for _, g in self._met])[order] for layer in self._met[0][1]}
+        self.add(ids, {layer: _parts(g) for layer, g in layers.items()})
         self._met = []
 
     def _means(self, ids: Tensor) -> dict[str, Sequence[Tensor]]:
@@ -121,8 +117,8 @@ class Completion(Attack):
 
         ids: rows that were met.
         """
-        places = torch.searchsorted(self._ids, ids)
-        means = {layer: sums[places, :-1] / sums[places, -1:] for layer, sums in self._sums.items()}
+        places = self.places(ids)
+        means = {layer: sums[places, :-1] / sums[places, -1:] for layer, sums in self._tables.items()}
         d = {layer: (mean.shape[1] - len(_RANKS)) // 2 for layer, mean in means.items()}
         return {layer: mean.tensor_split([d[layer], 2 * d[layer]], dim=1) for layer, mean in means.items()}
 

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Scores, with_rows
+from vflbench.attacks.base import Answers, Scores
 from vflbench.attacks.residual_sum import CutRows
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients
 from vflbench.messages.threat import Threat, View
@@ -155,34 +155,29 @@ class ConditionalMixture(CutRows):
     rows: Rows = 65_536
     threat = Threat(knows={Embeddings, Gradients, ClassShares})
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
-        self._sums = {"ratios": torch.empty(0, 1, dtype=torch.float64)}  # (n, 1)
-
     def epoch(self, view: View) -> Answers:
         self.end_epoch()
         asked = view.ids.cpu()[torch.isin(view.ids.cpu(), self._ids)]
-        scores = self._sums["ratios"][torch.searchsorted(self._ids, asked), 0]
-        return Scores(asked.to(view.ids.device), {self._layer: scores}) if len(asked) else None
+        if not len(asked):
+            return None
+        return Scores(asked.to(view.ids.device), {self._layer: self._tables["ratios"][self.places(asked), 0]})
 
     def join(self, met: list[list[Tensor]]) -> None:
         ids, g, h = (torch.cat(values) for values in zip(*met, strict=True))
         rarer = min(self._prior, 1 - self._prior) * len(ids)
         if len(ids) < _LEAST_ROWS or rarer <= 0 or not bool(g.any()):
             return
-        self._ids, self._sums = with_rows(self._ids, self._sums, ids)
+        self.add(ids, {"ratios": g.new_zeros(len(ids), 1)})
         windows = max(1, round(rarer / _RARER))
         count = min(_COMPONENTS, math.ceil(rarer / windows / _ROWS_A_COMPONENT))
         splits: list[_Split] = []
         for of, of_h, of_g in zip(*(values.tensor_split(windows) for values in (ids, h, g)), strict=True):
             window = Window.of(of_h, of_g, count)
-            before = self._sums["ratios"][torch.searchsorted(self._ids, of), 0]
+            before = self._tables["ratios"][self.places(of), 0]
             along = window.x[1 + window.axes[0].shape[1] :][:1].sum(dim=0)
             guesses = [one.log_ratio(window) for one in splits[-1:]] + [before] * bool(before.any()) + [along, -along]
             splits.append(best_split([_Split.of(window, guess, self._prior) for guess in guesses]))
         for at in reversed(range(windows - 1)):
             window = splits[at].window
             splits[at] = best_split([splits[at], _Split.of(window, splits[at + 1].log_ratio(window), self._prior)])
-        ratios = torch.cat([one.ratio for one in splits])
-        self._sums["ratios"].index_add_(0, torch.searchsorted(self._ids, ids), ratios[:, None])
+        self.add(ids, {"ratios": torch.cat([one.ratio for one in splits])[:, None]})

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vflbench.attacks.base import Answers, Scores, with_rows
+from vflbench.attacks.base import Answers, Scores
 from vflbench.attacks.exploit import through_flips
 from vflbench.attacks.residual_sum import CutRows
 from vflbench.messages.facts import ClassShares
@@ -151,8 +151,6 @@ class Posterior(CutRows):
         super().__post_init__()
         self._passed: list[Residuals] = []  # of epochs since the last answer
         self._evidence = torch.zeros(len(_HYPOTHESES), dtype=torch.float64)  # log likelihood, in nats
-        self._ids = torch.empty(0, dtype=torch.int64)  # sorted; rows that any ratio is about
-        self._ratios = {"ratios": torch.empty(0, len(_HYPOTHESES), dtype=torch.float64)}  # added up over the epochs
 
     def keep(self, view: View, g: Tensor) -> list[Tensor]:
         """Ids (b,), gradients (b, d)."""
@@ -169,7 +167,7 @@ class Posterior(CutRows):
             return None
         asked, order = embedded[0].sort()
         t = embedded[1][order]
-        self._ids, self._ratios = with_rows(self._ids, self._ratios, asked)
+        self.add(asked, {"ratios": t.new_zeros(len(asked), len(_HYPOTHESES))})  # added up over the epochs
         models = [self._learn(which, passed[0], asked, t, prior) for which in range(len(_HYPOTHESES))]
         chosen = int(self._evidence.argmax())
         for residuals in passed[1:]:
@@ -179,7 +177,7 @@ class Posterior(CutRows):
         _, q, side = _HYPOTHESES[chosen]
         p = ((torch.sigmoid(models[chosen].log_odds(side * t)) - q) / (1 - 2 * q)).clamp(_CERTAIN, 1 - _CERTAIN)
         odds = p.logit() if q else models[chosen].log_odds(side * t)
-        scores = odds + through_flips(self._ratios["ratios"][torch.searchsorted(self._ids, asked), chosen], q)
+        scores = odds + through_flips(self._tables["ratios"][self.places(asked), chosen], q)
         return Scores(asked.to(view.ids.device), {self._layer: scores})
 
     def join(self, met: list[list[Tensor]]) -> None:
@@ -209,5 +207,5 @@ class Posterior(CutRows):
         model = fit_noisy_residuals(z[sample], t[sample], share, noise, most)
         likelihood, _, ratio = model.read(z, t)
         self._evidence[which] += likelihood.sum()
-        self._ratios["ratios"][torch.searchsorted(self._ids, ids[is_met]), which] += ratio
+        self._tables["ratios"][self.places(ids[is_met]), which] += ratio
         return model

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vflbench.attacks.base import Answers, Attack, Scores, with_rows
+from vflbench.attacks.base import Answers, Attack, FollowedRows, Scores
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, LocalModel
 from vflbench.messages.threat import Threat, View
@@ -14,7 +14,7 @@ from vflbench.options import Rows, Weight, options
 _LIKE = 500  # rows with a similar embedding, among which a residual is measured
 
 
-class CutRows(Attack):
+class CutRows(FollowedRows, Attack):
     """It follows rows through the run by the gradients about them at the cut, and joins those of an epoch.
 
     It keeps a round by `keep`; a subclass joins the rounds of an epoch in `join`, once it is over: also where it isn't asked
@@ -25,6 +25,7 @@ class CutRows(Attack):
     threat = Threat(knows={LocalModel, Gradients, ClassShares})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.follows = self.rows
         self._met: list[list[Tensor]] = []  # of the epoch under way, by round
         self._layer, self._epoch, self._prior = "", 0, 0.0
@@ -107,8 +108,6 @@ class ResidualSum(CutRows):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._epochs = 0  # that are over
-        self._ids = torch.empty(0, dtype=torch.int64)  # sorted
-        self._sums = {"z": torch.empty(0, 1, dtype=torch.float64)}  # of residuals, (n, 1)
 
     def epoch(self, view: View) -> Answers:
         self.end_epoch()
@@ -116,18 +115,16 @@ class ResidualSum(CutRows):
         if embedded is None or not 0 < prior < 1:
             return None
         asked, t = embedded
-        sums = self._sums["z"][:, 0]
+        sums = self._tables["residuals"][:, 0]
         side = 1.0 if (float((sums - sums.mean()).pow(3).sum()) <= 0) == (prior <= 0.5) else -1.0
-        of_residuals = sums[torch.searchsorted(self._ids, asked)] / self._epochs**0.5
+        of_residuals = sums[self.places(asked)] / self._epochs**0.5
         return Scores(asked.to(view.ids.device), {self._layer: side * (self.weight * t - of_residuals)})
 
     def join(self, met: list[list[Tensor]]) -> None:
         ids, g, h = (torch.cat(values) for values in zip(*met, strict=True))
         self._epochs += 1
         u = self.turned(leading_components(g, 1)[1][:, 0])
-        z = in_usual_units(g @ u, (h - h.mean(dim=0)) @ u)
-        self._ids, self._sums = with_rows(self._ids, self._sums, ids)
-        self._sums["z"].index_add_(0, torch.searchsorted(self._ids, ids), z[:, None])
+        self.add(ids, {"residuals": in_usual_units(g @ u, (h - h.mean(dim=0)) @ u)[:, None]})
 
 
 def in_usual_units(z: Tensor, t: Tensor) -> Tensor:

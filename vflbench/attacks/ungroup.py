@@ -42,7 +42,7 @@ class Ungroup(CutRows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._ids: list[Tensor] = []  # by epoch, (n,)
+        self._rows: list[Tensor] = []  # ids by epoch, (n,)
         self._groups: list[Tensor] = []  # (n,), counted on over the epochs
         self._sums: list[Tensor] = []  # (groups,)
 
@@ -55,7 +55,7 @@ class Ungroup(CutRows):
         prior = view[ClassShares].positive
         if not self._sums or not 0 < prior < 1:
             return None
-        ids, place = torch.cat(self._ids).unique(return_inverse=True)
+        ids, place = torch.cat(self._rows).unique(return_inverse=True)
         r = rows_of_sums(place, torch.cat(self._groups), torch.cat(self._sums), self.ridge)
         side = 1.0 if (float((r - r.mean()).pow(3).sum()) <= 0) == (prior <= 0.5) else -1.0
         embedded = self.embedded(view, ids)
@@ -73,7 +73,7 @@ class Ungroup(CutRows):
         u = self.turned(top_eigenvector(scaled.T @ scaled))
         unit = (scaled @ u).square().mean().sqrt().clamp_min(1e-300)
         counted = torch.tensor([sum(map(len, self._sums)), *map(len, sizes)]).cumsum(0)[:-1]
-        self._ids.append(torch.cat([ids for ids, _, _ in met]))
+        self._rows.append(torch.cat([ids for ids, _, _ in met]))
         self._groups.append(torch.cat([group + start for (_, _, group), start in zip(met, counted, strict=True)]))
         self._sums.append(scaled @ u / unit * torch.cat(sizes).sqrt())
 
