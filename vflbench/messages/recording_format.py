@@ -239,14 +239,7 @@ def batch_path(folder: Path, party: str, epoch: int, step: int, phase: Phase = "
 
 
 def write_batch_file(
-    folder: Path,
-    party: str,
-    ids: Tensor,
-    tensors: Mapping[str, Tensor],
-    *,
-    epoch: int,
-    step: int,
-    phase: Phase = "train",
+    folder: Path, party: str, ids: Tensor, tensors: Mapping[str, Tensor], *, epoch: int, step: int, phase: Phase = "train"
 ) -> Path:
     """Write the messages of one party about one batch, in place of an earlier file. Returns its path.
 
@@ -347,9 +340,7 @@ def check_shape(name: str, shape: Sequence[int], dtype: str, rows: int, layers: 
     kind, _, rest = name.partition("/")
     problem = ""
     if kind not in FACTS or not is_layer(rest):
-        problem = (
-            f"it is no `KIND/NAME`; kinds are {', '.join(FACTS)}, and a name has 1 to 200 characters, none of them control"
-        )
+        problem = f"it is no `KIND/NAME`: kinds are {', '.join(FACTS)}, and names 1 to 200 printable characters"
     elif kind in PER_ROW and (len(shape) != 2 or shape[0] != rows):
         problem = f"its shape is {tuple(shape)}, and it must be ({rows}, width), as there are {rows} ids"
     elif name == "columns/categorical" and dtype not in ("int32", "int64"):

@@ -170,8 +170,11 @@ class RecordedMessages:
                 tensors = {name: values for name, values in tensors.items() if not name.startswith("columns/")}
             layers = list(self.manifest.parties[party].layers)
             facts[party] = files.facts_of(tensors, len(ids), layers, self.manifest.rules, withheld)
-        private = read_private(self.folder, epoch, step) if phase == "train" else None
-        return Round(epoch, step, ids, facts=facts, private=private)
+        path = _private(self.folder, epoch, step)
+        if phase == "end" or not is_there(path):
+            return Round(epoch, step, ids, facts=facts)
+        with self._explained(path):
+            return Round(epoch, step, ids, facts=facts, private=read_private(path))
 
     def _tensors(self, place: _Place) -> dict[str, Tensor]:
         """`ids`, and `KIND/NAME` -> values, checked."""
@@ -285,23 +288,16 @@ def write_private(folder: Path, epoch: int, step: int, batch: PrivateBatch) -> N
         temporary.write_bytes(saved({"x": batch.x, "y": batch.y, "steps": batch.steps}, {"owner": batch.owner}))
 
 
-def read_private(folder: Path, epoch: int, step: int) -> PrivateBatch | None:
-    """The private batch of a round; None if there is none. Raises UserError for a file that holds something else."""
-    path = _private(folder, epoch, step)
-    if not is_there(path):
-        return None
-    try:
-        check_plain(path)
-        with safe_open(path, framework="pt") as file:
-            x, y, steps = (file.get_tensor(name).clone() for name in ("x", "y", "steps"))
-            owner = (file.metadata() or {}).get("owner", "")[:200]
-        if x.ndim != 2 or y.ndim != 1 or steps.ndim != 1 or not len(x) == len(y) == len(steps):
-            raise ValueError("x must be (m, d), y and steps (m,)")
-        if not bool(x.double().isfinite().all()) or not bool(y.abs().eq(1).all()) or steps.dtype.is_floating_point:
-            raise ValueError("x must be finite, y -1 or 1, steps whole numbers")
-    except Exception as error:  # whatever comes of content that no recorder has written
-        problem = f"{path.relative_to(folder)} can't be read: {in_a_line(error)}"
-        raise UserError(problem, key="recording", value=folder) from error
+def read_private(path: Path) -> PrivateBatch:
+    """The private batch of a round. Raises ValueError, or what the library raises, for a file that holds something else."""
+    check_plain(path)
+    with safe_open(path, framework="pt") as file:
+        x, y, steps = (file.get_tensor(name).clone() for name in ("x", "y", "steps"))
+        owner = (file.metadata() or {}).get("owner", "")[:200]
+    if x.ndim != 2 or y.ndim != 1 or steps.ndim != 1 or not len(x) == len(y) == len(steps):
+        raise ValueError("x must be (m, d), y and steps (m,)")
+    if not bool(x.double().isfinite().all()) or not bool(y.abs().eq(1).all()) or steps.dtype.is_floating_point:
+        raise ValueError("x must be finite, y -1 or 1, steps whole numbers")
     return PrivateBatch(owner, x, y, steps.to(torch.int64))
 
 

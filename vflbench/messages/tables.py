@@ -105,8 +105,6 @@ def _opened(path: Path, *wanted: str, links: bool = False) -> Iterator[pq.Parque
             names = file.schema_arrow.names
             if missing := [name for name in wanted if name not in names]:
                 raise ValueError(f"it has no column {missing[0]}")
-            if len(set(names)) != len(names):
-                raise ValueError("two of its columns have one name")
             yield file
     except UserError:
         raise

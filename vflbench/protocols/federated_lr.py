@@ -19,7 +19,6 @@ from vflbench.messages.facts import Fact, PartyFeatures, Rules, Schema, Updates
 from vflbench.messages.threat import PrivateBatch, Role, Round, Training
 from vflbench.messages.wire import Kind, Message
 from vflbench.options import Count, Range, Rate, Rows, Steps, options
-from vflbench.protocols.adversary import LabelAdversary, by_party
 from vflbench.protocols.base import NOTHING, Protocol, Session
 from vflbench.protocols.parties import ProtocolSetup
 
@@ -224,10 +223,8 @@ class FederatedLr(Protocol):
         return width(data.train, intercept=self.intercept) + 1 + _SPARE_ROUNDS if wanted == "auto" else wanted
 
     def start(self, setup: ProtocolSetup) -> "FederatedLrSession":
-        for name, adversary in setup.adversaries.items():
-            if isinstance(adversary, LabelAdversary):
-                raise UserError("it cheats at the label party of protocol=split", key="adversary", value=name)
-        by_party(setup.adversaries, ())
+        for name in setup.adversaries:
+            raise UserError("it cheats in protocol=split, and no one here has its role", key="adversary", value=name)
         if setup.table.classes != 2:
             raise UserError(
                 f"it tells two classes apart, and the labels have {setup.table.classes}; a dataset with the option "

@@ -177,6 +177,8 @@ class NonLabelParty(Sender):
     while `watched` was set; they are what an attacker at this party can compute by itself.
     """
 
+    _context: Context  # of the batch that it embedded last
+
     def __init__(self, name: str, rows: FeatureLookup, bottom: Bottom, setup: ProtocolSetup, adversary: Adversary | None):
         super().__init__(name, rows, bottom, setup)
         self.layers, self.sends, self.cut_width = bottom.layers, bottom.sends, bottom.cut_width
@@ -185,7 +187,6 @@ class NonLabelParty(Sender):
         agreed = setup.optimizer
         self.optimizer = attach(agreed, bottom) if adversary is None else adversary.attach(bottom, agreed)
         self.activations: dict[str, Tensor] = {}
-        self._context: Context | None = None
         self._ahead: list[tuple[Tensor, int, Tensor | None]] = []  # batches sent before it learned from those before them
         self._draws: torch.Generator | None = getattr(bottom, "rng", None)  # of a user's own module, while it trains
 
@@ -239,8 +240,6 @@ class NonLabelParty(Sender):
         """One optimiser step from the gradients of what was sent last. They pass straight through compression. Returns lines
         for the log.
         """
-        if self._context is None:
-            raise RuntimeError(f"party {self.name} got a gradient before it sent an embedding")
         self.optimizer.zero_grad(set_to_none=True)
         layers = [layer for layer in self.bottom.sends if self.activations[layer].requires_grad]
         taken = [self._learned_from(layer, gradient.tensors[layer], self._context) for layer in layers]

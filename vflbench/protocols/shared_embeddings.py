@@ -74,8 +74,6 @@ class SharingParty(NonLabelParty):
         The others' embeddings and the top stay as they were sent; its own is the present one, not compressed. received:
         party -> its message. order: of all parties, in which the top takes them. y: (n,) classes.
         """
-        if self._context is None:
-            raise RuntimeError(f"party {self.name} works on a batch before it has embedded one")
         ids, self.received = self._context.ids, received
         self.embedded = {layer: h.detach().float() for layer, h in self.activations.items()}
         sent = {name: message.corrected for name, message in received.items()}

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -427,11 +428,10 @@ class Foreseen:
         return len(self.rounds)
 
     def __iter__(self) -> Iterator[Tensor]:
-        rounds = iter(self.rounds)
-        self.coming = next(rounds, None)
-        while (ids := self.coming) is not None:
-            self.coming = next(rounds, None)
-            yield ids
+        for ids, coming in pairwise(chain(self.rounds, [None])):
+            self.coming = coming
+            if ids is not None:
+                yield ids
 
 
 class PipelinedSession(SplitSession):

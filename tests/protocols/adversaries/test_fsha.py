@@ -146,7 +146,7 @@ def test_no_other_party_and_no_other_protocol_has_gradients_to_send(rng):
         session(rows, adversaries={"x": Fsha(party="a")})
     with pytest.raises(UserError, match=r"adversary\.y\.party=label: another adversary cheats at that party already"):
         session(rows, adversaries={"x": Fsha(), "y": Fsha()}, auxiliary=auxiliary(rows))
-    problem = "adversary=x: it cheats at the label party of protocol=split"
+    problem = "adversary=x: it cheats in protocol=split"
     with pytest.raises(UserError, match=problem):
         session(rows, protocol=FederatedLr(), adversaries={"x": Fsha()})
 
