@@ -1,24 +1,11 @@
 import pytest
 import torch
+from numerics.test_dcor import by_definition
 from torch import nn
 
 from vflbench.defenses.base import Context
 from vflbench.defenses.nopeek import Nopeek
 from vflbench.messages.facts import PartyFeatures
-
-
-def reference(columns, h):
-    """Root dCor by its definition in float64, differentiable by torch. columns: with one-hot vectors over sqrt(2)."""
-
-    def distances(m):
-        squares = (m[:, None] - m[None]).square().sum(2)
-        return torch.where(squares > 0, squares.clamp_min(1e-300).sqrt(), 0.0)
-
-    def centred(m):
-        return m - m.mean(0) - m.mean(1, keepdim=True) + m.mean()
-
-    a, b = centred(distances(columns)), centred(distances(h))
-    return ((a * b).mean() / ((a * a).mean() * (b * b).mean()).sqrt()).sqrt()
 
 
 def batch(rng, n=40):
@@ -41,8 +28,8 @@ def test_weights_follow_the_gradient_of_the_mean_loss_and_the_penalty(rng, optio
         return nn.functional.binary_cross_entropy_with_logits(h @ top, y)
 
     h = (columns @ weights).tanh()
-    dcor = reference(columns, h)
-    statistic = dcor.square() if options.get("statistic") == "squared" else dcor
+    squared = by_definition(h, (columns[:, None] - columns).norm(dim=2))  # with one-hot vectors over sqrt(2)
+    statistic = squared if options.get("statistic") == "squared" else squared.sqrt()
     objective = loss(h) + 0.7 * statistic
     (expected,) = torch.autograd.grad(objective, weights)
 

@@ -48,15 +48,12 @@ def test_many_releases_are_distinguished_by_their_counts():
     assert leak_auc_ceiling(1.0, 10) == pytest.approx(0.985, abs=5e-4)
 
 
-def least_epsilon(n, eps, delta):
-    """(eps', delta) of n binary randomized responses from their binomial counts, by bisection."""
-    k = np.arange(n + 1)
-    loss = (2 * k - n) * eps
-    chance = stats.binom(n, math.exp(eps) / (1 + math.exp(eps))).pmf(k)
-    low, high = 0.0, n * eps
-    for _ in range(60):
+def epsilon_of_losses(losses, chances, delta):
+    """eps at delta of a privacy loss with these finite chances, by bisection; the remaining probability is part of delta."""
+    low, high = 0.0, 200.0
+    for _ in range(80):
         middle = (low + high) / 2
-        divergence = (chance * np.clip(1 - np.exp(middle - loss), 0, None)).sum()
+        divergence = 1 - chances.sum() + (chances * np.clip(-np.expm1(middle - losses), 0, None)).sum()
         low, high = (low, middle) if divergence <= delta else (middle, high)
     return high
 
@@ -68,7 +65,9 @@ def test_the_ledger_composes_epochs_as_the_binomial_does():
         ledger.add("label_dp", Release("randomized_response", eps, fresh=True), Exposure(epochs=n, messages=3 * n))
         assert ledger.epsilon == pytest.approx(n * eps)
         for delta in (1e-6, 1e-3):
-            exact, case = least_epsilon(n, eps, delta), f"n={n} eps={eps} delta={delta}"
+            case, k = f"n={n} eps={eps} delta={delta}", np.arange(n + 1)
+            chances = stats.binom(n, math.exp(eps) / (1 + math.exp(eps))).pmf(k)
+            exact = epsilon_of_losses((2 * k - n) * eps, chances, delta)
             assert exact * (1 - 1e-6) <= ledger.epsilon_at(delta) <= exact + 0.02, case
             assert ledger.epsilon_at(delta) <= ledger.epsilon, case
 
@@ -136,16 +135,6 @@ def test_a_few_sure_guesses_about_gaussian_noise_prove_no_mu():
     assert few.epsilon_low(0.01) > 0.1
     assert few.mu_low(0.01, 1000) == 0.0
     assert Guesses(500, 0, 500, 0).mu_low(0.01, 1000) > 3  # all wrong tells as much as all right
-
-
-def epsilon_of_losses(losses, chances, delta):
-    """eps at delta of a privacy loss with these finite chances, by bisection; the remaining probability is part of delta."""
-    low, high = 0.0, 200.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        divergence = 1 - chances.sum() + (chances * np.clip(-np.expm1(middle - losses), 0, None)).sum()
-        low, high = (low, middle) if divergence <= delta else (middle, high)
-    return high
 
 
 def direct(n, p, shift, count, delta):
