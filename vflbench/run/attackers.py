@@ -162,6 +162,10 @@ class HintedRows:
     positives: Tensor
     classes: Tensor
 
+    def facts(self, threat: Threat) -> dict[type[Fact], Fact]:
+        """What an attacker with this threat knows of them."""
+        return {BatchHints: BatchHints(self.positives[: threat.hints]), ClassHints: ClassHints(self.classes)}
+
 
 def draw_positives(labels: Tensor, canary: Tensor, count: int, rng: torch.Generator) -> Tensor:
     """Places of at most so many positives, canaries aside, drawn at random. labels, canary: (n,)."""
@@ -340,18 +344,27 @@ class Attacker:
         """Those facts of these rows that it reads."""
         return {kind: fact.rows(rows) for kind, fact in facts.items() if kind in self.reads}
 
-    def columns_for_messages(self, facts: Facts, columns: Callable[[str, Tensor], Features]) -> dict[type[Fact], Fact]:
-        """Its party's own columns in the form of each message that it reads. columns: (party, row ids (n,)) -> its own."""
+    def shown(
+        self, facts: Facts, columns: Callable[[str, Tensor], Features], ids_of: Callable[[Tensor], Tensor]
+    ) -> dict[type[Fact], Fact]:
+        """Its party's facts as it is shown them: of a reference, own columns in the form of each message that it reads.
+
+        columns: (party, row ids (n,)) -> its own. ids_of: names (n,) -> row ids (n,).
+        """
 
         def layers(features: Any) -> dict[str, Tensor]:
             return {_COLUMNS: column_vectors(features.numeric, features.categorical)}
 
-        read = self.attack.threat.knows
-        held = {kind: fact for kind, fact in facts.items() if fact.message is None}
+        read = self.attack.threat.knows if self.on_columns else frozenset()
+        held = {kind: fact for kind, fact in facts.items() if not self.on_columns or fact.message is None}
         if features := facts.get(PartyFeatures):
             held |= {kind: kind(layers(features)) for kind in MESSAGE_FACTS.values() if kind in read}
         if LocalModel in read:
             held[LocalModel] = LocalModel(lambda ids: layers(columns(self.party, ids)))
+        if isinstance(model := held.get(LocalModel), LocalModel):
+            held[LocalModel] = model.named(ids_of)
+        if not self.visible and isinstance(embeddings := held.get(Embeddings), Embeddings):
+            held[Embeddings] = Embeddings(embeddings.layers)
         return held
 
     @property

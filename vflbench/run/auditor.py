@@ -12,18 +12,7 @@ from torch import Tensor
 from vflbench.attacks.base import Attack
 from vflbench.data.rows import EncodedRows, evenly_spaced
 from vflbench.generators import Generators
-from vflbench.messages.facts import (
-    Auxiliary,
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Embeddings,
-    Fact,
-    Gradients,
-    Known,
-    KnownColumn,
-    LocalModel,
-)
+from vflbench.messages.facts import Auxiliary, ClassHints, ClassShares, Embeddings, Fact, Gradients, Known, KnownColumn
 from vflbench.messages.threat import Facts, PrivateBatch, Role, Round, View
 from vflbench.numerics.hashing import mix, unmix
 from vflbench.options import restore_state, state_of
@@ -244,15 +233,9 @@ class Auditor:
         its party. hints: None where none are drawn for these rows.
         """
         threat = attacker.attack.threat if attacker.on_columns else attacker.threat
-        held = attacker.columns_for_messages(facts, self.rows.features) if attacker.on_columns else facts
-        known, knows = {**held, **self._supplied}, threat.knows  # a view keeps those that are declared
-        if isinstance(model := known.get(LocalModel), LocalModel):
-            known[LocalModel] = model.named(partial(unmix, key=self.name_key))
-        if not attacker.visible and isinstance(embeddings := known.get(Embeddings), Embeddings):
-            known[Embeddings] = Embeddings(embeddings.layers)
-        if hints is not None:
-            positives = hints.positives[: attacker.threat.hints]
-            known |= {BatchHints: BatchHints(positives), ClassHints: ClassHints(hints.classes)}
+        known, knows = attacker.shown(facts, self.rows.features, partial(unmix, key=self.name_key)), threat.knows
+        known |= self._supplied  # a view keeps those that are declared
+        known |= {} if hints is None else hints.facts(threat)
         ids, labels = (values[: attacker.threat.known_rows] for values in (self.known.ids, self.known.labels))
         target = self._grader.targets.get(attacker.name)
         if KnownColumn in knows and target is not None:
