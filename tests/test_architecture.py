@@ -167,7 +167,7 @@ CAPS = {
     "vflbench/protocols": 1_647,
     "vflbench/report": 2_396,
     "vflbench/results": 1_182,
-    "vflbench/run": 3_374,
+    "vflbench/run": 3_372,
 }
 
 
