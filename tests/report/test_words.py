@@ -76,11 +76,16 @@ SENTENCES = {
         "No attack on messages could be scored, so this audit says nothing about what they give away.",
     ),
     "a model that learned nothing is said first": (
-        {"worst": reading(value=0.53, low=0.5, high=0.58), "test_auc": 0.45, "test_auc_low": 0.37, "test_auc_high": 0.52},
+        {
+            "worst": reading(value=0.53, low=0.5, high=0.58),
+            "leaks": [leak("spectral", "f2", 0.52, message="embedding")],
+            "test_auc": 0.45,
+            "test_auc_low": 0.37,
+            "test_auc_high": 0.52,
+        },
         "The model learned nothing (test AUC 0.45, 0.37 to 0.52; a coin 0.50): a low leak is no protection here. No attack "
-        "that "
-        "ran ranks the labels significantly better than a coin: the strongest, norm on gradients at the cut, reads AUC 0.53 "
-        "(the worst of all: 0.50 to 0.58; a coin 0.50).",
+        "that ran ranks the labels significantly better than a coin: the strongest, norm on gradients at the cut, reads AUC "
+        "0.53 (the worst of all: 0.50 to 0.58; a coin 0.50).",
     ),
     "what was rebuilt where no label is read": (
         {"reconstructions": [batch(exact=1.0, entries_right=1.0)]},

@@ -1,5 +1,7 @@
 """The long table: what `load` and `report --export` give, that others read it, and that nothing but the runs decides it."""
 
+import csv
+import io
 import json
 import math
 import os
@@ -166,14 +168,15 @@ def test_hostile_texts_stay_in_their_line_and_column(tmp_path):
     for number, text in enumerate(names):
         run = write_run(out / f"r{number:02}", seed=number, leaks=[leak(text, "f1", 0.5)])
         cell = '"' + text.replace('"', '""') + '"'
-        (run / "metrics.csv").write_text(
-            f"{HEADER}0,train,{cell},{cell},{cell},{cell},{cell},0.5,,,true\n", encoding="utf-8"
-        )
+        line = f"0,train,{cell},{cell},{cell},{cell},{cell},0.5,,,true\n"
+        (run / "metrics.csv").write_text(HEADER + line, encoding="utf-8")
     made = records(out, file=tmp_path / "r.jsonl")
     assert len(made) == 2 * len(names)
     assert all(value.isprintable() for line in made for value in line.values() if isinstance(value, str))
     text = exported(out, file=tmp_path / "r.csv").decode()
-    assert not any(cell[:1] in "=+@\t" for line in text.splitlines() for cell in line.split(",") if cell)
+    attacks = {row["attack"] for row in csv.DictReader(io.StringIO(text))}
+    assert {"'=cmd|'/c calc'!A0", "'+1+cmd", "'-2+3", "'@SUM(A1)"} <= attacks
+    assert not any(name[:1] in "=+-@\t" for name in attacks if name)
 
 
 def test_nothing_is_written_where_there_is_nothing_to_write(tmp_path):

@@ -15,6 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vflbench.errors import shown as printable
 from vflbench.numerics.interval import Interval
 from vflbench.results.gate import COIN, Judgement, Outcome, distinct_rounding, judged, leak_strength
@@ -177,11 +179,8 @@ def utility_text(summary: Summary, digits: int = 3) -> str:
 
 def range_over_seeds(readings: Sequence[Reading]) -> Interval:
     """The mean, from the lowest low end to the highest high end; nan for ends if any run has no interval."""
-    lows, highs = (
-        [math.nan if end is None else end for end in ends] for ends in zip(*((r.low, r.high) for r in readings), strict=True)
-    )
-    known = not any(map(math.isnan, [*lows, *highs]))
-    return Interval(mean([one.value for one in readings]), *((min(lows), max(highs)) if known else (math.nan, math.nan)))
+    lows, highs = (np.array([getattr(one, end) for one in readings], np.float64) for end in ("low", "high"))
+    return Interval(mean([one.value for one in readings]), float(lows.min()), float(highs.max()))
 
 
 def verdict_text(runs: Sequence[Run], *, named: bool = False) -> str:
@@ -235,7 +234,7 @@ def _reads(figure: str, read: Sequence[tuple[Run, Reading]], over: Interval) -> 
     attacks = dict.fromkeys(f"{one.attack} on {one.message}s {place(one, run)}" for run, one in read)
     messages, places = dict.fromkeys(f"{one.message}s" for _, one in read), {place(one, run) for run, one in read}
     at_the_cut = len(places) == 1 and all(run.crosses(one.party, one.layer) for run, one in read)
-    knows = dict.fromkeys(_known_labels(worst.attack, run) for run, worst in read)
+    knows = dict.fromkeys(knowledge(worst.attack, run.manifest.threats, "", "by cheating") for run, worst in read)
     levels = [(one, worst) for run, worst in read for one in run.summary.verdict.levels.values()]
     alone = mean([one.features_only for one, worst in levels if one.attack == worst.attack and len(attacks) == 1])
     cheats = "".join(f"with party {one.party} cheating ({name}), " for name, one in read[0][0].manifest.adversary.items())
@@ -300,11 +299,6 @@ def place(one: Reading | LeakRecord, run: Run) -> str:
     return f"at {whose or 'the '}cut" if run.crosses(one.party, one.layer) else f"at {whose}layer {one.layer}"
 
 
-def _known_labels(attack: str, run: Run) -> str:
-    """`with 100 known labels`; empty of an attack that knows none."""
-    return knowledge(attack, run.manifest.threats).replace("without labels", "").replace("actively", "by cheating")
-
-
 def figure_text(one: Reading) -> str:
     """`AUC 0.912`."""
     return f"{one.figure} {number(one.value, 3)}"
@@ -327,7 +321,7 @@ def attack_text(run: Run, worst: Reading) -> str:
         bracketed = f"; at the cut{'' if best[1] == 'cut' else f', {best[1]}'}, {number(best[0], 3)}"
     threat = run.manifest.threats.get(base_name(worst.attack), ThreatRecord())
     no_label = "needs the share of positives and no label" if "class shares" in threat.knows else "needs no label"
-    knows = knowledge(worst.attack, run.manifest.threats).replace("without labels", no_label)
+    knows = knowledge(worst.attack, run.manifest.threats, no_label)
     return f"{worst.attack} on {worst.message}s {place(worst, run)}, {figure_text(worst)} ({ends}){bracketed}; {knows}"
 
 
@@ -617,14 +611,18 @@ def remarks(section: "Section") -> list[str]:
     return [*lines, f"What to do next: {'; '.join(steps)}."] if steps else lines
 
 
-def knowledge(attack: str, threats: Mapping[str, ThreatRecord]) -> str:
-    """What it knows of the labels, for a sentence: `without labels`, `with 100 known labels`, `actively`."""
+def knowledge(
+    attack: str, threats: Mapping[str, ThreatRecord], none: str = "without labels", active: str = "actively"
+) -> str:
+    """What it knows of the labels, for a sentence: `without labels`, `with 100 known labels`, `actively`.
+
+    none, active: how it is said of an attack that knows none, and of a party that cheats.
+    """
     level, threat = level_of(attack, threats), threats.get(base_name(attack), ThreatRecord())
     known = [f"{threat.known_rows} known labels"] if threat.known_rows else []
     known += [f"{threat.hints} known positive{'s' * (threat.hints > 1)} a batch"] if threat.hints else []
     labels = f"with {' and '.join(known or ['known labels'])}"
-    actively = f"actively, {labels}" if known else "actively"
-    return {LEVELS[0]: "without labels", LEVELS[2]: actively}.get(level, labels)
+    return {LEVELS[0]: none, LEVELS[2]: f"{active}, {labels}" if known else active}.get(level, labels)
 
 
 # Options, in the names of settings
