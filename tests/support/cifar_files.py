@@ -56,14 +56,9 @@ def cifar10_files(rows: int = 5, *, python: bool = False) -> dict[str, bytes]:
         part = slice(k * rows, (k + 1) * rows)
         flat = pixels[part].reshape(rows, -1)
         if python:
-            files[name] = pickled(
-                {
-                    "batch_label": f"training batch {k + 1} of 5",
-                    "labels": labels[part].tolist(),
-                    "data": flat,
-                    "filenames": [f"x_s_{i:06}.png" for i in range(rows)],
-                }
-            )
+            names = [f"x_s_{i:06}.png" for i in range(rows)]
+            batch = {"batch_label": f"training batch {k + 1} of 5", "labels": labels[part].tolist(), "data": flat}
+            files[name] = pickled(batch | {"filenames": names})
         else:
             files[f"{name}.bin"] = np.hstack([labels[part, None].astype(np.uint8), flat]).tobytes()
     names = pickled({"num_cases_per_batch": 10_000, "label_names": list(NAMES), "num_vis": 3072})

@@ -2,9 +2,9 @@
 
 import csv
 import gzip
-import importlib.util
 import io
 import random
+import runpy
 import shutil
 import tarfile
 from pathlib import Path
@@ -16,7 +16,7 @@ from support import script_runs
 from support.cifar_files import cifar10_files, cifar100_files, write_archive, write_folder
 from support.doc_commands import ROOT
 from support.picture_files import write_idx
-from support.raw_files import avazu_line
+from support.raw_files import avazu_line, write
 
 from vflbench.data.clicklogs import AVAZU
 
@@ -46,13 +46,11 @@ def criteo(folder: Path) -> None:
 
 
 def avazu(folder: Path) -> None:
-    draw = random.Random(0)
-    rows = [
-        avazu_line(click=str(draw.randrange(2)), C20=str(draw.randrange(5)), hour=f"1410{21 + 7 * i // LINES}00")
-        for i in range(LINES)
-    ]
-    text = "\n".join([",".join(AVAZU.columns), *rows]) + "\n"
-    (folder / "train.csv.gz").write_bytes(gzip.compress(text.encode(), 1))
+    draw, lines = random.Random(0), [",".join(AVAZU.columns)]
+    for i in range(LINES):
+        hour = f"1410{21 + 7 * i // LINES}00"
+        lines.append(avazu_line(click=str(draw.randrange(2)), C20=str(draw.randrange(5)), hour=hour))
+    write(folder / "train.csv.gz", lines, compress=True)
 
 
 def pictures(folder: Path) -> None:
@@ -71,17 +69,10 @@ def pictures(folder: Path) -> None:
 def tables(folder: Path) -> None:
     draw = random.Random(0)
     rows = [
-        {
-            "id": i,
-            "customer": f"c{i}",
-            "age": draw.randint(18, 80),
-            "city": draw.choice(["Oslo", "Lima", "Pune"]),
-            "device": draw.choice(["phone", "laptop"]),
-            "zip": draw.randint(1000, 1040),
-        }
-        for i in range(LINES)
+        {"id": i, "customer": f"c{i}", "age": draw.randint(18, 80), "zip": draw.randint(1000, 1040)} for i in range(LINES)
     ]
     for row in rows:
+        row |= {"city": draw.choice(["Oslo", "Lima", "Pune"]), "device": draw.choice(["phone", "laptop"])}
         row["clicked"] = "yes" if draw.random() < (0.7 if row["city"] == "Lima" else 0.2) else "no"
         row["bought"] = row["y"] = row["label"] = int(row["clicked"] == "yes")
     write_csv(folder / "my.csv", rows, "id", "age", "city", "device", "zip", "clicked")
@@ -111,17 +102,15 @@ def write_parquet(path: Path, rows: list[dict], *columns: str) -> None:
 
 def presets(folder: Path) -> None:
     """Tables of UCI, each in the form of its file."""
-    spec = importlib.util.spec_from_file_location("lines_of_presets", ROOT / "tests" / "data" / "test_presets.py")
-    lines = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(lines)
+    lines = runpy.run_path(str(ROOT / "tests" / "data" / "test_presets.py"))
     for name, rows in {
-        "default of credit card clients.csv": lines.CREDIT,
-        "bank-additional-full.csv": lines.BANK,
-        "adult.data": lines.ADULT,
-        "adult.test": lines.ADULT_TEST,
-        "Sensorless_drive_diagnosis.txt": lines.DRIVE,
+        "default of credit card clients.csv": "CREDIT",
+        "bank-additional-full.csv": "BANK",
+        "adult.data": "ADULT",
+        "adult.test": "ADULT_TEST",
+        "Sensorless_drive_diagnosis.txt": "DRIVE",
     }.items():
-        (folder / name).write_text("\n".join(rows) + "\n")
+        write(folder / name, lines[rows])
 
 
 def example(name: str, to: Path) -> None:

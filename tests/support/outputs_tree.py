@@ -5,6 +5,8 @@ import math
 
 import yaml
 
+from vflbench.results.schema import HEADER
+
 FACTS = {
     "cut_layers": {"a": ["f2"]},
     "layers": {"a": ["f1", "f2"], "label": ["h1"]},
@@ -12,15 +14,10 @@ FACTS = {
         "norm": {
             "role": "non-label party",
             "knows": ["gradients"],
-            "known_rows": 0,
             "text": "An honest-but-curious attacker at a non-label party, who knows the gradients.",
             "does": "Score each row by the length of its gradient.",
         }
     },
-    "skipped": {},
-    "unscored": {},
-    "modules": {"vflbench.attacks.norm": "a" * 64},
-    "adversary": {},
 }
 """What a run records about itself in manifest.json."""
 
@@ -83,15 +80,8 @@ def write_run(
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(options))
     data = {"fingerprint": "f" * 64, "train_rows": 9000, "test_rows": 1000, "classes": 2, "path": "x/train.txt"}
-    choices = {"dataset": dataset, "experiment": experiment}
-    manifest = {
-        "format": 1,
-        "vflbench": "0.1.0",
-        "choices": choices,
-        "data": data,
-        "batch_size": 64,
-        "versions": {"numpy": "2"},
-    }
+    manifest = {"format": 1, "vflbench": "0.1.0", "data": data, "batch_size": 64, "versions": {"numpy": "2"}}
+    manifest |= {"choices": {"dataset": dataset, "experiment": experiment}}
     manifest |= {} if facts is None else {**FACTS, **facts}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     if leaks is None:
@@ -102,20 +92,15 @@ def write_run(
         "train_auc": test_auc,
         "test_log_loss": 0.5,
         "leaks": leaks,
-        "distance_correlation": [],
         "guarantees": dict.fromkeys(defense or {}) | (guarantees or {}),
-        "skipped": {},
-        "figures": [],
         "bytes_sent": {"embedding": 1_000_000, "gradient": 500_000},
         "seconds": 2.5,
         "failed": None,
     }
     (folder / "summary.json").write_text(json.dumps(results | summary))
-    rows = ["epoch,split,party,layer,message,attack,metric,value,ci_low,ci_high,visible"]
-    for epoch in range(2):
-        rows.append(f"{epoch},test,,,,,auc,{(test_auc or 0) - 0.01 * (1 - epoch)},,,")
-        rows.append(f"{epoch},train,a,f2,gradient,norm,leak_auc_two_sided,{norm},,,true")
-    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    rows = [f"{epoch},test,,,,,auc,{(test_auc or 0) - 0.01 * (1 - epoch)},,,\n" for epoch in range(2)]
+    rows += [f"{epoch},train,a,f2,gradient,norm,leak_auc_two_sided,{norm},,,true\n" for epoch in range(2)]
+    (folder / "metrics.csv").write_text("".join([HEADER, *rows]))
     return folder
 
 
