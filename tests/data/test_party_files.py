@@ -109,6 +109,7 @@ def test_apart_each_party_gets_the_table_that_it_has_in_one_process(name, tmp_pa
     joint = csv(paths, **options).load(generator())
     sides = {party: csv({party: paths[party]}, **options).party_source(party) for party in paths}  # no other file is named
     label = sides.pop("label")
+    assert joint.facts.get("overlap", {"held": sides})["held"].keys() == sides.keys()
     messages = {party: side.ids for party, side in sides.items()}
     assert all(type(text) is str for ids in messages.values() for text in ids)
     alignment = label.align(messages, generator())
