@@ -165,7 +165,7 @@ CAPS = {
     "vflbench/models": 1_076,
     "vflbench/numerics": 826,
     "vflbench/protocols": 1_647,
-    "vflbench/report": 2_396,
+    "vflbench/report": 2_393,
     "vflbench/results": 1_182,
     "vflbench/run": 3_372,
 }
