@@ -6,7 +6,8 @@ from attacks.views import shares, view_of
 from scipy import stats
 
 from vflbench.attacks.residual_sum import ResidualSum
-from vflbench.defenses.label_noise import gaussian_likelihood, posterior
+from vflbench.defenses.label_gdp import gaussian_likelihood
+from vflbench.defenses.label_noise import posterior
 from vflbench.messages.facts import Embeddings, Gradients, LocalModel
 from vflbench.messages.threat import View
 from vflbench.numerics.auc import auc

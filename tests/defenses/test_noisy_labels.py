@@ -8,23 +8,9 @@ from scipy import stats
 from torch.nn import functional as F
 
 from vflbench.defenses.alibi import Alibi
-from vflbench.defenses.label_dp import LabelDp
-from vflbench.defenses.label_gdp import LabelGdp
-from vflbench.defenses.label_noise import (
-    chances,
-    gaussian_deviation,
-    gaussian_likelihood,
-    most_likely,
-    normals,
-    one_hot,
-    posterior,
-    projected,
-    randomized_response,
-    response_deviation,
-    response_estimate,
-    response_likelihood,
-    zero_sum,
-)
+from vflbench.defenses.label_dp import LabelDp, response_deviation, response_estimate, response_likelihood
+from vflbench.defenses.label_gdp import LabelGdp, gaussian_deviation, gaussian_likelihood, most_likely
+from vflbench.defenses.label_noise import chances, normals, one_hot, posterior, projected, randomized_response, zero_sum
 
 IDS = torch.arange(20_000)
 KEY = 0x1234_5678_9ABC

@@ -26,8 +26,8 @@ from vflbench.data.table import RawTable, raw_table
 from vflbench.defenses.base import Defense, LabelDefense
 from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.label_dp import LabelDp
-from vflbench.defenses.label_gdp import LabelGdp
-from vflbench.defenses.label_noise import chances, gaussian_deviation, one_hot, randomized_response
+from vflbench.defenses.label_gdp import LabelGdp, gaussian_deviation
+from vflbench.defenses.label_noise import chances, one_hot, randomized_response
 from vflbench.defenses.marvell import Marvell
 from vflbench.messages.facts import Gradients, Predictions
 from vflbench.metrics.canary import Guesses

@@ -19,9 +19,6 @@ from vflbench.defenses.label_noise import (
     posterior,
     prior,
     randomized_response,
-    response_deviation,
-    response_estimate,
-    response_likelihood,
     response_with_prior,
     with_room,
     zero_sum,
@@ -57,7 +54,7 @@ class LabelDp(NoisyLabels):
 
         sigmoid(logit + log((e^(eps + u) + 1) / (e^u + e^eps))),   u = (x_t - 1/2) / ((1 - 2q) (T - 1) sd^2)
 
-    and sigmoid(logit +- eps) given y'; K classes alike (`defenses.label_noise`). `auto`: `posterior` for zero_sum only.
+    and sigmoid(logit +- eps) given y'; K classes alike (`response_likelihood`). `auto`: `posterior` for zero_sum only.
     fresh_every_epoch: draws y' again at each call, to show the harm: eps then adds up over the epochs.
     debias: trains on an unbiased estimate of the loss on true labels, for T_(j, j') = P(y' = j' | y = j),
 
@@ -165,6 +162,39 @@ class LabelDp(NoisyLabels):
         times = "in each epoch anew, which adds up" if self.fresh_every_epoch else "once, however many messages follow"
         what = f"each label is randomized with eps = {self.eps:g} ({self.mechanism}) {times}"
         return label_privacy(what, Release(self.mechanism, self.eps, self.fresh_every_epoch))
+
+
+def response_estimate(noisy: Tensor, classes: int, eps: float) -> Tensor:
+    """(n, C) unbiased estimates from randomized response: (one_hot(y') - q) / (1 - K q), q the chance of another class."""
+    _, flip = chances(classes, eps)
+    return (one_hot(noisy, classes) - flip) / (1 - classes * flip)
+
+
+def response_deviation(classes: int, eps: float) -> float:
+    """Standard deviation of `response_estimate`, of each column for two classes; for K > 2 the s of the noise s (I - 11'/K)
+    with the same trace.
+    """
+    keep, flip = chances(classes, eps)
+    spread = (1 - keep * keep - (classes - 1) * flip * flip) / (classes - 1)
+    return math.sqrt(max(0.0, spread) / (2 if classes == 2 else 1)) / (1 - classes * flip)
+
+
+def response_likelihood(estimate: Tensor, classes: int, eps: float, deviation: float) -> Tensor:
+    """(n, C) log-likelihoods of the classes, from `response_estimate` plus Gaussian noise of this deviation (projected).
+
+        log sum_c P(c | j) exp(x_c / ((1 - K q) deviation^2))
+
+    For two classes it is log((e^(eps + u) + 1) / (e^u + e^eps)), u = (x - 1/2) / ((1 - 2 q) deviation^2). Both stay within
+    eps of each other, however far the noise goes: all that an estimate can tell is the randomized label.
+    """
+    keep, flip = chances(classes, eps)
+    scale = max(1e-300, (1 - classes * flip) * deviation * deviation)  # without noise: the randomized label itself
+    if classes == 2:
+        u = ((estimate - 0.5) / scale).clamp(-1e300, 1e300)
+        distance = u.abs()
+        return u.sign() * (eps + torch.log1p((-eps - distance).exp()) - F.softplus(eps - distance))
+    exponents = ((estimate - estimate.amax(dim=1, keepdim=True)) / scale).exp()  # of the largest: 1
+    return (flip * exponents.sum(dim=1, keepdim=True) + (keep - flip) * exponents).log()
 
 
 class LabelDP:

@@ -7,15 +7,7 @@ import torch
 from torch import Tensor
 
 from vflbench.defenses.base import Context
-from vflbench.defenses.label_noise import (
-    NoisyLabels,
-    gaussian_deviation,
-    gaussian_likelihood,
-    most_likely,
-    one_hot,
-    posterior,
-    projected,
-)
+from vflbench.defenses.label_noise import NoisyLabels, one_hot, posterior, projected
 from vflbench.metrics.privacy import GaussianRelease, Guarantee, label_privacy
 from vflbench.numerics.hashing import normals
 from vflbench.options import Range, options
@@ -84,3 +76,20 @@ class LabelGdp(NoisyLabels):
         times = "once, however many messages follow" if once else f"fresh in each of {self._epochs} epochs"
         what = f"each label gets Gaussian noise, {times}, of mu = {self.mu:g} in all"
         return label_privacy(what, GaussianRelease("gaussian", self.mu, 1 if once else self._epochs, once))
+
+
+def most_likely(estimate: Tensor) -> Tensor:
+    """(n,) int64 classes: those with the largest estimate."""
+    return (estimate[:, 0] > 0.5).long() if estimate.shape[1] == 1 else estimate.argmax(dim=1)
+
+
+def gaussian_likelihood(estimate: Tensor, mu: float) -> Tensor:
+    """(n, C) log-likelihoods of the classes from one-hot labels with the noise of `gaussian_deviation`."""
+    return mu * mu * ((estimate - 0.5) if estimate.shape[1] == 1 else estimate / 2)
+
+
+def gaussian_deviation(classes: int, mu: float) -> float:
+    """Of the noise for which the one-hot labels of two classes are N(0, 1) and N(mu, 1) to the best reader: 1 / mu for the
+    one column of two classes; sqrt(2) / mu, projected, for K > 2, whose one-hot rows are sqrt(2) apart.
+    """
+    return (1 if classes == 2 else math.sqrt(2)) / mu

@@ -1,5 +1,5 @@
-"""Noisy labels: randomized response, unbiased estimates of one-hot labels, what each says about the class, and the base of
-the defenses that train on them.
+"""Noisy labels: randomized response, noise that adds up to zero, losses of soft labels, and the base of the defenses that
+train on them.
 
 An estimate of n labels is (n, 1), of class 1, for two classes and (n, K) for K > 2; so are log-likelihoods of classes, up to
 a constant for each row, of which (n, 1) is the log-likelihood ratio of class 1 to class 0. Noise on K > 2 columns is
@@ -75,11 +75,6 @@ def one_hot(y: Tensor, classes: int) -> Tensor:
     return y[:, None].double() if classes == 2 else F.one_hot(y, classes).double()
 
 
-def most_likely(estimate: Tensor) -> Tensor:
-    """(n,) int64 classes: those with the largest estimate."""
-    return (estimate[:, 0] > 0.5).long() if estimate.shape[1] == 1 else estimate.argmax(dim=1)
-
-
 def projected(noise: Tensor) -> Tensor:
     """On columns that add up to zero, where there are several."""
     return noise if noise.shape[1] == 1 else noise - noise.mean(dim=1, keepdim=True)
@@ -95,51 +90,6 @@ def zero_sum(ids: Tensor, key: int, columns: int, visits: int, visit: int) -> Te
         return torch.zeros(len(ids), columns, dtype=torch.float64, device=ids.device)
     total = sum((normals(ids, key, t * columns, columns) for t in range(1, visits)), normals(ids, key, 0, columns))
     return projected(normals(ids, key, visit * columns, columns) - total / visits)
-
-
-def response_estimate(noisy: Tensor, classes: int, eps: float) -> Tensor:
-    """(n, C) unbiased estimates from randomized response: (one_hot(y') - q) / (1 - K q), q the chance of another class."""
-    _, flip = chances(classes, eps)
-    return (one_hot(noisy, classes) - flip) / (1 - classes * flip)
-
-
-def response_deviation(classes: int, eps: float) -> float:
-    """Standard deviation of `response_estimate`, of each column for two classes; for K > 2 the s of the noise s (I - 11'/K)
-    with the same trace.
-    """
-    keep, flip = chances(classes, eps)
-    spread = (1 - keep * keep - (classes - 1) * flip * flip) / (classes - 1)
-    return math.sqrt(max(0.0, spread) / (2 if classes == 2 else 1)) / (1 - classes * flip)
-
-
-def response_likelihood(estimate: Tensor, classes: int, eps: float, deviation: float) -> Tensor:
-    """(n, C) log-likelihoods of the classes, from `response_estimate` plus Gaussian noise of this deviation (projected).
-
-        log sum_c P(c | j) exp(x_c / ((1 - K q) deviation^2))
-
-    For two classes it is log((e^(eps + u) + 1) / (e^u + e^eps)), u = (x - 1/2) / ((1 - 2 q) deviation^2). Both stay within
-    eps of each other, however far the noise goes: all that an estimate can tell is the randomized label.
-    """
-    keep, flip = chances(classes, eps)
-    scale = max(1e-300, (1 - classes * flip) * deviation * deviation)  # without noise: the randomized label itself
-    if classes == 2:
-        u = ((estimate - 0.5) / scale).clamp(-1e300, 1e300)
-        distance = u.abs()
-        return u.sign() * (eps + torch.log1p((-eps - distance).exp()) - F.softplus(eps - distance))
-    exponents = ((estimate - estimate.amax(dim=1, keepdim=True)) / scale).exp()  # of the largest: 1
-    return (flip * exponents.sum(dim=1, keepdim=True) + (keep - flip) * exponents).log()
-
-
-def gaussian_likelihood(estimate: Tensor, mu: float) -> Tensor:
-    """(n, C) log-likelihoods of the classes from one-hot labels with the noise of `gaussian_deviation`."""
-    return mu * mu * ((estimate - 0.5) if estimate.shape[1] == 1 else estimate / 2)
-
-
-def gaussian_deviation(classes: int, mu: float) -> float:
-    """Of the noise for which the one-hot labels of two classes are N(0, 1) and N(mu, 1) to the best reader: 1 / mu for the
-    one column of two classes; sqrt(2) / mu, projected, for K > 2, whose one-hot rows are sqrt(2) apart.
-    """
-    return (1 if classes == 2 else math.sqrt(2)) / mu
 
 
 def laplace_evidence(x: Tensor) -> Tensor:
