@@ -157,7 +157,7 @@ CAPS = {
     "vflbench/attacks": 4_510,
     "vflbench/cli": 2_475,
     "vflbench/data": 3_218,
-    "vflbench/defenses": 1_556,
+    "vflbench/defenses": 1_545,
     "vflbench/engines": 278,
     "vflbench/hosts": 1_025,
     "vflbench/messages": 1_768,
