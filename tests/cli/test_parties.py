@@ -142,17 +142,17 @@ def test_the_first_difference_is_named(asked, agreed, key):
     assert (found and found[0]) == key
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("party: a\nexperimnt: any", "no such option"),
-        ("party: a\ndata: 3", "data in .*valid dictionary"),
-        ("party: a\nexperiment: missing.yaml", "no such file"),
-        ("party: !!python/object/apply:os.system [ls]", "can't be read"),
-    ],
-)
-def test_a_wrong_party_file_is_named(text, what, tmp_path):
-    with pytest.raises(UserError, match=what):
+WRONG = {
+    "party: a\nexperimnt: any": "no such option",
+    "party: a\ndata: 3": "data in .*valid dictionary",
+    "party: a\nexperiment: missing.yaml": "no such file",
+    "party: !!python/object/apply:os.system [ls]": "can't be read",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_party_file_is_named(text, tmp_path):
+    with pytest.raises(UserError, match=WRONG[text]):
         kit_in(tmp_path, text)
 
 

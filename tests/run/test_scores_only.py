@@ -85,11 +85,7 @@ def test_only_ids_and_scores_leave_the_owner(recording, tmp_path):
     assert sorted(path.name for path in (tmp_path / "scores").iterdir()) == ["scores.json", "scores.parquet"]
     table = pq.read_table(tmp_path / "scores" / "scores.parquet")
     assert set(table.column("attack").unique().to_pylist()) == {"norm", "directions", "completion"}
-    for name in (
-        "scores",
-        "candidates",
-        "difference",
-    ):  # of values, embeddings could be made again
+    for name in ("scores", "candidates", "difference"):  # of values, embeddings could be made again
         values = table.column(name).combine_chunks().flatten().to_numpy()
         assert (values == values.round()).all()
         assert not len(values) or values.max() < 1000
@@ -137,6 +133,13 @@ def test_no_attack_without_labels_is_an_error_and_leaves_nothing(recording, tmp_
     assert not (tmp_path / "scores").exists()
 
 
+@pytest.fixture
+def scores(recording, tmp_path):
+    """The folder with scores of `norm`."""
+    write_scores(recording, every_attack("norm"), tmp_path / "scores")
+    return tmp_path / "scores"
+
+
 BAD_HEADS = {
     "fewer epochs": ({"epochs": 1}, "which scores.json doesn't know"),
     "a figure": ({"model": {"test_auc": 1e300}}, "Input should be less than or equal to 1"),
@@ -144,40 +147,32 @@ BAD_HEADS = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_HEADS)
-def test_a_changed_head_is_refused_in_a_paragraph(recording, tmp_path, case):
-    changes, problem = BAD_HEADS[case]
-    write_scores(recording, every_attack("norm"), tmp_path / "scores")
-    head = json.loads((tmp_path / "scores" / "scores.json").read_text())
-    (tmp_path / "scores" / "scores.json").write_text(json.dumps(head | changes))
+@pytest.mark.parametrize(("changes", "problem"), BAD_HEADS.values(), ids=BAD_HEADS)
+def test_a_changed_head_is_refused_in_a_paragraph(recording, scores, changes, problem):
+    head = json.loads((scores / "scores.json").read_text())
+    (scores / "scores.json").write_text(json.dumps(head | changes))
     with pytest.raises(UserError, match=problem):
-        grade_scored(tmp_path / "scores", recording / "labels.parquet")
+        grade_scored(scores, recording / "labels.parquet")
 
 
-def test_damaged_scores_and_missing_labels_are_refused(recording, tmp_path):
-    write_scores(recording, every_attack("norm"), tmp_path / "scores")
+def test_damaged_scores_and_missing_labels_are_refused(recording, scores, tmp_path):
     labels = pq.read_table(recording / "labels.parquet")
     pq.write_table(labels.slice(0, 100), tmp_path / "few.parquet")
-    with pytest.raises(UserError, match="there is no label of"):
-        grade_scored(tmp_path / "scores", tmp_path / "few.parquet")
-    with pytest.raises(UserError, match="there is no such file"):
-        grade_scored(tmp_path / "scores", tmp_path / "none.parquet")
-    path = tmp_path / "scores" / "scores.parquet"
-    whole = path.read_bytes()
-    for damaged in (whole[:1000], (tmp_path / "few.parquet").read_bytes()):
+    for name, problem in (("few", "there is no label of"), ("none", "there is no such file")):
+        with pytest.raises(UserError, match=problem):
+            grade_scored(scores, tmp_path / f"{name}.parquet")
+    path = scores / "scores.parquet"
+    for damaged in (path.read_bytes()[:1000], (tmp_path / "few.parquet").read_bytes()):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="can't be read"):
-            grade_scored(tmp_path / "scores", recording / "labels.parquet")
+            grade_scored(scores, recording / "labels.parquet")
 
 
 @pytest.mark.parametrize("content", ["id,label\n1,0\n", ""])
-def test_labels_in_another_format_are_refused_with_the_one_that_is_read(recording, tmp_path, content):
-    write_scores(recording, every_attack("norm"), tmp_path / "scores")
-    labels = tmp_path / "all.csv"
+def test_labels_in_another_format_are_refused_with_the_one_that_is_read(recording, scores, tmp_path, content):
+    labels, problem = tmp_path / "all.csv", r"=\S+all.csv: .*; it must be a Parquet file with the columns id and label$"
     labels.write_text(content)
-    with pytest.raises(UserError, match=r"^LABELS=\S+all.csv: .*; it must be a Parquet file with the columns id and label$"):
-        grade_scored(tmp_path / "scores", labels)
-    with pytest.raises(
-        UserError, match=r"^--labels=\S+all.csv: .*; it must be a Parquet file with the columns id and label$"
-    ):
+    with pytest.raises(UserError, match=f"^LABELS{problem}"):
+        grade_scored(scores, labels)
+    with pytest.raises(UserError, match=f"^--labels{problem}"):
         audit_recording(recording, every_attack("norm"), labels=labels)

@@ -78,17 +78,15 @@ def written(name, value):
 def replaced_by(path: Path, kind: str, victim: Path) -> None:
     """Put something else than a file in the place of one."""
     path.unlink(missing_ok=True)
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to({"link": victim, "loop": path.name, "device": "/dev/zero"}[kind])
+    links = {"link": victim, "loop": path.name, "device": "/dev/zero"}
+    if kind in links:
+        path.symlink_to(links[kind])
+    elif kind != "missing":
+        {"fifo": os.mkfifo, "folder": os.mkdir}[kind](path)
 
 
-HARMFUL = dict.fromkeys((".html", ".svg"), "<b id=evil|<script>alert|</style></script>")
-HARMFUL |= {".md": r"<[A-Za-z/!?]|(?<!\\)\]\(|(?<!\\)`", ".tex": r"^(?!%).*(?<!\\)\\(?:input|write)"}
-"""Ending of a file -> what would do something in a line of it."""
+HARMFUL = {".md": r"<[A-Za-z/!?]|(?<!\\)\]\(|(?<!\\)`", ".tex": r"^(?!%).*(?<!\\)\\(?:input|write)"}
+"""What no line of a file of that kind has: tags, links and code of Markdown, and commands of TeX."""
 
 
 def faults(page: Path) -> list[str]:
@@ -103,8 +101,10 @@ def faults(page: Path) -> list[str]:
         name = file.name
         if any(not c.isprintable() and c != "\n" for c in text) and name != page.name:
             found.append(f"{name} has control characters")
+        if file.suffix in (".html", ".svg"):
+            found += [f"{name} has {tag}" for tag in ("<b id=evil", "<script>alert", "</style></script>") if tag in text]
         if pattern := HARMFUL.get(file.suffix):
-            found += [f"{name}: {line[:80]}" for line in text.splitlines() if re.search(pattern, line)]
+            found += [f"{name}: {line}" for line in text.splitlines() if re.search(pattern, line)]
         if file.suffix == ".csv":
             cells = [cell for line in csv.reader(io.StringIO(text)) for cell in line]
             found += [f"{name}: {cell[:60]!r}" for cell in cells if is_formula(cell)]
