@@ -1,5 +1,6 @@
 import pytest
 import torch
+from attacks.views import digits
 from support.builders import session
 
 from vflbench.attacks.model_inversion import (
@@ -82,7 +83,7 @@ def test_categories_come_back_with_numbers_where_the_cut_is_wide(rng):
 
 @pytest.mark.slow
 def test_pictures_of_every_party_come_back():
-    rows = Digits(parties=2, rows=300).load(torch.Generator().manual_seed(0)).train.all().rows(slice(0, 40))
+    rows = digits(Digits(parties=2, rows=300).load(torch.Generator().manual_seed(0)).train).rows(slice(0, 40))
     attack = ModelInversion(rows=4)
     view, _ = view_of(rows, attack, model=Cnn())
     rebuilt = attack.batch(view)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attacks.views import digits
 from support.builders import session
 
 from vflbench.attacks.simulator import Simulator, cells
@@ -33,12 +34,6 @@ def clusters(rng, rows, columns=6, parties=("a",), sizes=()):
         own = Columns(names, tuple(f"C{i}" for i in range(len(sizes))), sizes)
         features[party] = Features(own, x[:, place * share : (place + 1) * share], ids.int())
     return VerticalTable(torch.arange(rows), features, labels, CLASSES)
-
-
-def digits(split):
-    """All rows of a split, with their places as ids."""
-    rows = split.all()
-    return VerticalTable(torch.arange(len(rows)), rows.features, rows.labels, rows.classes)
 
 
 def views(attack, rows, auxiliary, started, rng, *, batch=100, shuffled=False):

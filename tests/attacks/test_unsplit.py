@@ -1,5 +1,6 @@
 import pytest
 import torch
+from attacks.views import digits
 from support.builders import session
 
 from vflbench.attacks.unsplit import Unsplit
@@ -18,7 +19,7 @@ def view_of(rows, attack, *, model, seed=0, **options):
 
 
 def pictures(count=24, parties=1):
-    rows = Digits(parties=parties, rows=300).load(torch.Generator().manual_seed(0)).train.all().rows(slice(0, count))
+    rows = digits(Digits(parties=parties, rows=300).load(torch.Generator().manual_seed(0)).train).rows(slice(0, count))
     return VerticalTable(torch.arange(count), rows.features, rows.labels, rows.classes)
 
 

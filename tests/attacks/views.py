@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from vflbench.attacks.base import MESSAGE_FACTS, Attack
+from vflbench.data.rows import EncodedRows
+from vflbench.data.table import VerticalTable
 from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Fact, Gradients, PartyFeatures
 from vflbench.messages.threat import Threat, View
 
@@ -44,6 +46,12 @@ def positives(places: list[int]) -> BatchHints:
 def shares(positive: float) -> ClassShares:
     """Of two classes."""
     return ClassShares((1 - positive, positive))
+
+
+def digits(split: EncodedRows) -> VerticalTable:
+    """All rows of a split, with their places as ids."""
+    rows = split.all()
+    return VerticalTable(torch.arange(len(rows)), rows.features, rows.labels, rows.classes)
 
 
 def blobs(rng, sizes, gap=8.0, d=6):
