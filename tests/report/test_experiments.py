@@ -100,14 +100,10 @@ def priced(folder, *, seed, lr, epochs, validation, test, eps=None, ceiling=0.68
     defense = {} if eps is None else {"label_dp": {"eps": eps, "mechanism": "zero_sum", "target": "auto"}}
     dataset = {"_target_": "vflbench.data.clicklogs.Criteo", "path": "a b.txt", "min_count": 5, **data}
     config = {"optimizer": {"lr": lr}, "epochs": epochs, "dataset": dataset}
-    auc = {"test_auc": test, "validation_auc": validation, "experiment": "price_of_privacy"}
-    run = write_run(
-        folder, seed=seed, defense=defense, guarantees={"label_dp": promise(ceiling)} if eps else {}, config=config, **auc
-    )
-    manifest = json.loads((run / "manifest.json").read_text())
-    words = ["defense=label_dp", "defense.label_dp.mechanism=zero_sum", f"defense.label_dp.eps={eps}"] if eps else []
-    manifest |= {"overrides": words, "choices": manifest["choices"] | {"defense": "label_dp" if eps else "none"}}
-    (run / "manifest.json").write_text(json.dumps(manifest))
+    words = ["defense=label_dp", "defense.label_dp.mechanism=zero_sum", f"defense.label_dp.eps={eps}"]
+    how = {"test_auc": test, "validation_auc": validation, "guarantees": {"label_dp": promise(ceiling)} if eps else {}}
+    facts = {"overrides": words if eps else [], "choices": {"dataset": "criteo", "experiment": "price_of_privacy"}}
+    write_run(folder, seed=seed, defense=defense, config=config, facts=facts, **how)
 
 
 def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_shown(tmp_path):

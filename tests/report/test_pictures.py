@@ -10,6 +10,7 @@ from report.drawn import by_name, levels_of, points_of, section_of, texts_of
 from support.outputs_tree import rebuilt, write_run
 
 from vflbench.report.pictures import data_url, figures, mosaic, rebuilt_figures
+from vflbench.report.tables import rebuilt_by_table
 from vflbench.results.schema import HEADER
 
 ATTACK = {"attack": {"inversion": {"_target_": "vflbench.attacks.model_inversion.ModelInversion"}}}
@@ -17,10 +18,9 @@ ATTACK = {"attack": {"inversion": {"_target_": "vflbench.attacks.model_inversion
 
 def save(folder, *reconstructions, seed=0, pictures=None, **options):
     """A run of 100 training rows in batches of 32 that sent 96 rows of 16 bits each to the label party."""
-    how = {"seed": seed, "config": ATTACK | options.pop("config", {}), "leaks": [], **options}
+    facts = {"data": {"train_rows": 100}, "batch_size": 32}
+    how = {"seed": seed, "config": ATTACK | options.pop("config", {}), "leaks": [], "facts": facts, **options}
     run = write_run(folder, reconstructions=list(reconstructions), **how)
-    manifest = (run / "manifest.json").read_text()
-    (run / "manifest.json").write_text(manifest.replace("9000", "100").replace('"batch_size": 64', '"batch_size": 32'))
     rows = [f"{epoch},train,a,,embedding,,bytes_sent:label,{96 * 2 + epoch - 1},,," for epoch in (0, 1)]
     rows += ["1,train,a,,gradient,,bytes_sent:label,9,,,", "1,test_prediction,a,,embedding,,bytes_sent:label,9,,,"]
     (run / "metrics.csv").write_text(HEADER + "\n".join(rows) + "\n")
@@ -114,6 +114,8 @@ def test_what_was_rebuilt_stands_side_by_side_and_never_over_two_data_sets(sweep
     error = made["recovery_mse"]
     assert {point["y"]: point["x"] for point in points_of(error)} == {two: 0.02, sixteen: 0.1}
     assert levels_of(error) == {"no message: mean": 0.1}
+    along = rebuilt_by_table(section_of(sweep, by=("defense.quantize.levels",)))
+    assert along.frame["bits a row"].tolist() == [16, 16]
     grid = made["inversion_inversion_pictures"]
     assert [word for word in texts_of(grid) if word.strip() and word != grid.title] == [
         "true",
