@@ -34,14 +34,6 @@ def test_numbers_are_numeric_and_the_rest_categorical(tmp_path):
     assert split.facts["classes_are"] == ["no", "yes"]
 
 
-def test_types_can_be_overridden_and_columns_given_to_parties(tmp_path):
-    split = table(
-        tmp_path, types={"device": "categorical", "member": "ignore"}, parties={"a": ["age", "city"], "b": ["dev*"]}
-    )
-    assert split.train.features["a"].columns.numeric == ("age",)
-    assert split.train.features["b"].columns.cardinalities == (4,)
-
-
 def test_missing_is_zero_in_numbers_and_a_category_of_its_own_elsewhere(tmp_path):
     lines = ["x,c,y", "4,a,0", ",,1", "NA,b,0", "8,null,1", "?,a,1"]
     options = {"path": write(tmp_path / "t", lines), "label": "y", "test_fraction": 0.2}

@@ -9,20 +9,6 @@ from vflbench.report.group import data_parts, sections
 from vflbench.results.runs import read_tree
 
 
-def test_runs_that_differ_in_nothing_but_the_seed_are_averaged_and_no_others(tmp_path):
-    section = section_of(sweep(tmp_path))
-    assert list(section.settings.index) == ["none", "marvell, sumkl 0.04", "marvell, sumkl 0.16"]
-    assert list(section.settings["seeds"]) == [3, 3, 3]
-    aucs = section.over_seeds("test_auc")
-    assert aucs["none"].mean == pytest.approx(0.77)
-    assert aucs["none"].low < 0.77 < aucs["none"].high
-    assert section.over_seeds("leak_auc")["marvell, sumkl 0.04"].mean == pytest.approx(0.53)
-    assert list(section.settings["baseline"]) == ["none"] * 3
-    changes = section.changes("test_auc", section.of_baseline(section.values("test_auc")))
-    assert changes["marvell, sumkl 0.04"].mean == pytest.approx(-0.05)
-    assert section.over_seeds("bytes_sent")["none"].mean == 1.5e6
-
-
 @pytest.mark.slow
 def test_a_leak_is_the_strongest_reading_at_any_layer_that_an_attacker_sees_or_where_it_is_asked_for(tmp_path):
     write_run(tmp_path / "a", leaks=[leak("norm", "f1", 0.9), leak("norm", "f2", 0.3), leak("norm", "h1", 1, visible=False)])

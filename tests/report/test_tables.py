@@ -37,6 +37,7 @@ def lines(table):
 def test_numbers_are_means_over_seeds_with_their_spread(tmp_path):
     of = made(sweep(tmp_path))
     settings = lines(of["settings"])
+    assert list(settings) == ["none", "marvell, sumkl 0.16", "marvell, sumkl 0.04"]
     assert settings["marvell, sumkl 0.04"] | {"DCS (beta 0.5)": "", "change of leak AUC": ""} == {
         "runs": "3",
         "test AUC": "0.720",
