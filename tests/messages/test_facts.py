@@ -6,47 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from vflbench.messages import facts
 from vflbench.messages.codec import Codebook, Encoded, Grid
-from vflbench.messages.facts import (
-    Architecture,
-    Auxiliary,
-    BatchHints,
-    ClassHints,
-    ClassShares,
-    Compression,
-    Embeddings,
-    Fact,
-    Gradients,
-    Known,
-    KnownColumn,
-    Labels,
-    LocalModel,
-    LocalTop,
-    NoiseMean,
-    PartyFeatures,
-    PeerArchitectures,
-    PeerDecoder,
-    PeerDecoders,
-    PeerModel,
-    PeerModels,
-    Predictions,
-    Queries,
-    Rules,
-    Schema,
-    SummedGradients,
-    TopNetworks,
-    Updates,
-    copied,
-)
 
 ROWS = 5
 
 
-def columns(rng: torch.Generator) -> PartyFeatures:
-    return PartyFeatures(torch.rand(ROWS, 2, generator=rng), torch.randint(9, (ROWS, 3), generator=rng).int())
+def columns(rng: torch.Generator) -> facts.PartyFeatures:
+    return facts.PartyFeatures(torch.rand(ROWS, 2, generator=rng), torch.randint(9, (ROWS, 3), generator=rng).int())
 
 
-def of_each_kind(rng: torch.Generator) -> list[Fact]:
+def of_each_kind(rng: torch.Generator) -> list[facts.Fact]:
     def layer(width: int = 4) -> Tensor:
         return torch.randn(ROWS, width, generator=rng)
 
@@ -57,27 +27,27 @@ def of_each_kind(rng: torch.Generator) -> list[Fact]:
     }
     theta = torch.randn(3, 7, generator=rng, dtype=torch.float64)
     return [
-        Embeddings({"f1": layer(), "f2": layer()}, {"b": {"f2": layer()}}),
-        Gradients({"f1": layer()}),
-        SummedGradients({"weight": layer(), "bias": torch.randn(4, generator=rng)}),
-        ClassShares((0.5, 0.25, 0.25)),
-        Known(torch.arange(3), torch.tensor([0, 1, 1])),
-        KnownColumn("b", "I1", torch.arange(3), torch.tensor([0, 2, 1]), 3),
-        BatchHints(torch.tensor([4, 1])),
-        ClassHints(torch.tensor([0, 3])),
+        facts.Embeddings({"f1": layer(), "f2": layer()}, {"b": {"f2": layer()}}),
+        facts.Gradients({"f1": layer()}),
+        facts.SummedGradients({"weight": layer(), "bias": torch.randn(4, generator=rng)}),
+        facts.ClassShares((0.5, 0.25, 0.25)),
+        facts.Known(torch.arange(3), torch.tensor([0, 1, 1])),
+        facts.KnownColumn("b", "I1", torch.arange(3), torch.tensor([0, 2, 1]), 3),
+        facts.BatchHints(torch.tensor([4, 1])),
+        facts.ClassHints(torch.tensor([0, 3])),
         columns(rng),
-        LocalModel(lambda ids: {"f1": ids[:, None] + 0.5}),
-        PeerModels({"b": PeerModel(nn.Linear(2, 3), ("I1", "I2"), ())}),
-        Queries({"b": lambda *columns: {"f1": columns[0]}}),
-        PeerArchitectures({"b": Architecture(("I1", "I2"), (), lambda rng: rng)}),
-        PeerDecoders({"b": PeerDecoder(nn.Linear(4, 2), ("f1",), torch.ones(4), 2, ())}),
-        Auxiliary({"b": columns(rng)}, torch.arange(ROWS)),
-        Compression({"b": encoded}),
-        NoiseMean({"b": {"f1": layer()}}),
-        Updates(Rules(2, 0.1, "sum", 1, 4, Schema((0, 1))), *theta),
-        Predictions(layer(1)),
-        Labels(torch.tensor([0, 1, 1, 0, 2])),
-        LocalTop(TopNetworks(nn.Linear(2, 3))),
+        facts.LocalModel(lambda ids: {"f1": ids[:, None] + 0.5}),
+        facts.PeerModels({"b": facts.PeerModel(nn.Linear(2, 3), ("I1", "I2"), ())}),
+        facts.Queries({"b": lambda *columns: {"f1": columns[0]}}),
+        facts.PeerArchitectures({"b": facts.Architecture(("I1", "I2"), (), lambda rng: rng)}),
+        facts.PeerDecoders({"b": facts.PeerDecoder(nn.Linear(4, 2), ("f1",), torch.ones(4), 2, ())}),
+        facts.Auxiliary({"b": columns(rng)}, torch.arange(ROWS)),
+        facts.Compression({"b": encoded}),
+        facts.NoiseMean({"b": {"f1": layer()}}),
+        facts.Updates(facts.Rules(2, 0.1, "sum", 1, 4, facts.Schema((0, 1))), *theta),
+        facts.Predictions(layer(1)),
+        facts.Labels(torch.tensor([0, 1, 1, 0, 2])),
+        facts.LocalTop(facts.TopNetworks(nn.Linear(2, 3))),
     ]
 
 
@@ -99,7 +69,7 @@ def tensors(value: object) -> list[Tensor]:
 
 
 def test_every_kind_of_fact_is_tested_here(rng):
-    ours = {kind for kind in subclasses(Fact) if kind.__module__.startswith("vflbench.")}
+    ours = {kind for kind in subclasses(facts.Fact) if kind.__module__.startswith("vflbench.")}
     assert {type(fact) for fact in of_each_kind(rng)} == ours
     assert len({kind.title for kind in ours}) == len(ours)
     assert all(ours_title for ours_title in (kind.title for kind in ours))
@@ -107,7 +77,8 @@ def test_every_kind_of_fact_is_tested_here(rng):
 
 def test_facts_about_rows_follow_an_index_and_others_stay_whole(rng):
     index = torch.tensor([3, 0])
-    about_rows = {Embeddings, Gradients, PartyFeatures, Compression, NoiseMean, Predictions, Labels}
+    about_rows = {facts.Embeddings, facts.Gradients, facts.PartyFeatures, facts.Compression}
+    about_rows |= {facts.NoiseMean, facts.Predictions, facts.Labels}
     for fact in of_each_kind(rng):
         some = fact.rows(index)
         if type(fact) not in about_rows:
@@ -123,7 +94,7 @@ def test_facts_about_rows_follow_an_index_and_others_stay_whole(rng):
 
 def test_copies_share_no_tensor(rng):
     for fact in of_each_kind(rng):
-        copy = copied(fact)
+        copy = facts.copied(fact)
         assert type(copy) is type(fact)
         before = [tensor.detach().clone() for tensor in tensors(fact)]
         for tensor, same in zip(tensors(copy), before, strict=True):
@@ -135,7 +106,7 @@ def test_copies_share_no_tensor(rng):
 
 
 def test_what_facts_say_beside_their_parts(rng):
-    assert ClassShares((0.2, 0.5, 0.3)).positive == pytest.approx(0.8)
+    assert facts.ClassShares((0.2, 0.5, 0.3)).positive == pytest.approx(0.8)
     before, sent, after = torch.randn(3, 4, generator=rng, dtype=torch.float64)
-    others = Updates(Rules(3, 0.1, "mean", 1, 4, Schema((0, 1))), before, sent, after).others
+    others = facts.Updates(facts.Rules(3, 0.1, "mean", 1, 4, facts.Schema((0, 1))), before, sent, after).others
     assert torch.allclose(before + (sent + others) / 3, after)  # the server adds the mean of all updates

@@ -15,7 +15,7 @@ from vflbench.messages.threat import View
 from vflbench.models.cnn import Cnn
 from vflbench.models.optimizers.adam import Adam
 from vflbench.models.wide_deep import WideDeep
-from vflbench.protocols.adversaries.fsha import Fsha
+from vflbench.protocols.adversaries.fsha import EarlierEmbeddings, Fsha
 from vflbench.protocols.federated_lr import FederatedLr
 
 FACTS = frozenset({Embeddings, Gradients, PeerDecoders})
@@ -177,3 +177,18 @@ def test_its_gradients_open_embeddings_that_honest_ones_leave_closed():
         errors[share] = float((read(split, rows) - truth).square().mean())
     assert errors[0.0] < 0.6 * float((means[rows.labels] - truth).square().mean()), errors
     assert errors[0.0] < 0.3 * errors[1 - 1e-9], errors
+
+
+def test_a_batch_in_another_order_is_noticed_from_the_second_epoch_on(rng):
+    ids, first = torch.arange(40), torch.randn(40, 6, generator=rng)
+    later = first + 0.3 * torch.randn(40, 6, generator=rng)  # the network has moved
+    order = torch.randperm(40, generator=rng)
+    earlier = EarlierEmbeddings()
+    assert not earlier.out_of_place(ids, {"a": {"f1": first}})
+    assert earlier.out_of_place(ids, {"a": {"f1": later[order]}})
+    assert not earlier.out_of_place(ids, {"a": {"f1": later}})
+    other = EarlierEmbeddings()
+    other.tables = {party: table.clone() for party, table in earlier.tables.items()}
+    assert other.out_of_place(ids, {"a": {"f1": later[order]}})
+    assert not other.out_of_place(ids + 100, {"a": {"f1": later[order]}})  # rows that it never met
+    assert not other.out_of_place(ids[:7], {"a": {"f1": later[:7].flip(0)}})  # too few to tell
