@@ -100,6 +100,9 @@ def test_too_few_positives_leave_the_batch_out_with_a_reason(data):
     assert name == "echo"
     assert reason.startswith("it needs 1000 known positives of each batch or group of rows, and the last one had ")
     assert reason.endswith(f" {int(data.train.all().labels[300:400].sum())}")
+    resumed = Audited(data, {"echo": Echo(1000), "norm": Norm()}, epochs=0)
+    resumed.auditor.restore(audited.auditor.state())
+    assert resumed.auditor.unscored(audited.findings[-1]) == {"echo": reason}
 
 
 def test_a_class_without_a_row_leaves_the_batch_out_with_a_reason(data):
