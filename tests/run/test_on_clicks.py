@@ -1,9 +1,7 @@
 """Attacks and defenses on real clicks, as docs/experiments/no_defense.md has them; to which attack each defense falls."""
 
-import csv
-
 import pytest
-from support.builders import every_attack, run_in
+from support.builders import every_attack, rows_of, run_in
 
 from vflbench.attacks.completion import Completion
 from vflbench.data.clicklogs import Avazu, Criteo
@@ -64,8 +62,7 @@ def test_an_undefended_model_learns_and_all_but_the_norm_read_every_label(tmp_pa
     for attack in ("direct", "exploit", "batch_inference"):
         assert read[attack]["gradient"]["f5"] > 0.999, attack
     assert read["norm"]["gradient"]["f5"] < 0.95
-    with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
-        first = [r for r in csv.DictReader(file) if (r["epoch"], r["attack"], r["layer"]) == ("0", "norm", "f5")]
+    first = [r for r in rows_of(tmp_path / "run") if (r["epoch"], r["attack"], r["layer"]) == ("0", "norm", "f5")]
     assert float(next(r["value"] for r in first if r["metric"] == "leak_auc")) >= 0.90
 
 
