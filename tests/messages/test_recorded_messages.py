@@ -155,7 +155,7 @@ def told(rng, kinds=("embedding", "gradient"), dtype="<f4", parties=("a", "b")):
                     for kind in kinds
                     for layer, width in LAYERS.items()
                 }
-                made[party].append(Told(epoch, step, ids, values))
+                made[party].append(Told(epoch, step, rng.permutation(ids), values))  # an order of its own
     return made
 
 
