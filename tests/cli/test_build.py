@@ -164,3 +164,8 @@ def test_the_faults_of_a_users_module_are_told_from_its_absence(tmp_path, monkey
         assert re.match(f"defense.mine._target_={target}: {message}", text), text
     use_plugins([])
     assert not ran.exists()
+
+
+def test_a_plain_class_is_checked_by_its_signature():
+    with pytest.raises(UserError, match="defense.chain.defenses: it must be given"):
+        component({"_target_": "vflbench.defenses.chain.Chain"}, "defense.chain", Defense)

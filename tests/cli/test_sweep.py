@@ -1,12 +1,14 @@
 """Which runs a sweep has: what `params`, `runs` and the command line make together."""
 
+import os
 import re
+from types import SimpleNamespace
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from support.warm_command import SMALL, command
 
-from vflbench.cli.sweep import overrides_of_runs
+from vflbench.cli.sweep import Sweep, overrides_of_runs
 from vflbench.errors import UserError
 from vflbench.results.folder import finished_folders
 
@@ -46,6 +48,21 @@ def test_values_keep_their_quotes_and_brackets():
 def test_an_interval_is_refused():
     with pytest.raises(UserError, match="values, separated by commas"):
         runs("seed=interval(0,1)", pairs=[])
+
+
+def test_the_bar_counts_epochs_of_runs_under_way_and_takes_any_number_of_them(tmp_path):
+    jobs = [SimpleNamespace(overrides=[f"seed={n}"], outcome=None, folder=tmp_path / str(n), options={}) for n in range(4)]
+    for job, epochs in zip(jobs, (4, "auto", 0, 1), strict=True):
+        job.folder.mkdir()
+        job.options["epochs"] = epochs
+    sweep, shown = Sweep(jobs), []
+    sweep.bar = SimpleNamespace(disable=False, set_postfix_str=shown.append)
+    (tmp_path / "0" / "metrics.csv").write_text("epoch,split\n0,test,1\n1,test,1\n")
+    (tmp_path / "3" / "metrics.csv").write_text("epoch,split\n8,test,1\n")
+    os.utime(tmp_path / "3" / "metrics.csv", (0, 0))  # of an earlier run, in whose place this one is made
+    sweep.watch(jobs)
+    assert sweep.bar.n == 0.5
+    assert shown == ["epoch 3/4 of seed=0; seed=1; seed=2; epoch 1/1 of seed=3"]
 
 
 RUN = (*SMALL, "epochs=1", "attack=norm")
