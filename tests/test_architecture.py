@@ -164,7 +164,7 @@ CAPS = {
     "vflbench/metrics": 1_399,
     "vflbench/models": 1_076,
     "vflbench/numerics": 826,
-    "vflbench/protocols": 1_647,
+    "vflbench/protocols": 1_645,
     "vflbench/report": 2_393,
     "vflbench/results": 1_182,
     "vflbench/run": 3_372,

@@ -137,7 +137,7 @@ def by_party(adversaries: Mapping[str, Adversary], parties: tuple[str, ...]) -> 
             if adversary.party != LABEL_PARTY:
                 problem = f"it cheats with gradients, which only the party {LABEL_PARTY} sends"
         elif adversary.party not in parties:
-            problem = f"there is no such non-label party; there are {', '.join(parties) or 'none in this protocol'}"
+            problem = f"there is no such non-label party; there are {', '.join(parties)}"
         if problem:
             raise UserError(problem, key=f"adversary.{name}.party", value=adversary.party)
         by_name[adversary.party] = adversary

@@ -218,10 +218,8 @@ class SplitParties(Protocol):
         cheating = by_party(setup.adversaries, names)
         cheating_with_gradients = next((one for one in cheating.values() if isinstance(one, LabelAdversary)), None)
         if cheating_with_gradients is not None and setup.remote:
-            problem = (
-                "it takes rows of all parties' columns, which no process holds where parties live elsewhere; engine=local"
-            )
-            raise UserError(f"{problem} runs it", key="adversary", value=type(cheating_with_gradients).__name__)
+            problem = "it takes rows of all parties' columns, which no process holds here; engine=local runs it"
+            raise UserError(problem, key="adversary", value=type(cheating_with_gradients).__name__)
         parties = [
             setup.remote[party]
             if party in setup.remote
