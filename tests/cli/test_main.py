@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.warm_command import command
+from support.warm_command import OPEN, command
 
 import vflbench
 from vflbench.cli.config import GROUPS
@@ -133,6 +133,15 @@ def test_a_data_set_is_prepared_once_and_train_uses_it(tmp_path):
     data = yaml.safe_load((folder / "manifest.json").read_text())["data"]
     assert data["bad_rows"]["count"] == 1
     assert data["path"] == [str(tmp_path / "day_1"), str(tmp_path / "day_2")]
+
+
+def test_the_current_folder_shadows_no_library(tmp_path):
+    for name in ("argparse", "dataclasses", "numpy", "yaml"):
+        (tmp_path / f"{name}.py").write_text("raise AssertionError('imported from the current folder')\n")
+    words = [sys.executable, "-m", "vflbench", "report", "--help"]
+    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=OPEN)
+    assert result.returncode == 0, result.stderr
+    assert "usage: vflbench report" in result.stdout
 
 
 def test_numba_counts_as_absent_where_the_working_folder_has_settings_for_it(tmp_path):
