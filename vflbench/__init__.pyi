@@ -54,7 +54,7 @@ from vflbench.messages.threat import View as View
 from vflbench.messages.wire import Kind as Kind
 from vflbench.messages.wire import Message as Message
 from vflbench.models.base import Model as Model
-from vflbench.models.optimizers.base import Optimizer as Optimizer
+from vflbench.models.optimizers import Optimizer as Optimizer
 from vflbench.protocols.adversary import Adversary as Adversary
 from vflbench.protocols.base import Protocol as Protocol
 from vflbench.results.loggers import Logger as Logger

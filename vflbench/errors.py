@@ -91,3 +91,8 @@ def _cut(text: str, most: int) -> str:
         return text
     end = max(0, (most - 5) // 3)
     return f"{text[: most - 5 - end]} ... {text[len(text) - end :]}"
+
+
+def pip_install(extra: str) -> str:
+    """The command that adds an extra to what is installed: pip keeps that, from wherever it came."""
+    return f"pip install 'vflbench[{extra}]'"

@@ -250,9 +250,9 @@ def built(options: argparse.Namespace, optimizer: Any, precision: str = "float32
 
     from vflbench.data.base import Dataset
     from vflbench.data.table import RawTable
-    from vflbench.engines.local import Local
+    from vflbench.engines.base import Local
     from vflbench.generators import Generators
-    from vflbench.models.wide_deep import WideDeep
+    from vflbench.models.networks import WideDeep
     from vflbench.options import NonNegativeInt
     from vflbench.options import options as with_options
     from vflbench.protocols.split import Split
@@ -286,8 +286,8 @@ def built(options: argparse.Namespace, optimizer: Any, precision: str = "float32
 
 def adam_optimizer(kernel: str = "") -> Any:
     """Adam on every row of the tables; with a kernel, lazy Adam."""
-    from vflbench.models.optimizers.adam import Adam
-    from vflbench.models.optimizers.lazy_adam import LazyAdam
+    from vflbench.models.lazy_adam import LazyAdam
+    from vflbench.models.optimizers import Adam
 
     if kernel == "numba":
         import numba  # noqa: F401  (so that a missing package is noticed)

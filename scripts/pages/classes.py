@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import yaml
 
 from pages.docstrings import markdown
+from vflbench.files import config_folder
 from vflbench.options import Range
-from vflbench.places import config_folder
 
 
 @dataclass(frozen=True)

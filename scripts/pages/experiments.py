@@ -1,7 +1,7 @@
 """The list of published and own experiments, with what each costs."""
 
 from pages.docstrings import markdown
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 from vflbench.report.published import comments_of
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from pages.classes import Choice, Option, cell, choices, comments_in, option_table, written
 from pages.docstrings import markdown, read_docstring
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 
 GROUPS = {
     "dataset": "Data sets",

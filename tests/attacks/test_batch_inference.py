@@ -8,7 +8,7 @@ from vflbench.attacks.batch_inference import BatchInference, SummedRows, shared_
 from vflbench.attacks.direct import Direct
 from vflbench.attacks.norm import Norm
 from vflbench.messages.facts import Embeddings, Gradients, PartyFeatures, SummedGradients
-from vflbench.models.layers import ReluStack
+from vflbench.models.base import ReluStack
 from vflbench.numerics.auc import auc
 
 WIDTH = 64

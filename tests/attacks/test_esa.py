@@ -10,8 +10,7 @@ from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.messages.facts import Auxiliary, PartyFeatures, Predictions
 from vflbench.messages.threat import View
-from vflbench.models.logistic import Logistic
-from vflbench.models.mlp import Mlp
+from vflbench.models.networks import Logistic, Mlp
 
 
 def rows_of(rng, numeric, *, sizes=None, classes=2, n=24):

@@ -7,8 +7,7 @@ from vflbench.attacks.grna import Grna
 from vflbench.errors import UserError
 from vflbench.messages.facts import Auxiliary, PartyFeatures
 from vflbench.messages.threat import View
-from vflbench.models.mlp import Mlp
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import Mlp, WideDeep
 from vflbench.options import restore_state, state_of
 
 

@@ -20,9 +20,7 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.errors import UserError
 from vflbench.messages.facts import Auxiliary, Embeddings, NoiseMean, PartyFeatures, PeerModels, Queries
 from vflbench.messages.threat import Role, Threat, View
-from vflbench.models.cnn import Cnn
-from vflbench.models.mlp import Mlp
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import Cnn, Mlp, WideDeep
 
 
 def view_of(rows: VerticalTable, attack: ModelInversion, *, model, defenses=(), started=None, auxiliary=None):

@@ -10,10 +10,8 @@ from vflbench.data.pictures import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.messages.facts import Auxiliary, Embeddings, Labels, LocalTop, PartyFeatures, PeerArchitectures
 from vflbench.messages.threat import View
-from vflbench.models.cnn import Cnn
-from vflbench.models.mlp import Mlp
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import Cnn, Mlp, WideDeep
+from vflbench.models.optimizers import Adam
 
 CLASSES = 4
 

@@ -4,9 +4,9 @@ from omegaconf import OmegaConf
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.components import component
+from vflbench.files import config_folder
 from vflbench.messages.facts import Gradients, LocalModel
 from vflbench.messages.threat import Level, Role
-from vflbench.places import config_folder
 
 
 def test_the_set_has_attacks_on_both_messages_at_each_passive_level():

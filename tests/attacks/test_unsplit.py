@@ -7,9 +7,7 @@ from vflbench.attacks.unsplit import Unsplit
 from vflbench.data.pictures import Digits
 from vflbench.data.table import VerticalTable
 from vflbench.messages.threat import View
-from vflbench.models.cnn import Cnn
-from vflbench.models.mlp import Mlp
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import Cnn, Mlp, WideDeep
 
 
 def view_of(rows, attack, *, model, seed=0, **options):

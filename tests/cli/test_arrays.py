@@ -12,8 +12,8 @@ from support.warm_command import command
 
 import vflbench
 from vflbench.errors import UserError
+from vflbench.files import config_folder
 from vflbench.numerics.system import flushes_denormals
-from vflbench.places import config_folder
 from vflbench.results.runs import load
 
 ROWS, BATCHES, WIDTH = 64, 12, 4

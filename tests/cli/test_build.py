@@ -15,8 +15,8 @@ from vflbench.cli.config import use_plugins
 from vflbench.defenses.base import Defense
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.errors import UserError
+from vflbench.files import config_folder
 from vflbench.models.base import CutModel, Model
-from vflbench.places import config_folder
 
 WRONG = [
     ("epochs", 0, "epochs=0: it must be a whole number from 1 to 1,000,000, or 'auto'"),

@@ -9,7 +9,7 @@ from vflbench.cli.config import choices
 from vflbench.cli.main import Words
 from vflbench.cli.mistakes import lacking_runs, nearest_options, quoting_mistake, split_word
 from vflbench.errors import UserError, nearest
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 
 NAMES = ("norm", "spectral", "spectral_clustering", "max_norm", "federated_lr")
 

@@ -21,9 +21,9 @@ from vflbench.cli.build import KEYED, SINGLE, build
 from vflbench.cli.components import SETTINGS, build_loggers, component, locate
 from vflbench.cli.sweep import overrides_of_runs
 from vflbench.defenses.base import Defense
+from vflbench.files import config_folder
 from vflbench.metrics.privacy import Exposure
 from vflbench.options import Range
-from vflbench.places import config_folder
 from vflbench.report.published import read_experiments
 from vflbench.run.settings import Audit, Settings
 

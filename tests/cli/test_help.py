@@ -8,7 +8,7 @@ from vflbench.cli.build import KEYED, SINGLE
 from vflbench.cli.components import component, locate
 from vflbench.cli.config import COMPONENTS, KEYED_NAMES, SINGLE_NAMES, leaves, read_config
 from vflbench.cli.help import comments, explanations, listing
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 from vflbench.report.published import comments_of
 from vflbench.results.terminal import WIDTH
 

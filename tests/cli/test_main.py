@@ -13,7 +13,7 @@ from support.warm_command import OPEN, command
 import vflbench
 from vflbench.cli.config import GROUPS
 from vflbench.cli.main import COMMANDS
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 from vflbench.results.folder import finished_folders
 
 MISTAKES = [

@@ -5,7 +5,7 @@ from omegaconf import OmegaConf
 from support.raw_files import error_of, in_file_order, load, write
 
 from vflbench.data.csv import Csv
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 
 CREDIT = [
     ",X1,X2,X3,X4,X5,X6,X7,X8,X9,X10,X11,X12,X13,X14,X15,X16,X17,X18,X19,X20,X21,X22,X23,Y",

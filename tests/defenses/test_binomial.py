@@ -13,7 +13,7 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 from vflbench.report.terminal import final_table
 from vflbench.report.words import number
 from vflbench.run.settings import Audit, Settings

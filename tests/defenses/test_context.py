@@ -6,8 +6,8 @@ from support.builders import session, table, weights
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense, WithheldError
 from vflbench.defenses.chain import Chain
 from vflbench.messages.facts import Gradients
-from vflbench.models.optimizers.sgd import Sgd
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
+from vflbench.models.optimizers import Sgd
 from vflbench.protocols.federated_lr import FederatedLr
 
 

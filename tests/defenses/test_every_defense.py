@@ -16,11 +16,11 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.sign import Sign
 from vflbench.defenses.top_k import TopK
+from vflbench.files import config_folder
 from vflbench.messages.facts import PartyFeatures
 from vflbench.messages.wire import Kind, Wire
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 from vflbench.numerics.auc import auc
-from vflbench.places import config_folder
 
 ROWS, BATCH, D = 60, 20, 6
 NODES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((config_folder() / "defense").glob("*.yaml"))}

@@ -11,7 +11,7 @@ from vflbench.attacks.direct import Direct
 from vflbench.defenses.mid import Mid, divergence
 from vflbench.messages.facts import Gradients
 from vflbench.models.base import evaluating
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 from vflbench.numerics.auc import auc
 
 

@@ -11,9 +11,8 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.split_guard import SplitGuard, split_guard_score
 from vflbench.messages.facts import Embeddings, Gradients
-from vflbench.models.cnn import Cnn
-from vflbench.models.optimizers.lazy_adam import LazyAdam
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.lazy_adam import LazyAdam
+from vflbench.models.networks import Cnn, WideDeep
 from vflbench.numerics.interval import alarm
 
 ALWAYS, HALF = 1 - 1e-9, 0.5

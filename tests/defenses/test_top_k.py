@@ -5,7 +5,7 @@ from support.builders import session, table
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 
 
 def test_no_other_choice_of_so_many_coordinates_is_nearer(rng):

@@ -17,7 +17,7 @@ from support import doc_files, warm_command
 from support.doc_commands import ROOT, Command, File, few_runs, first_value, pages, read_page, small
 
 import vflbench.cli.config  # noqa: F401
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 
 PAGES = {page: read_page(page, (ROOT / page).read_text("utf-8")) for page in pages()}
 NOT_RUN = {

@@ -5,8 +5,7 @@ import torch
 from support.builders import TappedWire, figures, run_in
 
 from vflbench.data.synthetic import Bernoulli
-from vflbench.engines.base import Engine
-from vflbench.engines.local import Local
+from vflbench.engines.base import Engine, Local
 from vflbench.messages.wire import Message
 from vflbench.options import options
 from vflbench.protocols.federated_lr import FederatedLr

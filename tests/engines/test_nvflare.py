@@ -11,9 +11,9 @@ import pytest
 from support.builders import figures
 from support.warm_command import OPEN, SMALL, command
 
-from vflbench.engines.nvflare.engine import NvFlare
+from vflbench.engines.nvflare import NvFlare
 from vflbench.errors import UserError
-from vflbench.hosts.one_machine import workspace
+from vflbench.hosts.run import workspace
 
 TINY = ("dataset=breast_cancer", "model=mlp", "model.width=8", "model.bottom_layers=2", "epochs=1", "audit.batches=2")
 PATIENCE = 240

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vflbench.engines.nvflare.engine import CONTROLLER, EXECUTOR, RELAY, write_job
+from vflbench.engines.nvflare import CONTROLLER, EXECUTOR, RELAY, write_job
 
 SITE = "vflbench.hosts.sites.PartySite"
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vflbench.engines.nvflare.engine import MORE, NvFlare, connected, listening
+from vflbench.engines.nvflare import MORE, NvFlare, connected, listening
 from vflbench.errors import UserError
 from vflbench.messages.serialize import PartyError, decode, encode
 
@@ -24,7 +24,7 @@ from nvflare.private.fed.utils.fed_utils import fobs_initialize
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs import fobs as inner
-from vflbench.engines.nvflare.components import take_plain_messages_alone
+from vflbench.engines.components import take_plain_messages_alone
 
 fobs_initialize()
 fobs.register(TensorDecomposer)  # as FLARE does for every Collab job
@@ -61,7 +61,7 @@ crafts = {
         "subprocess.Popen": generic,
         "torch.Tensor": "nvflare.app_opt.pt.decomposers.TensorDecomposer",
         "numpy.ndarray": "nvflare.app_common.decomposers.numpy_decomposers.NumpyArrayDecomposer",
-        "vflbench.engines.nvflare.engine.NvFlare": generic,
+        "vflbench.engines.nvflare.NvFlare": generic,
         "nvflare.apis.dxo.DataKind": "nvflare.fuel.utils.fobs.decomposer.EnumTypeDecomposer",
         "nvflare.fuel.utils.fobs.decomposers.via_downloader.LazyDownloadRef": generic,
     }.items()
@@ -122,7 +122,7 @@ def failing(name, *said):
 @contextmanager
 def channel(answer, lost=lambda _: ""):
     """The label party's end of a relay to such a site, and what the site was asked."""
-    relay = import_module("vflbench.engines.nvflare.components").relay
+    relay = import_module("vflbench.engines.components").relay
     engine, proxy = NvFlare(timeout=7.0, max_message_mib=1), Proxy(answer)
     with listening() as (listener, address), Client(address, "AF_UNIX") as server:
         server.send_bytes(b"server")

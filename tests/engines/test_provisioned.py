@@ -19,8 +19,7 @@ import psutil
 import pytest
 from support.builders import figures
 
-from vflbench.engines.nvflare.engine import write_job
-from vflbench.hosts.project import PARTY_SITE
+from vflbench.engines.nvflare import PARTY_AT_HOST, write_job
 
 PATIENCE = 180
 """Seconds after which a test gives up. No test asserts a time."""
@@ -232,7 +231,7 @@ os._exit(0)
 def test_who_holds_the_submitting_key_can_bring_no_code_name_no_other_class_and_command_no_host(two, tmp_path):
     touched = tmp_path / "touched"
     for name in ("code", "class"):
-        write_job(tmp_path / name, {}, {"a": {}}, {}, PARTY_SITE)
+        write_job(tmp_path / name, {}, {"a": {}}, {}, PARTY_AT_HOST)
     (tmp_path / "code" / "app_a" / "custom").mkdir()
     (tmp_path / "code" / "app_a" / "custom" / "own.py").write_text(f"open({str(touched)!r}, 'w')")
     config = tmp_path / "class" / "app_a" / "config" / "config_fed_client.json"

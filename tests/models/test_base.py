@@ -2,10 +2,9 @@ import torch
 from support.builders import session, table
 
 from vflbench.models.base import layer_names
-from vflbench.models.mlp import Mlp
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.optimizers.lazy_adam import LazyAdam
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.lazy_adam import LazyAdam
+from vflbench.models.networks import Mlp, WideDeep
+from vflbench.models.optimizers import Adam
 
 
 def test_a_frozen_copy_stays_what_the_model_was(rng):

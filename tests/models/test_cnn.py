@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from vflbench.errors import UserError
-from vflbench.models.cnn import Cnn
+from vflbench.models.networks import Cnn
 from vflbench.numerics.pixels import pixel_names
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vflbench.models.layers import ReluStack, Wide, linear
+from vflbench.models.base import ReluStack, Wide, linear
 
 
 def test_relu_layers_keep_the_second_moment(rng):

@@ -4,8 +4,8 @@ from sklearn.linear_model import LogisticRegression
 from support.builders import session, table
 
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.models.logistic import Logistic
-from vflbench.models.optimizers.lazy_adam import LazyAdam
+from vflbench.models.lazy_adam import LazyAdam
+from vflbench.models.networks import Logistic
 
 
 @pytest.mark.parametrize("classes", [2, 4])

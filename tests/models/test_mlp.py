@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vflbench.errors import UserError
-from vflbench.models.mlp import Mlp
+from vflbench.models.networks import Mlp
 
 
 def test_layers_are_relu_of_an_affine_map(rng):

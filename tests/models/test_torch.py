@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, LocalModel, PeerModels
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.optimizers import Adam, Sgd
 from vflbench.models.torch import Torch
 from vflbench.protocols.parties import classification_loss
 

@@ -1,6 +1,6 @@
 import torch
 
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 
 
 def test_published_shape_is_the_default(rng):

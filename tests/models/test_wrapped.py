@@ -8,7 +8,7 @@ from torch import nn
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.messages.facts import Embeddings, Gradients
 from vflbench.models.base import Model, Top
-from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.optimizers import Sgd
 from vflbench.models.torch import CUT
 from vflbench.options import options
 from vflbench.protocols.parties import classification_loss

@@ -8,7 +8,7 @@ from torch import optim
 from vflbench.errors import UserError
 from vflbench.messages.codec import Encoded
 from vflbench.messages.facts import Embeddings, Gradients, SummedGradients
-from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.optimizers import Sgd
 from vflbench.options import options
 from vflbench.protocols.adversary import Adversary
 

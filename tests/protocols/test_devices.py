@@ -15,11 +15,11 @@ from vflbench.defenses.base import Defense, LabelDefense
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.errors import UserError
+from vflbench.files import config_folder
 from vflbench.generators import Generators
-from vflbench.models.optimizers.lazy_adam import LazyAdam
+from vflbench.models.lazy_adam import LazyAdam
 from vflbench.numerics.distance_correlation import distance_correlation
 from vflbench.options import options
-from vflbench.places import config_folder
 from vflbench.run.settings import Audit, Settings
 
 FOLDER = config_folder() / "defense"

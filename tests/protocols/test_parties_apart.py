@@ -18,7 +18,7 @@ from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.recordings import RecordedMessages
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.protocols.split import Split
 from vflbench.results.recorder import Recorder

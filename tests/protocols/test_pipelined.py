@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.split_guard import SplitGuard
 from vflbench.errors import UserError
-from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.optimizers import Sgd
 from vflbench.protocols.split import Foreseen, Split
 from vflbench.run.interruption import Interrupted, Interruption
 from vflbench.run.settings import Audit, Settings

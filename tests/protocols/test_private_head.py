@@ -13,8 +13,8 @@ from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
 from vflbench.defenses.marvell import Marvell
 from vflbench.generators import Generators
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
+from vflbench.models.optimizers import Adam
 from vflbench.protocols.split import Split
 from vflbench.run.settings import Audit, Settings
 

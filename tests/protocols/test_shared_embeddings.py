@@ -34,11 +34,9 @@ from vflbench.messages.facts import (
 )
 from vflbench.messages.threat import Role
 from vflbench.messages.wire import Kind, Wire
-from vflbench.models.mlp import Mlp
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.optimizers.lazy_adam import LazyAdam
-from vflbench.models.optimizers.sgd import Sgd
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.lazy_adam import LazyAdam
+from vflbench.models.networks import Mlp, WideDeep
+from vflbench.models.optimizers import Adam, Sgd
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.protocols.shared_embeddings import SharedEmbeddings
 

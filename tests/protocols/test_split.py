@@ -13,10 +13,9 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.messages.facts import Embeddings, Gradients, LocalModel, Predictions, Queries, SummedGradients
 from vflbench.messages.threat import Role
 from vflbench.messages.wire import Kind, Wire
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.optimizers.lazy_adam import LazyAdam
-from vflbench.models.optimizers.sgd import Sgd
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.lazy_adam import LazyAdam
+from vflbench.models.networks import WideDeep
+from vflbench.models.optimizers import Adam, Sgd
 from vflbench.protocols.parties import classification_loss
 from vflbench.protocols.shared_embeddings import SharedEmbeddings
 from vflbench.protocols.split import Split

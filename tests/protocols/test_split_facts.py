@@ -24,7 +24,7 @@ from vflbench.messages.facts import (
 )
 from vflbench.messages.threat import Role
 from vflbench.messages.wire import Kind
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 from vflbench.protocols.parties import classification_loss
 from vflbench.protocols.split import Split
 

@@ -9,7 +9,7 @@ from report.drawn import by_name, lines_of, section_of
 from support.outputs_tree import leak, marvell, rebuilt, write_run
 
 from vflbench.cli.help import listing
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 from vflbench.report.charts import Figure
 from vflbench.report.experiments import commands, measured, published_table, special
 from vflbench.report.published import Value, read_experiment, read_experiments

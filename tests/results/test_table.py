@@ -52,7 +52,7 @@ def test_a_line_says_what_was_run_where_and_what_came_of_it_and_the_whole_run_ha
     (one,) = [line for line in made if line["epoch"] == 1 and line["metric"] == "leak_auc_two_sided"]
     options = json.loads(one.pop("options"))
     assert options["defense.marvell.sumkl"] == 0.5
-    assert options["model._target_"] == "vflbench.models.wide_deep.WideDeep"
+    assert options["model._target_"] == "vflbench.models.networks.WideDeep"
     assert "seed" not in options
     assert (one["made_by"][0], one["setting"][0]) == ("m", "s")  # no reader of CSV takes 72e83572 for a number
     assert len(one.pop("made_by")) == len(one.pop("setting")) == 9

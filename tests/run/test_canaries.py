@@ -15,8 +15,8 @@ from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
 from vflbench.defenses.marvell import Marvell
 from vflbench.metrics.canary import Guesses
-from vflbench.models.mlp import Mlp
-from vflbench.models.optimizers.adam import Adam
+from vflbench.models.networks import Mlp
+from vflbench.models.optimizers import Adam
 from vflbench.report.terminal import final_table
 from vflbench.run.attackers import draw_canaries
 from vflbench.run.settings import Audit, Settings

@@ -8,7 +8,7 @@ from support.builders import run_in
 from vflbench.data.synthetic import Bernoulli, Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.errors import UserError
-from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.optimizers import Sgd
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 

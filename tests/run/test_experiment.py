@@ -12,10 +12,8 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import NonLabelDefense
 from vflbench.defenses.marvell import Marvell
 from vflbench.errors import UserError
-from vflbench.models.mlp import Mlp
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.optimizers.base import Optimizer
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import Mlp, WideDeep
+from vflbench.models.optimizers import Adam, Optimizer
 from vflbench.report.terminal import final_table
 from vflbench.run.settings import Audit, Settings, choose_device
 from vflbench.run.setup import FOR_MANY_CLASSES

@@ -13,10 +13,10 @@ from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
 from vflbench.data.synthetic import Bernoulli, Synthetic
+from vflbench.files import config_folder
 from vflbench.metrics.leak import Leak
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 from vflbench.numerics.interval import Estimate, Interval
-from vflbench.places import config_folder
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings
 from vflbench.run.setup import MANY_CLASSES, TWO_CLASSES

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 DEVICE, ROWS, TOLERANCE = "cuda", 40_000, 0.02

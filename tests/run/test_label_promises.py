@@ -32,8 +32,8 @@ from vflbench.defenses.marvell import Marvell
 from vflbench.messages.facts import Gradients, Predictions
 from vflbench.metrics.canary import Guesses
 from vflbench.metrics.privacy import Exposure, gaussian_auc_ceiling, leak_auc_ceiling
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
+from vflbench.models.optimizers import Adam
 from vflbench.numerics.auc import auc
 from vflbench.numerics.hashing import normals
 from vflbench.options import Count, Fraction, options

@@ -10,8 +10,8 @@ from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.defenses.max_norm import MaxNorm
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
+from vflbench.models.optimizers import Adam
 from vflbench.run.settings import Audit, Settings
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]

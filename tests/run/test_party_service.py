@@ -12,7 +12,7 @@ from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.split_guard import SplitGuard
 from vflbench.generators import Generators
 from vflbench.messages.serialize import PartyError
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 from vflbench.protocols.split import Split
 from vflbench.run.setup import join_parties
 

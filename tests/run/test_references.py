@@ -12,7 +12,7 @@ from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.metrics.leak import LeakTable
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 from vflbench.run.grade_scores import FOLLOWED, ProbeRows
 from vflbench.run.settings import Audit, Settings
 

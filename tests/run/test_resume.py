@@ -34,7 +34,7 @@ from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
 from vflbench.messages.facts import Gradients
 from vflbench.messages.threat import Threat
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.interruption import Interrupted
 from vflbench.run.settings import Audit, Settings

@@ -10,7 +10,7 @@ from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.quantize import Quantize
 from vflbench.errors import UserError
-from vflbench.models.mlp import Mlp
+from vflbench.models.networks import Mlp
 from vflbench.protocols.shared_embeddings import SharedEmbeddings
 from vflbench.run.interruption import Interrupted
 from vflbench.run.settings import Audit, Settings

@@ -21,15 +21,14 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Chain
-from vflbench.engines.local import Local
+from vflbench.engines.base import Local
+from vflbench.files import config_folder
 from vflbench.generators import Generators
 from vflbench.messages.wire import Message, Wire
 from vflbench.models.base import Model
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.optimizers.base import Optimizer
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import WideDeep
+from vflbench.models.optimizers import Adam, Optimizer
 from vflbench.options import options
-from vflbench.places import config_folder
 from vflbench.protocols.base import Protocol
 from vflbench.protocols.parties import ProtocolSetup
 from vflbench.protocols.split import Split, SplitSession

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY, Features
-from vflbench.engines.local import Local
+from vflbench.engines.base import Local
 from vflbench.errors import UserError
 from vflbench.hosts.party import PartyProcess
 from vflbench.messages.serialize import Channel, Content, PartyError, decode, encode

@@ -71,7 +71,7 @@ def write_run(
     folder.mkdir(parents=True)
     options = {
         "dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "train.txt"},
-        "model": {"_target_": "vflbench.models.wide_deep.WideDeep", "bottom_layers": 2},
+        "model": {"_target_": "vflbench.models.networks.WideDeep", "bottom_layers": 2},
         "defense": defense or {},
         "attack": {"norm": {"_target_": "vflbench.attacks.norm.Norm"}},
         "epochs": 2,

@@ -117,7 +117,7 @@ def serve(orders: TextIO, answers: TextIO) -> None:
         importlib.import_module(module)
     from hydra import compose, initialize_config_dir
 
-    from vflbench.places import config_folder
+    from vflbench.files import config_folder
     from vflbench.report import charts
 
     with initialize_config_dir(str(config_folder()), version_base="1.3"):  # the first parse of each kind of override is slow

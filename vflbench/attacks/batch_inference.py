@@ -15,7 +15,7 @@ from vflbench.attacks.base import Scores
 from vflbench.attacks.direct import Direct
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, PartyFeatures, SummedGradients
 from vflbench.messages.threat import Threat, View
-from vflbench.models.layer_names import WIDE
+from vflbench.models.base import WIDE
 from vflbench.options import LayerCount, Steps, options
 
 _LEAST_SINGULAR = 1e-4  # of the inputs, as a share of the largest: below, rounding in float32 outweighs them

@@ -7,7 +7,7 @@ from torch import Tensor
 from vflbench.attacks.base import Attack, Scores
 from vflbench.messages.facts import ClassShares, Gradients
 from vflbench.messages.threat import Threat, View
-from vflbench.models.layer_names import WIDE
+from vflbench.models.base import WIDE
 from vflbench.numerics.directions import top_eigenvector
 from vflbench.options import options
 

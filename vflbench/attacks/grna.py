@@ -16,7 +16,7 @@ from vflbench.attacks.joint_model import Coding, JointModel
 from vflbench.errors import UserError
 from vflbench.messages.facts import Auxiliary, Fact, Labels, LocalTop, PartyFeatures, PeerModels, Predictions
 from vflbench.messages.threat import Role, Threat, View
-from vflbench.models.layers import linear
+from vflbench.models.base import linear
 from vflbench.numerics.directions import column_vectors
 from vflbench.numerics.optim import AdamSteps
 from vflbench.options import Count, NonNegativeInt, Rate, Rows, Steps, Weight, Width, options

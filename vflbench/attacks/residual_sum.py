@@ -7,7 +7,7 @@ from vflbench.attacks.base import Answers, Attack, FollowedRows, Scores
 from vflbench.attacks.spectral import rising_projection
 from vflbench.messages.facts import ClassShares, Embeddings, Gradients, LocalModel
 from vflbench.messages.threat import Threat, View
-from vflbench.models.layer_names import WIDE
+from vflbench.models.base import WIDE
 from vflbench.numerics.directions import leading_components
 from vflbench.options import Rows, Weight, options
 

@@ -17,7 +17,7 @@ from vflbench.attacks.base import Attack, RebuiltRows
 from vflbench.attacks.joint_model import Coding
 from vflbench.messages import facts
 from vflbench.messages.threat import Role, Threat, View
-from vflbench.models.layers import convolution, linear
+from vflbench.models.base import convolution, linear
 from vflbench.numerics.optim import AdamSteps
 from vflbench.numerics.pixels import area_of
 from vflbench.options import Rate, Rows, Steps, Weight, Width, options

@@ -31,11 +31,11 @@ from vflbench.cli.config import (
 from vflbench.cli.main import NOT_JUDGED, TOO_MUCH, Judged, fail
 from vflbench.cli.mistakes import describe, leaving_errors
 from vflbench.errors import UserError, shown
+from vflbench.files import config_folder
 from vflbench.messages.recorder import recorded_classes, row_ids, tensor_of, write_batch
 from vflbench.messages.recording_format import LABELS, MAX_CLASSES
 from vflbench.messages.recordings import RecordedMessages
 from vflbench.messages.tables import write_rows
-from vflbench.places import config_folder
 from vflbench.report.page import Wishes, write_report
 from vflbench.report.terminal import final_table, finished_text, result_text, write_table
 from vflbench.report.words import threshold, verdict_text

@@ -16,8 +16,8 @@ from hydra.types import RunMode
 from vflbench.cli.config import PLUGINS_FLAG as PLUGINS
 from vflbench.cli.config import check_others, composed, others, read_config, searched, split_flag, use_plugins
 from vflbench.cli.main import Judged, Words
-from vflbench.errors import UserError
-from vflbench.places import config_folder, pip_install
+from vflbench.errors import UserError, pip_install
+from vflbench.files import config_folder
 
 
 def train_command(arguments: Sequence[str]) -> None:

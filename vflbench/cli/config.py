@@ -27,7 +27,7 @@ from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
 from vflbench.errors import UserError
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 
 SINGLE_NAMES = ("dataset", "model", "protocol", "engine", "optimizer")
 """Groups of which one is chosen: its options stand directly under the group's name."""

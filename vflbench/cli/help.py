@@ -29,7 +29,7 @@ from vflbench.cli.config import (
 from vflbench.cli.config import PLUGINS_FLAG as PLUGINS
 from vflbench.cli.main import Words
 from vflbench.errors import UserError, nearest, printable
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 from vflbench.report.published import comments_of
 from vflbench.results.terminal import WIDTH, wrapped
 

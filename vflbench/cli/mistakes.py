@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from vflbench.cli.config import COMPONENTS, KEYED_NAMES, choices, leaves, read_config, searched
 from vflbench.cli.help import sets_options
 from vflbench.errors import UserError, causes, nearest, paragraph
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 from vflbench.results.folder import leave_error
 
 _RENAMED = {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vflbench.cli.main import Words
 from vflbench.errors import UserError, nearest
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 from vflbench.report.published import PublishedExperiment, read_experiments
 
 if TYPE_CHECKING:

@@ -194,7 +194,7 @@ def run_and_report(config: DictConfig, folder: Path, *, in_sweep: bool) -> JobOu
             overwrite=settings.overwrite,
         )
         if experiment.engine.starts_processes:
-            record = import_module("vflbench.hosts.one_machine").record_with_remote_parties  # a room above
+            record = import_module("vflbench.hosts.run").record_with_remote_parties  # a room above
         outcome: JobOutcome = record(started, experiment, folder, in_sweep=in_sweep)
     if not in_sweep:
         print(result_text(folder, colour=sys.stdout.isatty()), flush=True)

@@ -32,8 +32,8 @@ from vflbench.data.readings import listed_rows, with_remedy
 from vflbench.data.table import RawTable
 from vflbench.data.text import TextFormat, TextRows, parsed, texts
 from vflbench.errors import UserError, shown
+from vflbench.files import in_a_line, open_to_write, written_whole
 from vflbench.options import Range, options
-from vflbench.plain_files import in_a_line, open_to_write, written_whole
 
 _VERSION = 9
 """Of what is accepted as a row, of what columns are taken for, and of a table's files. Others' tables are prepared again."""

@@ -21,7 +21,7 @@ from typing import IO, Any, BinaryIO
 from tqdm.utils import CallbackIOWrapper
 
 from vflbench.errors import UserError, shown
-from vflbench.plain_files import in_a_line
+from vflbench.files import in_a_line
 
 KEY = "dataset.path"
 NOTHING, FOLDER = "there is no such file", "this is a folder; name the file in it, or a pattern such as 'day_*'"

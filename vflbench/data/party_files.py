@@ -38,8 +38,8 @@ from vflbench.data.rows import BUFFER_ROWS, EncodedRows, TrainTest, read_rows
 from vflbench.data.table import LABEL_PARTY, Columns, Encoding, Features, PartyEncoding, RawTable
 from vflbench.data.text import TextFormat
 from vflbench.errors import UserError, printable, shown
+from vflbench.files import in_a_line, open_to_write, sync_folder
 from vflbench.options import options
-from vflbench.plain_files import in_a_line, open_to_write, sync_folder
 
 _KEY = "dataset.party_files"
 

@@ -22,3 +22,8 @@ class Engine:
     def wire(self) -> Wire:
         """A wire of this engine, the only door between parties."""
         return Wire()
+
+
+@options
+class Local(Engine):
+    """Parties are objects in one process: a message arrives as it was sent."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vflbench.cli.config import read_config
 from vflbench.errors import UserError, shown
-from vflbench.plain_files import open_to_write
+from vflbench.files import open_to_write
 
 SUBMITTER = "submit"
 FILE = "party.yaml"

@@ -1,13 +1,17 @@
-"""`vflbench parties run PROJECT`: a run of `vflbench train` with the connected parties of a project."""
+"""Runs whose other parties are processes of their own: on this machine, or on the hosts of a project."""
 
 import contextlib
 import io
+import json
 import logging
 import os
+import secrets
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,19 +19,145 @@ from pathlib import Path
 from typing import Any
 
 from vflbench import __version__
-from vflbench.cli.build import Started, build
+from vflbench.cli.build import Started, build, record
+from vflbench.cli.command_line import train_command
+from vflbench.cli.sweep import JobOutcome, Status
 from vflbench.data.base import Dataset
 from vflbench.data.party_files import WrittenTable, write_party_tables
 from vflbench.data.rows import TrainTest
 from vflbench.data.table import LABEL_PARTY
-from vflbench.engines.nvflare.engine import Connected, NvFlare, SocketChannel, connected, listening, write_job
+from vflbench.engines.nvflare import (
+    AGAIN,
+    CONTROLLER,
+    EXECUTOR,
+    PARTY,
+    PARTY_AT_HOST,
+    RELAY,
+    Connected,
+    NvFlare,
+    SocketChannel,
+    connected,
+    environment,
+    listening,
+    write_job,
+)
 from vflbench.errors import UserError
 from vflbench.generators import Generators
-from vflbench.hosts.commands import split_words
+from vflbench.hosts.commands import ADMIN, number_option, split_words
 from vflbench.hosts.kit import SUBMITTER, read_kit, shared
-from vflbench.hosts.project import ADMIN, PARTY_SITE, number_option
+from vflbench.messages.serialize import at_once
 from vflbench.options import options
+from vflbench.protocols.split import Split
 from vflbench.run.experiment import Experiment
+
+PARTIES = "parties"
+"""The folder of a run in which each party keeps what it goes on from, in a folder of its own."""
+
+
+def record_with_remote_parties(started: Started, experiment: Experiment, folder: Path, *, in_sweep: bool) -> JobOutcome:
+    """As `record`, with the other parties in processes of their own. Raises UserError, also for a party that fails."""
+    engine = experiment.engine
+    assert isinstance(engine, NvFlare)
+    engine.require_installed()
+    if not isinstance(experiment.protocol, Split):
+        problem = "only protocol=split has parties that can live elsewhere; engine=local runs this one"
+        raise UserError(problem, key="protocol", value=started.choices.get("protocol"))
+    if engine.mode == "provisioned":
+        remote = at_hosts(started, experiment, engine, in_sweep=in_sweep)
+    else:
+        remote = simulated(started, experiment, engine, Path(os.path.abspath(folder), PARTIES))
+    with remote as local:
+        outcome = record(started, local, folder, in_sweep=in_sweep)
+        if outcome.status is Status.DONE and local.settings.checkpoint == "resume":
+            at_once(lambda channel: channel.call("forget", {}), list(local.engine.channels().values()))
+    kept = Path(folder, PARTIES)
+    if not any(path.is_file() for path in kept.rglob("*")):  # the run is complete, and nobody goes on from there
+        shutil.rmtree(kept, ignore_errors=True)
+    return outcome
+
+
+@contextmanager
+def simulated(started: Started, experiment: Experiment, engine: NvFlare, kept: Path) -> Iterator[Experiment]:
+    """The experiment as the label party has it, which this process is from now on. kept: where parties keep checkpoints."""
+    with workspace(engine.workspace) as root, listening() as (listener, address):
+        tables = write_party_tables(experiment.dataset.load(Generators(experiment.settings.seed)["data"]), root / "tables")
+        written = WrittenTable(folder=os.fspath(tables.pop(LABEL_PARTY)))
+        sites = {f"party-{number}": party for number, party in enumerate(tables, 1)}
+        settings = {
+            site: {"party": party, "table": os.fspath(tables[party]), "checkpoints": os.fspath(kept / party)}
+            for site, party in sites.items()
+        }
+        server = {"socket": address, "timeout": engine.timeout}
+        write_job(root / "job", {"started": vars(started)}, settings, server, PARTY, engine.start_timeout)
+        with (
+            simulator(engine, root, sites) as (problem, lost),
+            connected(listener, sites, engine, problem, lost) as channels,
+        ):
+            yield replace(experiment, engine=Connected(channels), dataset=written)
+
+
+@contextmanager
+def workspace(name: str | None) -> Iterator[Path]:
+    """A new private folder, deleted at the end unless the user named it."""
+    if name is None:
+        with tempfile.TemporaryDirectory(prefix="vflbench-nvflare-", ignore_cleanup_errors=True) as temporary:
+            yield Path(temporary)
+        return
+    root = Path(name).absolute()
+    try:
+        root.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise UserError(f"{error.strerror}; name a new folder", key="engine.workspace", value=root) from error
+    yield root
+
+
+@contextmanager
+def simulator(
+    engine: NvFlare, root: Path, sites: Mapping[str, str]
+) -> Iterator[tuple[Callable[[], str], Callable[[str], str]]]:
+    """FLARE's simulator at work on the job in `root`. Yields why the run can't begin, and why a site can't answer."""
+    import psutil
+
+    from vflbench.engines.components import MARK, kill_marked, marked
+
+    place, mark = root / "sites", secrets.token_hex(16)
+    (place / "local").mkdir(parents=True)
+    allowed = {"format_version": 2, "class_allow_list": [CONTROLLER, RELAY, EXECUTOR, PARTY]}
+    (place / "local" / "resources.json").write_text(json.dumps(allowed), encoding="utf-8")
+    code = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    # INFO would be two lines for each call
+    words = [str(root / "job"), "-w", str(place), "-c", ",".join(sites), "-t", str(len(sites)), "-l", "WARNING"]
+    with open(root / "console.txt", "wb") as console:  # FLARE empties its own folder first
+        process = subprocess.Popen(  # nosec B603  # FLARE's own command, no shell
+            [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", *words],
+            env={**os.environ, **environment(engine.max_message_mib), MARK: mark, "PYTHONPATH": code},
+            stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True,
+        )  # fmt: skip
+    workers: dict[str, psutil.Process] = {}
+
+    def lost(site: str) -> str:
+        for one in marked(mark) if site not in workers else ():
+            with suppress(psutil.Error):
+                words = one.cmdline()
+                workers.update({name: one for name in sites if "--client" in words and name in words})
+        with suppress(psutil.NoSuchProcess):
+            if site not in workers or workers[site].status() != psutil.STATUS_ZOMBIE:
+                return ""
+        return "its process has ended"
+
+    def problem() -> str:
+        if process.poll() is not None:
+            kept = f"its log is in {place}" if engine.workspace else "engine.workspace=FOLDER keeps its log"
+            status = process.returncode
+            return f"FLARE's server ended before all parties were ready (exit code {status}); {kept}; {AGAIN}"
+        return next((f"party {sites[site]}: {why}; {AGAIN}" for site in sites if (why := lost(site))), "")
+
+    try:
+        yield problem, lost
+    finally:
+        kill_marked(mark)
+        process.wait()
+
 
 LATE = 12.0
 """Seconds without a sign of life after which a party counts as not connected."""
@@ -45,8 +175,6 @@ experiment has the same results folder in another project.
 
 def run(words: Sequence[str]) -> None:
     """The command."""
-    from vflbench.cli.command_line import train_command
-
     path, given, overrides = split_words(words, "project", ("timeout",))
     NvFlare().require_installed()
     folder = Path(os.path.abspath(path))
@@ -88,7 +216,7 @@ def at_hosts(started: Started, experiment: Experiment, engine: NvFlare, *, in_sw
         wait_for(flare, parties, patience)
         settings, server = {party: {"party": party} for party in parties}, {"socket": address, "timeout": engine.timeout}
         run, deadline = {"version": __version__, "config": shared(started.options)}, time.monotonic() + patience
-        folder = write_job(Path(work) / "job", run, settings, server, PARTY_SITE, engine.start_timeout)
+        folder = write_job(Path(work) / "job", run, settings, server, PARTY_AT_HOST, engine.start_timeout)
 
         def refused() -> str:  # who has just left counts as connected for some seconds
             if not (why := ended(flare, job)):

@@ -19,8 +19,8 @@ import vflbench.cli.config  # noqa: F401  # what configs compute
 from vflbench import __version__
 from vflbench.cli.build import Started, build
 from vflbench.data.party_files import PartyFiles, PartySource, PartyTable, read_party_table, write_party_tables
-from vflbench.engines.nvflare.components import asked
-from vflbench.engines.nvflare.engine import MIB, MORE, SERVER, NvFlare
+from vflbench.engines.components import asked
+from vflbench.engines.nvflare import MIB, MORE, SERVER, NvFlare
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.hosts.kit import Kit, read_kit, shared

@@ -25,9 +25,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from vflbench.errors import UserError
+from vflbench.files import in_a_line
 from vflbench.messages import recording_format as files
 from vflbench.messages.tables import read_labels, write_rows
-from vflbench.plain_files import in_a_line
 
 MOST_COMPLETE = 4  # batches kept in memory although they have their gradients: another backward may add to them
 _WAITING = 8  # labels are written again once an eighth as many wait

@@ -17,10 +17,10 @@ from pydantic_core import from_json
 from torch import Tensor
 
 from vflbench.errors import UserError
+from vflbench.files import in_a_line, is_there, open_plain, replaced
 from vflbench.messages.facts import Embeddings, Fact, Gradients, PartyFeatures, Predictions, Rules, SummedGradients, Updates
 from vflbench.messages.serialize import saved
 from vflbench.options import Count
-from vflbench.plain_files import in_a_line, is_there, open_plain, replaced
 
 MESSAGES_FORMAT = "vflbench-messages/1"
 FORMAT_PAGE = "the documentation, The format of recorded messages"

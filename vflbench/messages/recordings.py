@@ -21,11 +21,11 @@ from safetensors import safe_open
 from torch import Tensor
 
 from vflbench.errors import UserError
+from vflbench.files import check_plain, in_a_line, is_there, replaced
 from vflbench.messages import recording_format as files
 from vflbench.messages.facts import Fact
 from vflbench.messages.serialize import saved
 from vflbench.messages.threat import Facts, PrivateBatch, Role, Round
-from vflbench.plain_files import check_plain, in_a_line, is_there, replaced
 
 _NAME = re.compile(r"(\w[\w.-]{0,63})-[0-9]{1,18}\.safetensors")
 _STEP = re.compile(r"0|[1-9][0-9]{0,10}")

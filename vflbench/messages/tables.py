@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from vflbench.errors import UserError
+from vflbench.files import check_plain, in_a_line, replaced
 from vflbench.messages.recording_format import is_layer
 from vflbench.numerics.auc import array_of
-from vflbench.plain_files import check_plain, in_a_line, replaced
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from vflbench.errors import UserError
-from vflbench.models.base import WIDE, Bottom, CutModel, TopModel, evaluating
-from vflbench.models.layers import ColumnEmbedding
+from vflbench.models.base import EMBEDDING_STD, WIDE, Bottom, ColumnEmbedding, CutModel, TopModel, evaluating
 from vflbench.numerics.pixels import area_of
 from vflbench.options import Width, options
 
@@ -27,7 +26,6 @@ CUT, LOGITS = "cut", "logits"
 TOP = "top."
 """What the names of layers of the top begin with, so that none is that of a bottom's."""
 
-_EMBEDDING_STD = 0.01  # as in wide_deep
 _LONGEST = 600  # characters of somebody else's error
 _WIDTHS = ("in_features", "input_size", "input_dim")
 _BOTTOM = ("inputs", *_WIDTHS, "in_channels", "input_shape", "cardinalities")
@@ -109,7 +107,7 @@ class Torch(CutModel):
 
             part.try_out(sample, self.layers)
         if cardinalities and self.categories == "embed":
-            part.embedding = ColumnEmbedding(cardinalities, self.embedding_dim, rng, _EMBEDDING_STD)
+            part.embedding = ColumnEmbedding(cardinalities, self.embedding_dim, rng, EMBEDDING_STD)
         return part
 
     def top_over(self, widths: Sequence[int], outputs: int, rng: torch.Generator) -> nn.Module:

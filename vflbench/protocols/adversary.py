@@ -15,7 +15,7 @@ from vflbench.errors import UserError
 from vflbench.messages.codec import Encoded
 from vflbench.messages.facts import Auxiliary, Fact, Layers
 from vflbench.models.base import Bottom
-from vflbench.models.optimizers.base import Optimizer, Stepper, attach
+from vflbench.models.optimizers import Optimizer, Stepper, attach
 from vflbench.options import options
 
 

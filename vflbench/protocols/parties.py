@@ -28,9 +28,8 @@ from vflbench.messages.facts import Answerer, Auxiliary, PartyFeatures, copied
 from vflbench.messages.serialize import Channel, Content, PartyError, content_of, message_of, threads_like_this
 from vflbench.messages.wire import Kind, Message, Wire
 from vflbench.metrics.privacy import Sent
-from vflbench.models.base import WIDE, Bottom, CutModel, TopModel, evaluating
-from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.base import Optimizer, Stepper, attach, load_state
+from vflbench.models.base import WIDE, Bottom, ColumnEmbedding, CutModel, TopModel, evaluating
+from vflbench.models.optimizers import Optimizer, Stepper, attach, load_state
 from vflbench.numerics.optim import backward
 from vflbench.numerics.system import in_full_precision
 from vflbench.options import options, restore_state, state_of

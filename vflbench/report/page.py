@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vflbench.errors import UserError
-from vflbench.plain_files import replaced
+from vflbench.files import replaced
 from vflbench.report import charts, group, pictures, words
 from vflbench.report.experiments import scale_of, special
 from vflbench.report.group import Section

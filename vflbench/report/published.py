@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 
 OVER_DAYS = "mean over days"
 """In the words on a published value that is one."""

@@ -385,7 +385,7 @@ def option_value(run: Run, key: str) -> Any:
     if key == "attack":
         return "+".join(value or {}) or "none"
     if isinstance(value, Mapping) and "." in str(value.get("_target_")):
-        return str(value["_target_"]).split(".")[-2]
+        return str(run.manifest.choices.get(key) or str(value["_target_"]).rpartition(".")[2])
     return json.dumps(value, sort_keys=True, default=str) if isinstance(value, Mapping | list) else value
 
 

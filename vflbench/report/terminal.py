@@ -10,7 +10,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from vflbench.plain_files import written_whole
+from vflbench.files import written_whole
 from vflbench.report import words
 from vflbench.report.words import figure_text, number
 from vflbench.results.folder import TABLE, read_manifest, read_run_config, read_summary

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from vflbench import errors
 from vflbench.errors import UserError
-from vflbench.plain_files import open_plain, written_whole
+from vflbench.files import open_plain, written_whole
 from vflbench.results.schema import FORMAT, Manifest, Record, Summary
 
 CONFIG = "config.yaml"

@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 
 from filelock import FileLock
 
-from vflbench.errors import UserError
+from vflbench.errors import UserError, pip_install
 from vflbench.options import options
-from vflbench.places import pip_install
 from vflbench.results.folder import EVENTS, flat
 from vflbench.results.schema import Manifest, MetricRow, Summary
 

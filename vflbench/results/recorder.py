@@ -19,7 +19,7 @@ import yaml
 from tqdm import tqdm
 
 from vflbench.errors import UserError
-from vflbench.plain_files import in_a_line, open_to_write, remove_temporaries, written_whole
+from vflbench.files import in_a_line, open_to_write, remove_temporaries, written_whole
 from vflbench.results import folder as files
 from vflbench.results.loggers import Logger
 from vflbench.results.schema import FORMAT, HEADER, Manifest, MetricRow, Summary

@@ -18,7 +18,7 @@ import pyarrow
 from pyarrow import compute, csv, parquet
 
 from vflbench.errors import UserError
-from vflbench.plain_files import written_whole
+from vflbench.files import written_whole
 from vflbench.results import folder as files
 from vflbench.results.folder import Unreadable, cleaned, read_manifest
 from vflbench.results.schema import COLUMNS as MEASURED

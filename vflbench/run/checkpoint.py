@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vflbench.errors import UserError, causes
-from vflbench.plain_files import in_a_line, is_there, open_plain, written_whole
+from vflbench.files import in_a_line, is_there, open_plain, written_whole
 from vflbench.results.folder import CHECKPOINT
 
 _FORMAT = 2

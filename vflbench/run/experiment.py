@@ -11,10 +11,10 @@ from torch import Tensor
 from vflbench.data.rows import EncodedRows, ordered_batches
 from vflbench.data.table import VerticalTable
 from vflbench.errors import NonFiniteError, UserError
+from vflbench.files import in_a_line
 from vflbench.generators import Generators
 from vflbench.messages.serialize import PartyError
 from vflbench.metrics.utility import model_utility
-from vflbench.plain_files import in_a_line
 from vflbench.protocols.base import Rounds, Session
 from vflbench.results.folder import HONEST
 from vflbench.results.recorder import Recorder

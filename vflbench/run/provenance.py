@@ -20,7 +20,7 @@ from typing import Any
 
 from vflbench import __version__
 from vflbench.errors import UserError
-from vflbench.places import config_folder
+from vflbench.files import config_folder
 from vflbench.results.folder import LOCK, essential, flat, is_begun, read_manifest
 
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -19,6 +19,7 @@ from vflbench.attacks.base import Attack
 from vflbench.data.rows import BUFFER_ROWS, TrainTest, evenly_spaced
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.errors import UserError
+from vflbench.files import is_there
 from vflbench.generators import Generators
 from vflbench.messages import facts
 from vflbench.messages import recording_format as files
@@ -26,7 +27,6 @@ from vflbench.messages.recordings import RecordedMessages, write_private
 from vflbench.messages.tables import LabelTable, named_labels, read_features, read_ids, read_labels, write_rows
 from vflbench.messages.threat import Facts, Role, Round, Unavailable
 from vflbench.metrics.privacy import Release
-from vflbench.plain_files import is_there
 from vflbench.protocols.base import Session
 from vflbench.run.attackers import Canaries, RowIndex, draw_known, unmet_attacks
 from vflbench.run.auditor import ASKED_ROWS, Auditor

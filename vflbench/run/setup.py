@@ -28,7 +28,7 @@ from vflbench.messages.serialize import Channel, PartyError, at_once
 from vflbench.messages.threat import Role
 from vflbench.metrics.privacy import Exposure, Release, rows_worth
 from vflbench.models.base import CutModel
-from vflbench.models.optimizers.base import Optimizer
+from vflbench.models.optimizers import Optimizer
 from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.base import Protocol, Session
 from vflbench.protocols.parties import Announced, ProtocolSetup, RemoteParty

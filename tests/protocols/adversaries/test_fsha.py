@@ -12,9 +12,8 @@ from vflbench.defenses.sign import Sign
 from vflbench.errors import UserError
 from vflbench.messages.facts import Auxiliary, Embeddings, Gradients, PartyFeatures, PeerDecoders
 from vflbench.messages.threat import View
-from vflbench.models.cnn import Cnn
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.networks import Cnn, WideDeep
+from vflbench.models.optimizers import Adam
 from vflbench.protocols.adversaries.fsha import EarlierEmbeddings, Fsha
 from vflbench.protocols.federated_lr import FederatedLr
 

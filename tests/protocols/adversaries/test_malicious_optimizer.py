@@ -5,9 +5,8 @@ import torch
 from support.builders import session, table, weights
 from torch import nn
 
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.optimizers.lazy_adam import LazyAdam
-from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.lazy_adam import LazyAdam
+from vflbench.models.optimizers import Adam, Sgd
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 
 

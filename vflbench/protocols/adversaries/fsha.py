@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import Auxiliary, Fact, Layers, PeerDecoder, PeerDecoders
-from vflbench.models.layers import linear
-from vflbench.models.optimizers.base import load_state
+from vflbench.models.base import linear
+from vflbench.models.optimizers import load_state
 from vflbench.numerics.optim import AdamSteps
 from vflbench.options import NonNegativeInt, Rate, Ratio, Rows, ShareOrZero, Steps, Weight, Width, options
 from vflbench.protocols.adversary import LabelAdversary, Surroundings

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vflbench.errors import UserError
-from vflbench.models.optimizers.base import Optimizer, Stepper, load_state
+from vflbench.models.optimizers import Optimizer, Stepper, load_state
 from vflbench.options import Ratio, RatioOrZero, options
 from vflbench.protocols.adversary import Adversary
 

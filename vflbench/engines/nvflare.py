@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from vflbench.engines.base import Engine
-from vflbench.errors import UserError
+from vflbench.errors import UserError, pip_install
+from vflbench.files import open_to_write
 from vflbench.messages.serialize import Channel, Content, PartyError, decode, encode
 from vflbench.options import Range, options
-from vflbench.places import pip_install
-from vflbench.plain_files import open_to_write
 
 MIB = 1 << 20
 RUN_FILE = "run.json"
@@ -36,8 +35,10 @@ MORE = "more"
 AGAIN = "the same command goes on from what was saved last"
 
 CONTROLLER, RELAY, EXECUTOR = (
-    f"vflbench.engines.nvflare.components.{name}" for name in ("LabelPartyController", "Relay", "PartyExecutor")
+    f"vflbench.engines.components.{name}" for name in ("LabelPartyController", "Relay", "PartyExecutor")
 )
+PARTY, PARTY_AT_HOST = "vflbench.hosts.sites.PartySite", "vflbench.hosts.sites.PartyAtHost"
+"""What FLARE builds in its processes."""
 Lost = Callable[[str], str]
 """Why the party at a site will not answer any more; empty as long as it may."""
 
@@ -49,7 +50,7 @@ _GRACE = 10.0  # seconds after the timeout of a call in which FLARE's server say
 class NvFlare(Engine):
     """Non-label parties are clients of NVIDIA FLARE; messages are bytes in calls of its Collab API.
 
-    The processes are started by `vflbench.hosts.one_machine`; then `Connected` replaces this class.
+    The processes are started by `vflbench.hosts.run`; then `Connected` replaces this class.
 
     timeout, start_timeout: seconds. workspace: a folder that doesn't exist.
     """

@@ -18,8 +18,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 from torch import Tensor
 
-from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.lazy_adam import TorchRows
+from vflbench.models.base import ColumnEmbedding
+from vflbench.models.lazy_adam import TorchRows
 from vflbench.numerics.optim import IdleAdam
 
 _POOL = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="lazy rows")

@@ -1,4 +1,4 @@
-"""Optimizer: what every entry of configs/optimizer builds. Each party attaches one to its network."""
+"""Optimizer: what every entry of configs/optimizer builds, and each party attaches to its network; Adam and SGD."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn, optim
 
-from vflbench.numerics.optim import SgdSteps
-from vflbench.options import options
+from vflbench.numerics.optim import AdamSteps, SgdSteps
+from vflbench.options import Decay, Rate, RootTerm, WeightDecay, options
 
 
 class Stepper(Protocol):
@@ -32,6 +32,43 @@ class Optimizer:
     def attach(self, network: nn.Module) -> Stepper:
         """An optimiser over the parameters of one party's network."""
         raise NotImplementedError
+
+
+@options
+class Adam(Optimizer):
+    """Adam on every parameter, embedding tables included, at every step.
+
+    lr: step size. beta1, beta2: decay of the moments. eps: added to the root of the second moment. weight_decay: L2 penalty.
+
+    Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
+    """
+
+    lr: Rate = 5e-4
+    beta1: Decay = 0.9
+    beta2: Decay = 0.999
+    eps: RootTerm = 1e-8
+    weight_decay: WeightDecay = 0.0
+
+    def attach(self, network: nn.Module) -> AdamSteps:
+        betas = (self.beta1, self.beta2)
+        return AdamSteps(
+            network.parameters(), lr=self.lr, betas=betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
+        )
+
+
+@options
+class Sgd(Optimizer):
+    """Gradient steps, with optional momentum.
+
+    lr: step size. momentum: decay of the velocity. weight_decay: L2 penalty.
+    """
+
+    lr: Rate = 0.1
+    momentum: Decay = 0.0
+    weight_decay: WeightDecay = 0.0
+
+    def attach(self, network: nn.Module) -> SgdSteps:
+        return SgdSteps(network.parameters(), lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
 
 def attach(optimizer: Optimizer, network: nn.Module) -> Stepper:

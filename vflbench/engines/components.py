@@ -35,7 +35,7 @@ from nvflare.private.admin_defs import Message
 from nvflare.private.fed.server.run_info import RunInfo
 from nvflare.private.fed.server.server_state import HotState
 
-from vflbench.engines.nvflare.engine import RUN_FILE
+from vflbench.engines.nvflare import RUN_FILE
 from vflbench.messages.serialize import encode
 
 _PATIENCE = 5.0  # seconds after which a party says that it is still at work

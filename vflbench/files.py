@@ -1,16 +1,26 @@
-"""Files in folders that others may have made: reads plain files alone, no links, pipes or devices; writes them whole."""
+"""Files: where vflbench's own are, and those in folders that others may have made, of which plain files alone are read, no
+links, pipes or devices. What is written is written whole.
+"""
 
 import os
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from vflbench.errors import printable
 
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@cache
+def config_folder() -> Path:
+    """The configs in the installed package, or else those of the checkout."""
+    packaged = Path(__file__).resolve().parent / "configs"
+    return packaged if packaged.is_dir() else packaged.parent.parent / "configs"
 
 
 def open_plain(path: Path) -> BinaryIO:

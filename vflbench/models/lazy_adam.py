@@ -8,13 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vflbench.errors import UserError
-from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.base import Optimizer
+from vflbench.errors import UserError, pip_install
+from vflbench.models.base import ColumnEmbedding
+from vflbench.models.optimizers import Optimizer
 from vflbench.numerics.optim import AdamSteps, IdleAdam, embedding
 from vflbench.numerics.system import on_large_pages
 from vflbench.options import Decay, Rate, RootTerm, options
-from vflbench.places import pip_install
 
 _MOST_STEPS = 2**26
 """Of a state in a file: the sums over idle steps take memory for each step."""
@@ -151,7 +150,7 @@ class LazyAdam(Optimizer):
         if device.type != "cpu":
             raise UserError(f"it runs on the CPU, but this run uses {device}", key="optimizer.kernel", value="numba")
         try:
-            return import_module("vflbench.models.optimizers.lazy_adam_numba").NumbaRows  # a second to import
+            return import_module("vflbench.models.lazy_adam_numba").NumbaRows  # a second to import
         except (ImportError, RuntimeError) as error:  # not installed, wrong numpy, or no writable cache folder
             if self.kernel == "auto":
                 return TorchRows

@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.lazy_adam import TorchRows
-from vflbench.models.optimizers.lazy_adam_numba import NumbaRows
+from vflbench.models.base import ColumnEmbedding
+from vflbench.models.lazy_adam import TorchRows
+from vflbench.models.lazy_adam_numba import NumbaRows
 from vflbench.numerics.optim import IdleAdam
 
 SIZES = (3, 40, 900, 4000)

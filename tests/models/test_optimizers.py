@@ -2,9 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.optimizers.base import load_state
-from vflbench.models.optimizers.sgd import Sgd
+from vflbench.models.optimizers import Adam, Sgd, load_state
 
 
 def network():

@@ -7,10 +7,10 @@ from support.builders import session, table, weights
 from torch import optim
 
 from vflbench.errors import UserError
-from vflbench.models.layers import ColumnEmbedding
-from vflbench.models.optimizers.adam import Adam
-from vflbench.models.optimizers.lazy_adam import LazyAdam
-from vflbench.models.wide_deep import WideDeep
+from vflbench.models.base import ColumnEmbedding
+from vflbench.models.lazy_adam import LazyAdam
+from vflbench.models.networks import WideDeep
+from vflbench.models.optimizers import Adam
 from vflbench.numerics.optim import IdleAdam
 
 SIZES = (3, 40, 900, 4000)
@@ -164,7 +164,7 @@ def test_betas_without_a_sum_and_a_missing_kernel_raise(monkeypatch):
     def missing(_name):
         raise ImportError("No module named 'numba'")
 
-    monkeypatch.setattr("vflbench.models.optimizers.lazy_adam.import_module", missing)
+    monkeypatch.setattr("vflbench.models.lazy_adam.import_module", missing)
     with pytest.raises(UserError, match=r"No module named 'numba'.*\[fast\]"):
         LazyAdam(kernel="numba").attach(embedding())
     assert type(LazyAdam().attach(embedding()).rows[0]).__name__ == "TorchRows"

@@ -1,1 +1,0 @@
-"""Parties as sites of NVIDIA FLARE: the label party is the server, each other party a client."""
