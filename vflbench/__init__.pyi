@@ -55,7 +55,7 @@ from vflbench.messages.wire import Kind as Kind
 from vflbench.messages.wire import Message as Message
 from vflbench.models.base import Model as Model
 from vflbench.models.optimizers import Optimizer as Optimizer
-from vflbench.protocols.adversary import Adversary as Adversary
+from vflbench.protocols.adversaries import Adversary as Adversary
 from vflbench.protocols.base import Protocol as Protocol
 from vflbench.results.loggers import Logger as Logger
 from vflbench.results.runs import load as load

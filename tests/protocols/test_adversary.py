@@ -10,7 +10,7 @@ from vflbench.messages.codec import Encoded
 from vflbench.messages.facts import Embeddings, Gradients, SummedGradients
 from vflbench.models.optimizers import Sgd
 from vflbench.options import options
-from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.adversaries import Adversary
 
 FACTS = frozenset({Embeddings, Gradients, SummedGradients})
 

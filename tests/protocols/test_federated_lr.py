@@ -15,8 +15,8 @@ from vflbench.errors import UserError
 from vflbench.messages.facts import PartyFeatures, Schema, Updates
 from vflbench.messages.threat import Role
 from vflbench.messages.wire import Kind
+from vflbench.protocols.adversaries import Adversary
 from vflbench.protocols.adversaries.fsha import Fsha
-from vflbench.protocols.adversary import Adversary
 from vflbench.protocols.federated_lr import AGGREGATOR, FederatedLr, Participant, gradient, signs, taylor_loss
 from vflbench.run.settings import Audit, Settings
 

@@ -11,7 +11,7 @@ from vflbench.attacks.spectral import Spectral
 from vflbench.data.synthetic import Synthetic
 from vflbench.errors import UserError
 from vflbench.options import options
-from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.adversaries import Adversary
 from vflbench.run.interruption import Interrupted
 from vflbench.run.settings import Audit, Settings
 

@@ -14,7 +14,7 @@ from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.options import options
-from vflbench.protocols.adversary import LabelAdversary
+from vflbench.protocols.adversaries import LabelAdversary
 from vflbench.run import recording as run_recording
 from vflbench.run.offline import audit_recording
 from vflbench.run.settings import Audit, Settings

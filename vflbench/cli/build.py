@@ -22,7 +22,7 @@ from vflbench.defenses.chain import refuse_disorder
 from vflbench.engines.base import Engine
 from vflbench.models.base import CutModel
 from vflbench.models.optimizers import Optimizer
-from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.adversaries import Adversary
 from vflbench.protocols.base import Protocol
 from vflbench.report.terminal import table_text
 from vflbench.results.loggers import Logger

@@ -33,7 +33,7 @@ from vflbench.models.optimizers import Optimizer, Stepper, attach, load_state
 from vflbench.numerics.optim import backward
 from vflbench.numerics.system import in_full_precision
 from vflbench.options import options, restore_state, state_of
-from vflbench.protocols.adversary import Adversary, LabelAdversary, usable
+from vflbench.protocols.adversaries import Adversary, LabelAdversary, usable
 
 FeatureLookup = Callable[[Tensor], Features]
 """Row ids (n,) -> the party's own columns of these rows."""

@@ -41,7 +41,7 @@ from vflbench.metrics.privacy import Sent
 from vflbench.models.base import Bottom, TopModel, frozen_copy
 from vflbench.models.torch import as_bottom, as_top, drawing_from
 from vflbench.options import Range, options
-from vflbench.protocols.adversary import Adversary, LabelAdversary, Surroundings, by_party, refuse_broken_promise
+from vflbench.protocols.adversaries import Adversary, LabelAdversary, Surroundings, by_party, refuse_broken_promise
 from vflbench.protocols.base import NOTHING, Protocol, Rounds, Session
 from vflbench.protocols.parties import (
     FeatureLookup,

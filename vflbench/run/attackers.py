@@ -32,7 +32,7 @@ from vflbench.messages.wire import Kind
 from vflbench.metrics.canary import Guesses
 from vflbench.metrics.leak import Key
 from vflbench.numerics.directions import column_vectors
-from vflbench.protocols.adversary import Adversary, LabelAdversary
+from vflbench.protocols.adversaries import Adversary, LabelAdversary
 from vflbench.results.recorder import Meter
 from vflbench.results.schema import FEATURES_ONLY, base_name
 

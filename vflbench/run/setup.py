@@ -29,7 +29,7 @@ from vflbench.messages.threat import Role
 from vflbench.metrics.privacy import Exposure, Release, rows_worth
 from vflbench.models.base import CutModel
 from vflbench.models.optimizers import Optimizer
-from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.adversaries import Adversary
 from vflbench.protocols.base import Protocol, Session
 from vflbench.protocols.parties import Announced, ProtocolSetup, RemoteParty
 from vflbench.run.attackers import auxiliary_rows, draw_canaries, offered_with, rows_of_another_source, unmet_attacks

@@ -6,7 +6,7 @@ from torch import Tensor
 from vflbench.defenses.base import Context
 from vflbench.messages.codec import Encoded
 from vflbench.options import Fraction, Ratio, options
-from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.adversaries import Adversary
 
 
 @options

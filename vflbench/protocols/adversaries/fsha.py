@@ -17,7 +17,7 @@ from vflbench.models.base import linear
 from vflbench.models.optimizers import load_state
 from vflbench.numerics.optim import AdamSteps
 from vflbench.options import NonNegativeInt, Rate, Ratio, Rows, ShareOrZero, Steps, Weight, Width, options
-from vflbench.protocols.adversary import LabelAdversary, Surroundings
+from vflbench.protocols.adversaries import LabelAdversary, Surroundings
 
 _LEAST = 8  # rows met before
 

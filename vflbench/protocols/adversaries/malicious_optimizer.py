@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vflbench.errors import UserError
 from vflbench.models.optimizers import Optimizer, Stepper, load_state
 from vflbench.options import Ratio, RatioOrZero, options
-from vflbench.protocols.adversary import Adversary
+from vflbench.protocols.adversaries import Adversary
 
 
 @options
