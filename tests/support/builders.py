@@ -79,7 +79,7 @@ def setup_of(
     return ProtocolSetup(
         **{
             "table": rows,
-            "rows": AlignedRows.of(rows),
+            "rows": options.pop("rows", None) or AlignedRows.of(rows),
             "model": model or WideDeep(bottom_layers=2, top_layers=1, width=8),
             "optimizer": optimizer or Adam(),
             "wire": Wire(),

@@ -48,7 +48,9 @@ class AlignedRows:
 
     @classmethod
     def of(cls, table: VerticalTable) -> "AlignedRows":
-        """The rows of a table in memory, whose ids are 0, 1, 2, ..."""
+        """The rows of a table in memory, whose ids must be 0, 1, 2, ..."""
+        if not torch.equal(table.ids.cpu(), torch.arange(len(table))):
+            raise ValueError("the ids of a table are not the places of its rows")
         parties = {party: _Held(features, len(table)) for party, features in table.features.items()}
         return cls(parties, _Held(table.labels, len(table)), table.columns, table.classes)
 
