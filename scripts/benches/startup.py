@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,22 +29,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def bench(options: argparse.Namespace) -> Iterator[Line]:
     runs = {"the defaults": RUNS["the defaults"]} if options.quick else RUNS
     calls = {name: lambda words=words: train(words) for name, words in runs.items()}
-    phases: dict[str, list[Cost]] = {"train": [], "attacks": []}
+    default, strongest = (defaultdict[str, list[Cost]](list) for _ in range(2))  # phase -> of each round
     if not options.quick:
-        calls["whole"] = lambda: outside_its_rounds(phases)
-        calls["strongest"] = lambda: outside_its_rounds(phases, "attack=strongest")
+        calls["whole"] = lambda: outside_its_rounds(default)
+        calls["strongest"] = lambda: outside_its_rounds(strongest, "attack=strongest")
     calls["torch"] = lambda: measured([sys.executable, "-c", "import torch"])
     costs = in_turns(calls, 1 if options.quick else options.rounds)
     for name in runs:
         limit = {"limit": 'python -c "import torch"', "least": costs["torch"]}
         yield Line(f"the smallest run, {name}", costs[name], **limit, within=2.0 if name == "the defaults" else None)
     if "whole" in costs:
-        trained = quietest(phases["train"])
-        least = Cost(costs["torch"].wall, 1.5 * costs["torch"].cpu + trained.cpu / 4)
+        least = Cost(costs["torch"].wall, 1.5 * costs["torch"].cpu + quietest(default["train"]).cpu / 4)
         limit = {"limit": "1.5 import torch + 1/4 rounds", "least": least}
         yield Line("the default run, outside its rounds", costs["whole"], **limit, within=1.0)
-        limit = {"limit": "training", "least": trained}
-        yield Line("attack=strongest, all attacks", quietest(phases["attacks"]), **limit, within=1.0)
+        limit = {"limit": "training", "least": quietest(strongest["train"])}
+        yield Line("attack=strongest, all attacks", quietest(strongest["attacks"]), **limit, within=1.0)
 
 
 def train(words: list[str]) -> Cost:
@@ -52,11 +52,11 @@ def train(words: list[str]) -> Cost:
 
 
 def outside_its_rounds(phases: dict[str, list[Cost]], *words: str) -> Cost:
-    """Of a default run with these options. phases: gets what its rounds cost and, if one was chosen, its attacks."""
+    """Of a default run with these options. phases: gets what its rounds and its attacks cost."""
     with tempfile.TemporaryDirectory() as folder:
         whole = measured([sys.executable, "-m", "vflbench", "train", "hydra.run.dir=run", *words], folder=Path(folder))
         spent = json.loads((Path(folder) / "run" / "summary.json").read_text())["cpu_seconds"]
     attacks = sum(seconds for phase, seconds in spent.items() if phase.startswith("audit/"))
-    for name, seconds in (("train", spent["train"]), *([("attacks", attacks)] if words else [])):
+    for name, seconds in {"train": spent["train"], "attacks": attacks}.items():
         phases[name].append(Cost(seconds, seconds))
     return Cost(whole.wall - spent["train"], whole.cpu - spent["train"], whole.memory)
