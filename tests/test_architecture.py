@@ -152,11 +152,11 @@ def test_nothing_seeds_or_draws_from_a_global_generator():
 
 # Room -> the most code lines it may have, as `python scripts/size.py` counts them. They only go down.
 CAPS = {
-    "scripts": 1_981,
+    "scripts": 1_980,
     "vflbench": 287,
     "vflbench/attacks": 4_510,
     "vflbench/cli": 2_475,
-    "vflbench/data": 3_218,
+    "vflbench/data": 3_194,
     "vflbench/defenses": 1_545,
     "vflbench/engines": 276,
     "vflbench/hosts": 1_010,
@@ -164,9 +164,9 @@ CAPS = {
     "vflbench/metrics": 1_399,
     "vflbench/models": 1_052,
     "vflbench/numerics": 826,
-    "vflbench/protocols": 1_645,
+    "vflbench/protocols": 1_644,
     "vflbench/report": 2_393,
-    "vflbench/results": 1_182,
+    "vflbench/results": 1_181,
     "vflbench/run": 3_372,
 }
 
