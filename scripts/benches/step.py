@@ -7,7 +7,8 @@
 The network, in all of them: 26 embeddings of 4 beside 13 numbers -> 8 ReLU layers of 128 -> logit; logistic loss, Adam with
 the step size 5e-4, batches of --batch-size shuffled rows. The table, the same for all, lies in memory: --rows rows of --ids
 ids, Zipf within each column. Ours, split after 5 layers, is Split's session.round on its own shuffled batches, with the
-settings of a run (tune and set_threads of run.settings, threads that sleep while they wait) and its auditor in the loop:
+settings of a run (tune and set_threads of run.settings, threads that sleep while they wait) and its auditor in the loop.
+As in a run, nine tenths of the rows are trained on, and more than 2^18 rows are looked up and encoded batch by batch:
 
     adam        optimizer adam, on every row of the tables
     lazy-torch  optimizer lazy_adam, kernel torch
