@@ -50,14 +50,21 @@ class TappedWire(Wire):
         return self.tap(sent) or sent
 
 
-def table(rng: torch.Generator, rows: int = 64, parties: tuple[str, ...] = ("a",), classes: int = 2) -> VerticalTable:
-    """Two numeric and two categorical columns a party, random labels."""
-    columns = Columns(("I1", "I2"), ("C1", "C2"), (5, 7))
+def table(
+    rng: torch.Generator,
+    rows: int = 64,
+    parties: tuple[str, ...] = ("a",),
+    classes: int = 2,
+    numeric: int = 2,
+    sizes: tuple[int, ...] = (5, 7),
+) -> VerticalTable:
+    """Numeric columns I1, I2, ..., and categorical ones C1, ... of these sizes at each party; random labels."""
+    columns = Columns(tuple(f"I{j + 1}" for j in range(numeric)), tuple(f"C{j + 1}" for j in range(len(sizes))), sizes)
     features = {
         party: Features(
             columns,
-            torch.rand(rows, 2, generator=rng),
-            torch.stack([torch.randint(size, (rows,), generator=rng) for size in columns.cardinalities], 1).int(),
+            torch.rand(rows, numeric, generator=rng),
+            torch.cat([torch.empty(rows, 0), *(torch.randint(size, (rows, 1), generator=rng) for size in sizes)], 1).int(),
         )
         for party in parties
     }
