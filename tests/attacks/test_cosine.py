@@ -19,7 +19,6 @@ def test_several_known_rows_are_averaged(rng):
     g = torch.randn(20, 6, generator=rng)
     expected = (scores(g, [7]) + scores(g, [2])) / 2
     assert torch.allclose(scores(g, [7, 2], k=2), expected, atol=1e-12)
-    assert Cosine(k=2).threat.hints == 2
 
 
 def test_a_logistic_loss_is_read_completely(rng):

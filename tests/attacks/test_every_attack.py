@@ -8,10 +8,16 @@ from functools import partial
 
 import pytest
 import torch
-from attacks.views import embeddings, positives, shares, view_of
+from attacks.test_esa import rows_of, started_with
+from attacks.views import auxiliary_of, embeddings, label_view, positives, shares, view_of
 from support.builders import attack_nodes
 
 from vflbench.attacks.base import Attack
+from vflbench.attacks.esa import Esa
+from vflbench.attacks.grna import Grna
+from vflbench.attacks.model_inversion import ModelInversion
+from vflbench.attacks.simulator import Simulator
+from vflbench.attacks.unsplit import Unsplit
 from vflbench.cli.components import component
 from vflbench.messages.facts import ClassHints, Gradients, Known, LocalModel, PartyFeatures, SummedGradients
 from vflbench.messages.threat import Role, View
@@ -112,6 +118,23 @@ def test_an_attack_that_is_interrupted_before_every_call_answers_as_one_that_is_
     assert answers[0], "it answered nothing"
     assert attack.threat.knows <= read
     torch.testing.assert_close(*answers, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        *(Esa(), Esa(prior="normal"), Grna(width=8, steps=2), Grna(width=8, steps=2, auxiliary=5, sees_labels=True)),
+        *(ModelInversion(steps=2), ModelInversion(mode="black_box", decoder_steps=2), ModelInversion(prior="pca")),
+        *(ModelInversion(steps=2, knows_compression=True, knows_noise_mean=True), Unsplit(rounds=1), Simulator()),
+    ],
+)
+def test_an_attack_of_the_label_party_reads_all_that_it_declares(rng, monkeypatch, attack):
+    rows, read, original = rows_of(rng, {"a": 2, "label": 1}), set(), View.__getitem__
+    monkeypatch.setattr(View, "__getitem__", lambda view, kind: (read.add(kind), original(view, kind))[1])
+    view = label_view(rows, attack, started_with(rows, rng), auxiliary_of(rows))
+    attack.observe(view)
+    attack.batch(view)
+    assert read == attack.threat.knows
 
 
 DEGENERATE = {

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from attacks.views import digits
-from support.builders import session
+from attacks.views import auxiliary_of, digits, label_view
+from support.builders import session, weights
 
 from vflbench.attacks.simulator import Simulator, cells
 from vflbench.data.pictures import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.messages.facts import Auxiliary, Embeddings, Labels, LocalTop, PartyFeatures, PeerArchitectures
+from vflbench.messages.facts import Auxiliary, Embeddings, LocalTop, PartyFeatures, PeerArchitectures
 from vflbench.messages.threat import View
 from vflbench.models.networks import Cnn, Mlp, WideDeep
 from vflbench.models.optimizers import Adam
@@ -24,25 +24,21 @@ def clusters(rng, rows, columns=6, parties=("a",), sizes=()):
     labels = torch.arange(rows) % CLASSES
     latent = torch.rand(rows, 2, generator=rng).square()
     x = (means[labels] + (latent[:, :, None] * directions[labels]).sum(dim=1)).clamp(0, 1)
-    share = columns // len(parties)
-    features = {}
+    features, share = {}, columns // len(parties)
     for place, party in enumerate(parties):
-        ids = torch.stack([(labels + place) % size for size in sizes], 1) if sizes else torch.empty(rows, 0)
-        names = tuple(f"I{i}" for i in range(share))
-        own = Columns(names, tuple(f"C{i}" for i in range(len(sizes))), sizes)
-        features[party] = Features(own, x[:, place * share : (place + 1) * share], ids.int())
+        ids = [(labels + place)[:, None] % size for size in sizes]
+        names = tuple(f"I{i}" for i in range(share)), tuple(f"C{i}" for i in range(len(sizes)))
+        mine = x[:, place * share : (place + 1) * share]
+        features[party] = Features(Columns(*names, sizes), mine, torch.cat([torch.empty(rows, 0), *ids], dim=1).int())
     return VerticalTable(torch.arange(rows), features, labels, CLASSES)
 
 
 def views(attack, rows, auxiliary, started, rng, *, batch=100, shuffled=False):
     """What the label party sees of each round."""
-    columns = {party: PartyFeatures(own.numeric, own.categorical) for party, own in auxiliary.features.items()}
-    known = Auxiliary(columns, auxiliary.labels)
     for step, ids in enumerate(rows.ids.split(batch)):
-        facts = {**started.round(ids, watch=attack.threat.knows).facts["label"], Auxiliary: known}
+        facts = {**started.round(ids, watch=attack.threat.knows).facts["label"], Auxiliary: auxiliary_of(auxiliary)}
         if shuffled:
-            order = torch.randperm(len(ids), generator=rng)
-            facts[Embeddings] = facts[Embeddings].rows(order)
+            facts[Embeddings] = facts[Embeddings].rows(torch.randperm(len(ids), generator=rng))
         yield View("label", 0, step, ids, rng, attack.threat, facts)
 
 
@@ -89,9 +85,9 @@ def test_pictures_of_two_parties_are_rebuilt_through_convolutions(rng):
     started = session(rows, model=Cnn(bottom_layers=2, width=8))
     answer, view = run(Simulator(rows=50, auxiliary=600), rows, held_out, started, rng, batch=64)
     assert set(answer.features) == {"a", "b"}
-    for party, own in answer.features.items():
+    for party, rebuilt in answer.features.items():
         truth = rows.features[party].numeric[view.ids[: len(answer.ids)]]
-        assert (own.numeric - truth).square().mean() < 0.65 * truth.var(dim=0).mean()
+        assert (rebuilt.numeric - truth).square().mean() < 0.65 * truth.var(dim=0).mean()
 
 
 @pytest.mark.slow
@@ -99,79 +95,58 @@ def test_categories_and_numbers_of_two_parties_come_back_together(rng):
     rows, auxiliary = (clusters(rng, n, parties=("a", "b"), sizes=(CLASSES,)) for n in (800, 400))
     started = session(rows, model=WideDeep(bottom_layers=1, width=24, wide=True))
     answer, view = run(Simulator(rows=40), rows, auxiliary, started, rng)
-    for party, own in answer.features.items():
-        assert (own.numeric.shape, own.categorical.dtype) == ((40, 3), torch.int32)
-        assert (own.categorical == rows.features[party].categorical[view.ids[:40]]).float().mean() > 0.9
-
-
-@pytest.mark.parametrize("options", [{"adversarial": False}, {"align": False}])
-def test_each_part_can_be_left_out(options, rng):
-    rows, auxiliary = clusters(rng, 400), clusters(rng, 200)
-    attack = Simulator(rows=10, steps=3, **options)
-    answer, _ = run(attack, rows, auxiliary, session(rows, model=Mlp(bottom_layers=2, width=16)), rng)
-    assert answer.features["a"].numeric.shape == (10, 6)
-    assert bool(answer.features["a"].numeric.isfinite().all())
-    assert attack.aligns == (options not in ({"adversarial": False}, {"align": False}))
+    for party, rebuilt in answer.features.items():
+        assert (rebuilt.numeric.shape, rebuilt.categorical.dtype) == ((40, 3), torch.int32)
+        assert (rebuilt.categorical == rows.features[party].categorical[view.ids[:40]]).float().mean() > 0.9
 
 
 @pytest.mark.slow
 def test_pcat_learns_to_deceive_the_top(rng):
     """Its own bottom, through the true top, comes to tell the classes of auxiliary rows."""
     rows, auxiliary = clusters(rng, 600), clusters(rng, 200)
-    attack = Simulator(adversarial=False, steps=20, lr=5e-3)
+    attack, columns = Simulator(adversarial=False, steps=20, lr=5e-3), auxiliary.features["a"]
     started = session(rows, model=Mlp(bottom_layers=1, top_layers=0, width=32), optimizer=Adam(lr=0.05))
-    _, view = run(attack, rows, auxiliary, started, rng, batch=30)
-    own = auxiliary.features["a"]
-    with torch.no_grad():
-        simulated = attack._mimics["a"].bottom(own.numeric, own.categorical)
-    logits = view[LocalTop].logits(
-        {"a": {"f1": simulated["f1"]}}, PartyFeatures(torch.empty(200, 0), torch.empty(200, 0).int())
-    )
+    answer, view = run(attack, rows, auxiliary, started, rng, batch=30)
+    assert answer.features["a"].numeric.isfinite().all()
+    simulated = attack._mimics["a"].bottom(columns.numeric, columns.categorical)["f1"]
+    nothing = PartyFeatures(torch.empty(200, 0), torch.empty(200, 0).int())
+    logits = view[LocalTop].logits({"a": {"f1": simulated}}, nothing)
     assert (logits.argmax(1) == auxiliary.labels).float().mean() > 0.8
 
 
 def test_the_architecture_that_it_knows_has_other_weights_and_leaves_the_partys_alone(rng):
-    rows, auxiliary = clusters(rng, 100), clusters(rng, 100)
-    attack = Simulator()
+    rows = clusters(rng, 100)
     started = session(rows, model=Mlp(bottom_layers=1, width=8))
-    (view,) = views(attack, rows, auxiliary, started, rng)
-    made = view[PeerArchitectures].peers["a"].build(rng)
-    real = dict(started.parties[0].bottom.named_parameters())
-    before = {name: value.detach().clone() for name, value in real.items()}
-    assert not any(torch.equal(value, real[name]) for name, value in made.named_parameters() if value.dim() > 1)
-    with torch.no_grad():
-        next(made.parameters()).zero_()
-    assert all(torch.equal(real[name], value) for name, value in before.items())
+    (view,) = views(Simulator(), rows, clusters(rng, 100), started, rng)
+    made, real = view[PeerArchitectures].peers["a"].build(rng), started.parties[0].bottom
+    assert not torch.equal(made.stack.layers["f1"].weight, real.stack.layers["f1"].weight)
+    before = weights(started)
+    for parameter in made.parameters():
+        parameter.data.zero_()
+    assert all(map(torch.equal, before, weights(started)))
 
 
 def test_a_run_that_was_interrupted_goes_on_to_the_same_bytes(rng):
-    rows, auxiliary = clusters(rng, 500), clusters(rng, 200)
-    started = session(rows, model=Mlp(bottom_layers=2, width=12))
-    whole, halves = Simulator(rows=20), [Simulator(rows=20), Simulator(rows=20)]
-    shown = list(views(whole, rows, auxiliary, started, rng))
-    answers = []
-    for attacks in ([whole], halves):
-        generator = torch.Generator().manual_seed(5)
+    rows, auxiliary, answers = clusters(rng, 500), clusters(rng, 200), []
+    shown = list(views(Simulator(), rows, auxiliary, session(rows, model=Mlp(bottom_layers=2, width=12)), rng))
+    for interrupted in (False, True):
+        attack, generator = Simulator(rows=20), torch.Generator().manual_seed(5)
         for place, view in enumerate(shown):
-            attack = attacks[0] if place < 3 else attacks[-1]
-            if place == 3 and attack is not attacks[0]:
-                attack.restore(attacks[0].state())
+            if interrupted and place == 3:
+                state, attack = attack.state(), Simulator(rows=20)
+                attack.restore(state)
                 attack.restore(attack.state())  # before any batch has come
             view.rng = generator
             attack.observe(view)
-        answers.append(attack.batch(shown[-1]))
-    assert torch.equal(*(answer.features["a"].numeric for answer in answers))
+        answers.append(attack.batch(shown[-1]).features["a"].numeric)
+    assert torch.equal(*answers)
 
 
-def test_cells_are_those_of_a_last_convolution_only(rng):
+@pytest.mark.parametrize(("model", "shape"), [(Cnn(bottom_layers=3), (16, 4, 4)), (Cnn(cut_width=64), None), (Mlp(), None)])
+def test_cells_are_those_of_a_last_convolution_only(rng, model, shape):
     rows = digits(Digits(rows=200).load(torch.Generator().manual_seed(0)).train)
-    for model, expected in ((Cnn(bottom_layers=3), (16, 4, 4)), (Cnn(cut_width=64), None), (Mlp(), None)):
-        started = session(rows, model=model)
-        watch = frozenset({PeerArchitectures, Labels})
-        peer = started.round(rows.ids, watch=watch).facts["label"][PeerArchitectures].peers["a"]
-        network = peer.build(rng)
-        grid = cells(peer, network, network.cut_width)
-        assert (grid and (grid.channels, grid.height, grid.width)) == expected
-        if grid:
-            x = torch.rand(3, 64, generator=rng)
-            assert torch.equal(grid.columns(grid.pixels(x)), x)
+    peer = label_view(rows, Simulator(), session(rows, model=model))[PeerArchitectures].peers["a"]
+    network, x = peer.build(rng), torch.rand(3, 64, generator=rng)
+    grid = cells(peer, network, network.cut_width)
+    assert (grid and (grid.channels, grid.height, grid.width)) == shape
+    assert not grid or torch.equal(grid.columns(grid.pixels(x)), x)

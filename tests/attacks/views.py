@@ -8,7 +8,7 @@ from torch import Tensor
 from vflbench.attacks.base import MESSAGE_FACTS, Attack
 from vflbench.data.rows import EncodedRows
 from vflbench.data.table import VerticalTable
-from vflbench.messages.facts import BatchHints, ClassShares, Embeddings, Fact, Gradients, PartyFeatures
+from vflbench.messages.facts import Auxiliary, BatchHints, ClassShares, Embeddings, Fact, Gradients, PartyFeatures
 from vflbench.messages.threat import Threat, View
 
 
@@ -17,6 +17,19 @@ def view_of(threat: Threat, *facts: Fact, ids: Tensor | None = None, step: int |
     if ids is None:
         ids = torch.arange(next(rows for rows in map(rows_in, facts) if rows is not None))
     return View("a", epoch, step, ids, torch.Generator().manual_seed(0), threat, {type(fact): fact for fact in facts})
+
+
+def label_view(rows: VerticalTable, attack: Attack, started, known: Auxiliary | None = None, *facts: Fact):
+    """What the label party sees of a round of this session. known: auxiliary rows. facts: in place of those of the round."""
+    of_round = started.round(rows.ids, watch=attack.threat.knows).facts["label"]
+    given = {Auxiliary: known or Auxiliary({}), **{type(fact): fact for fact in facts}}
+    return View("label", 0, 0, rows.ids, torch.Generator().manual_seed(0), attack.threat, {**of_round, **given})
+
+
+def auxiliary_of(rows: VerticalTable) -> Auxiliary:
+    """All columns of another table, and its labels."""
+    columns = {party: PartyFeatures(block.numeric, block.categorical) for party, block in rows.features.items()}
+    return Auxiliary(columns, rows.labels)
 
 
 def rows_in(fact: Fact) -> int | None:
