@@ -1,3 +1,7 @@
+"""Which rows a run uses and what for, which of them all parties share, and how their columns are encoded."""
+
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -5,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.raw_files import error_of, load
 
-from vflbench.data.base import Dataset
-from vflbench.data.table import raw_table
+from vflbench.data import table
+from vflbench.data.base import Dataset, shared_rows
+from vflbench.data.pictures import Digits
+from vflbench.data.synthetic import Synthetic
+from vflbench.data.table import category_ids, raw_table
 from vflbench.errors import UserError
 from vflbench.options import options
 
@@ -17,23 +24,11 @@ class Fixed(Dataset):
 
     n: int = 100
     every: int = 2
-    one_class: bool = False
-
-    def _labels(self, i):
-        return i % 2 if self.every == 2 else (i % self.every == 0).astype(int)
 
     def read(self, rng):
         i = np.arange(self.n)
-        columns = {"x": i.astype(float), "c": (i // 10, self.n // 10 + 1)}
-        return raw_table(columns, np.zeros(self.n, int) if self.one_class else self._labels(i)), {"source": "made up"}
-
-
-@options
-class Late(Fixed):
-    """The only negatives are the last two rows."""
-
-    def _labels(self, i):
-        return (i < self.n - 2).astype(int)
+        labels = i % 2 if self.every == 2 else (i % self.every == 0).astype(int)
+        return raw_table({"x": i.astype(float), "c": (i // 10, self.n // 10 + 1)}, labels), {"source": "made up"}
 
 
 def test_validation_rows_are_held_out_of_the_others_and_leave_the_test_rows_as_they_were(rng):
@@ -52,40 +47,32 @@ def test_validation_rows_are_held_out_of_the_others_and_leave_the_test_rows_as_t
 
 def test_fit_on_train_never_looks_at_a_test_row():
     split = load(Fixed(split="chronological", fit_on="train"))
-    columns = split.train.features["a"].columns
-    assert columns.cardinalities == (10,)  # 9 seen in training, and one id for what was not
+    assert split.train.columns["a"].cardinalities == (10,)  # 9 seen in training, and one id for what was not
     assert (split.test.features["a"].categorical == 9).all()
     assert split.train.features["a"].numeric.max() == 1
     assert (split.test.features["a"].numeric == 1).all()  # clipped
-    everything = load(Fixed(split="chronological"))
-    assert everything.train.features["a"].numeric.max() < 0.91
+    assert load(Fixed(split="chronological")).train.features["a"].numeric.max() < 0.91
 
 
 def test_a_sample_is_of_the_size_asked_and_keeps_row_ids():
     split = load(Fixed(sample=0.3))
     ids = torch.cat([split.train.ids, split.test.ids])
-    assert (len(split.train), len(split.test)) == (27, 3)
-    assert len(ids.unique()) == 30
+    assert (len(split.train), len(split.test), len(ids.unique())) == (27, 3, 30)
     assert torch.equal(split.train.labels, split.train.ids % 2)
-    assert split.train.ids.tolist() == sorted(split.train.ids.tolist())
-    assert split.train.ids.tolist() != list(range(27))
-    assert split.train.features["a"].columns.cardinalities == (len((ids // 10).unique()),), "of the rows that are kept"
+    assert list(range(27)) != split.train.ids.tolist() == sorted(split.train.ids.tolist())
+    assert split.train.columns["a"].cardinalities == (len((ids // 10).unique()),), "of the rows that are kept"
 
 
 def test_a_positive_ratio_is_reached_by_dropping_the_class_that_is_too_frequent():
     for ratio, negatives, positives in ((0.45, 24, 20), (0.5, 20, 20), (0.1, 80, 9)):
         split = load(Fixed(every=5, positive_ratio=ratio))
-        labels = torch.cat([split.train.labels, split.test.labels])
-        assert (int((labels == 0).sum()), int((labels == 1).sum())) == (negatives, positives), ratio
+        assert torch.cat([split.train.labels, split.test.labels]).bincount().tolist() == [negatives, positives], ratio
         assert torch.equal(split.train.labels, (split.train.ids % 5 == 0).long()), ratio
 
 
 def test_columns_that_no_party_holds_are_recorded():
-    assert load(Fixed(parties={"a": ["x"]})).facts == {
-        "class_rows": {"0": 50, "1": 50},
-        "source": "made up",
-        "columns_left_out": ["c"],
-    }
+    facts = {"class_rows": {"0": 50, "1": 50}, "source": "made up", "columns_left_out": ["c"]}
+    assert load(Fixed(parties={"a": ["x"]})).facts == facts
 
 
 def test_the_fingerprint_is_of_the_values_the_split_and_the_encoding():
@@ -118,5 +105,91 @@ def test_every_row_is_as_likely_as_any_other_to_be_tested_on():
     assert (tested / 400 - 0.25).abs().max() < 5 * (0.25 * 0.75 / 400) ** 0.5
 
 
-def test_one_class_among_the_training_rows_is_rejected_though_the_test_rows_have_another():
-    assert "every training row has the label 1" in error_of(Late(split="chronological"))
+@pytest.mark.parametrize("parties", [1, 2, 4])
+def test_each_party_s_share_is_exact_and_independent_of_the_others(parties):
+    """So the shared rows are a share^K of all, to what chance allows; rows that were dropped stay so."""
+    rows, share = 300_000, 0.6
+    kept = np.arange(rows) >= 1000
+    shared, facts, note = shared_rows(kept, share, "abcd"[:parties], torch.Generator().manual_seed(1))
+    total = rows - 1000
+    expected, chance = total * share**parties, np.sqrt(total * share**parties * (1 - share**parties))
+    assert not shared[:1000].any()
+    assert abs(shared.sum() - expected) < (1 if parties == 1 else 5 * chance)
+    assert abs(shared[-50_000:].mean() - share**parties) < 0.02
+    held = dict.fromkeys("abcd"[:parties], round(share * total))
+    assert facts["overlap"] == {"rows": total, "shared": int(shared.sum()), "held": held}
+    assert f"the {shared.sum():,} that all share are used, and {total - shared.sum():,} are left out" in note
+
+
+def test_all_of_it_is_no_overlap_at_all_and_draws_nothing():
+    rng, other = (torch.Generator().manual_seed(3) for _ in range(2))
+    plain, whole = Digits(parties=2).load(rng), Digits(parties=2, overlap=1.0).load(other)
+    assert (whole.fingerprint, whole.facts, whole.notes) == (plain.fingerprint, plain.facts, plain.notes)
+    assert torch.equal(rng.get_state(), other.get_state())
+
+
+def test_rows_that_one_party_lacks_are_in_no_split_and_are_not_fitted():
+    def made(**changes):
+        options = {"rows": 4000, "numeric": 4, "categorical": 4, "vocabulary": 200, "parties": 2, **changes}
+        return Synthetic(**options).load(torch.Generator().manual_seed(3))
+
+    whole, half = made(validation_fraction=0.2), made(overlap=0.5, validation_fraction=0.2)
+    used = len(half.train) + len(half.test) + len(half.validation)
+    assert used == half.facts["overlap"]["shared"] == (half.train.role != 0).sum()
+    assert abs(used - 1000) < 5 * np.sqrt(750)
+    assert half.notes[-1].startswith("overlap: of the label party's 4,000 rows each non-label party holds ")
+    raw, encoding = half.train.raw, half.train.encoding.parties["a"]
+    assert np.array_equal(raw.numeric, whole.train.raw.numeric)  # the same source
+    assert np.array_equal(encoding.low, raw.numeric[half.train.role != 0][:, encoding.numeric].min(axis=0))
+    assert half.fingerprint == made(overlap=0.5, validation_fraction=0.2).fingerprint != whole.fingerprint
+
+
+def test_too_little_overlap_is_refused():
+    text = error_of(Synthetic(rows=100, parties=4, overlap=0.01))
+    assert "dataset.overlap=0.01: of 100 rows, each of 4 holds 1, and " in text
+    assert "are shared; training needs more" in text
+
+
+def scaled(values, fit=None, transform="none"):
+    """One column, with its range taken over the rows in `fit`."""
+    values = np.array(values, dtype=float)
+    seen = np.nan_to_num(values if fit is None else values[np.array(fit)])
+    low, high = np.array([seen.min()]), np.array([seen.max()])
+    return table.scaled(values[:, None], low, high, transform)[:, 0]
+
+
+def test_a_range_that_is_next_to_nothing_is_none_whether_or_not_denormal_numbers_are_flushed():
+    for flush in (True, False):
+        torch.set_flush_denormal(flush)
+        assert scaled([0.0, 5e-324, 1e-308]).tolist() == [0, 0, 0]
+    assert scaled([-1e308, 0, 1e308]).tolist() == [0, 0.5, 1], "the largest numbers do not overflow"
+
+
+@pytest.mark.slow
+@given(
+    st.lists(st.integers(-(10**6), 10**6) | st.none(), min_size=1, max_size=40), st.sampled_from(["none", "log"]), st.data()
+)
+def test_scaling_agrees_with_plain_arithmetic(values, transform, data):
+    fit = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)).filter(any))
+    x = [0.0 if v is None else float(v) for v in values]
+    if transform == "log":
+        x = [math.copysign(math.log(1 + abs(v)), v) for v in x]
+    low, high = (bound(v for v, used in zip(x, fit, strict=True) if used) for bound in (min, max))
+    expected = [0.0 if low == high else min(1.0, max(0.0, (v - low) / (high - low))) for v in x]
+    assert scaled([np.nan if v is None else v for v in values], fit, transform).tolist() == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("counts", "min_count", "every_row", "ids", "size"),
+    [
+        ([3, 1, 2, 1], 2, True, [0, 2, 1, 2], 3),
+        ([2, 2], 2, True, None, 2),  # nothing rare, no shared id
+        ([2, 1], 3, True, [0, 0], 1),  # all rare
+        ([2, 1, 0], 1, False, [0, 1, 2], 3),  # the last does not occur in training
+        ([1, 2], 2, True, [1, 0], 2),
+        ([1, 0], 0, False, [0, 1], 3),  # a vocabulary that is kept whole, and an id for what is not in it
+    ],
+)
+def test_categories_that_are_rare_or_do_not_occur_in_training_share_the_last_id(counts, min_count, every_row, ids, size):
+    made, count = category_ids(np.array(counts), min_count, every_row_fitted=every_row)
+    assert (made if made is None else made.tolist(), count) == (ids, size)
