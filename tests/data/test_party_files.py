@@ -1,15 +1,23 @@
-"""One file a party: rows are aligned by identifiers, in one process and apart, with the same result bit for bit."""
+"""One file a party: rows are aligned by identifiers, in one process and apart, with the same result bit for bit; and a
+party's table as files: what is read back is, bit for bit, what the joint table holds of that party.
+"""
 
+import json
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from support.raw_files import write
+from support.pretend_device import CARD, PretendCard
+from support.raw_files import error_of, write
+from support.reachable import arrays
 
+from vflbench.data import party_files, rows
 from vflbench.data.csv import Csv
 from vflbench.data.party_files import read_label_table, read_party_table, write_party_tables
+from vflbench.data.pictures import Digits
+from vflbench.data.synthetic import Synthetic
 from vflbench.errors import UserError
 
 COLUMNS = {"a": ("x", "k"), "b": ("x", "word", "gone"), "label": ("y", "own")}
@@ -46,23 +54,29 @@ def files(folder, *, lacking=True, seed=1) -> dict[str, str]:
     return made
 
 
-OPTIONS_OF_ALL = {"id": "id", "label": "y", "types": {"gone": "ignore"}, "missing_as": "zero"}
-
-
 def csv(party_files, **options) -> Csv:
-    return Csv(**{"party_files": party_files, **OPTIONS_OF_ALL, **options})
+    given = {"id": "id", "label": "y", "types": {"gone": "ignore"}, "missing_as": "zero", **options}
+    return Csv(party_files=party_files, **given)
 
 
 def generator():
     return torch.Generator().manual_seed(9)
 
 
-def assert_same_table(ours, theirs, party):
-    for one, other in ((ours.numeric, theirs.numeric), (ours.categorical, theirs.categorical)):
-        one, other = map(np.asarray, (one, other))
-        assert one.dtype == other.dtype
-        assert np.array_equal(one, other), party
+def assert_same_features(ours, theirs) -> None:
     assert ours.columns == theirs.columns
+    for one, other in ((ours.numeric, theirs.numeric), (ours.categorical, theirs.categorical)):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+
+
+def assert_same_rows(ours, theirs, parties) -> None:
+    """With the columns of these parties alone."""
+    assert torch.equal(ours.ids, theirs.ids)
+    assert torch.equal(ours.labels, theirs.labels)
+    assert set(ours.features) == set(theirs.features) & {*parties}
+    for party, features in ours.features.items():
+        assert_same_features(features, theirs.features[party])
 
 
 def test_rows_that_all_parties_share_are_used_in_the_order_of_the_label_party_s_file(tmp_path):
@@ -115,16 +129,13 @@ def test_apart_each_party_gets_the_table_that_it_has_in_one_process(name, tmp_pa
     alignment = label.align(messages, generator())
     tables = {party: side.table(alignment.positions[party], alignment.role) for party, side in sides.items()}
     rows = label.rows(alignment)
-    written = write_party_tables(joint, tmp_path / "tables")
     for party, table in tables.items():
-        assert_same_table(table, read_party_table(written[party]), party)
-        ids = joint.train.all().ids
-        assert_same_table(table.lookup(ids), joint.train.all().features[party], party)
-    theirs = read_label_table(written["label"])
-    assert np.array_equal(rows.train.role, theirs.train.role)
-    for one, other in zip((rows.train, *rows.held_out.values()), (theirs.train, *theirs.held_out.values()), strict=True):
-        assert torch.equal(one.all().labels, other.all().labels)
-        assert_same_table(one.all().features["label"], other.all().features["label"], "label")
+        assert_same_features(table.lookup(joint.train.all().ids), joint.train.all().features[party])
+        assert not table.numeric[joint.train.role == 0].any()
+        assert not table.categorical[joint.train.role == 0].any()
+    assert np.array_equal(rows.train.role, joint.train.role)
+    for name, theirs in {"train": joint.train, **joint.held_out}.items():
+        assert_same_rows((rows.train if name == "train" else rows.held_out[name]).all(), theirs.all(), ["label"])
     everybodys = ("party_files", "columns_are")  # the label party knows its own columns alone
     known = {key: value for key, value in joint.facts.items() if key not in everybodys}
     assert {key: value for key, value in rows.facts.items() if key not in everybodys} == known
@@ -153,18 +164,9 @@ def test_files_of_the_same_rows_in_the_same_order_are_read_as_one_file_of_all_co
             assert torch.equal(ours.features[party].categorical, block.categorical)
 
 
-def error_of(dataset) -> str:
-    with pytest.raises(UserError) as error:
-        dataset.load(generator())
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
 def test_identifiers_are_compared_as_texts(tmp_path):
     paths = files(tmp_path, lacking=False)
-    text = Path(paths["a"]).read_text()
-    for old, new in ((",007,", ",7,"), (",008,", ", 008,"), (",009,", ',"009",')):
-        text = text.replace(old, new)
+    text = Path(paths["a"]).read_text().replace(",007,", ",7,").replace(",008,", ", 008,").replace(",009,", ',"009",')
     write(tmp_path / "a.csv", text.splitlines())
     data = csv(paths).load(generator())
     assert data.facts["party_rows"]["a"] == {"rows": 240, "shared": 238}  # 7 is not 007, and a blank counts; quotes don't
@@ -234,3 +236,86 @@ def test_messages_that_can_not_be_are_refused_by_those_who_get_them(tmp_path):
     for where, what in wrong:
         with pytest.raises(UserError, match="party a: positions and roles that came from the label party: "):
             side.table(where, what)
+
+
+def small(**options):
+    made = {"rows": 3000, "numeric": 4, "categorical": 4, "vocabulary": 200, **options}
+    return Synthetic(**made).load(generator())
+
+
+TABLES = {
+    "2 parties": lambda: small(parties=2, sample=0.5, positive_ratio=0.5, validation_fraction=0.1, overlap=0.9),
+    "own columns": lambda: small(parties={"a": ["I1", "C1"], "label": ["I2", "I3", "C2"]}, fit_on="train", min_count=3),
+    "digits": lambda: Digits(parties=2).load(generator()),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_is_read_is_what_the_joint_table_holds(name, streamed, tmp_path, monkeypatch):
+    """Batches, labels and each party's features; rows that the run does not use are zeros."""
+    for module in (rows, party_files):
+        monkeypatch.setattr(module, "BUFFER_ROWS", 1024 if streamed else 1 << 18)
+    joint = TABLES[name]()
+    folders = write_party_tables(joint, tmp_path / "tables")
+    assert set(folders) == {*joint.train.columns, "label"}
+    tables = {party: read_party_table(folder) for party, folder in folders.items() if party != "label"}
+    read = read_label_table(folders["label"])
+    assert (read.fingerprint, read.notes, list(read.held_out)) == (joint.fingerprint, joint.notes, list(joint.held_out))
+    assert dict(read.facts) == json.loads(json.dumps(dict(joint.facts)))
+    for party, table in tables.items():
+        assert (table.party, len(table)) == (party, len(joint.train.role))
+        assert not table.numeric[joint.train.role == 0].any()
+        assert not table.categorical[joint.train.role == 0].any()
+    for kind, theirs in {"train": joint.train, **joint.held_out}.items():
+        ours = read.train if kind == "train" else read.held_out[kind]
+        assert (len(ours), ours.classes, ours.class_ratios) == (len(theirs), theirs.classes, theirs.class_ratios)
+        assert_same_rows(ours.all(), theirs.all(), ["label"])
+        for ids in (theirs.all().ids.flip(0), torch.tensor([], dtype=torch.int64)):
+            assert_same_rows(ours.at(ids), theirs.at(ids), ["label"])
+            for party, table in tables.items():
+                assert_same_features(table.lookup(ids), joint.aligned().parties[party](ids))
+    written = [*(tmp_path / "tables").rglob("*")]
+    assert {oct(file.stat().st_mode & 0o777) for file in written} == {"0o700", "0o600"}
+    assert len(written) == 4 * len(tables) + 6
+
+
+def test_a_lookup_in_a_file_is_a_copy_where_the_ids_are(tmp_path):
+    table, ids = read_party_table(write_party_tables(small(), tmp_path)["a"]), torch.arange(5)
+    before = table.lookup(ids).numeric.clone()
+    table.lookup(ids).numeric.zero_()
+    assert torch.equal(table.lookup(ids).numeric, before)
+    with PretendCard():
+        assert table.lookup(ids.to(CARD)).numeric.device == CARD
+
+
+def test_a_party_s_folder_holds_no_bytes_of_another_s(tmp_path):
+    """Nor labels: neither in the arrays that are read, nor in the files."""
+    joint = small(parties={"a": ["I1", "C1"], "b": ["I2", "C2"]})
+    folders, y = write_party_tables(joint, tmp_path), joint.train.raw.labels[:60]
+    content = {party: b"".join(file.read_bytes() for file in folder.iterdir()) for party, folder in folders.items()}
+    for party, other in ("ab", "ba"):
+        block = joint.train.at(torch.arange(3000)).features[other]
+        secrets = [column.numpy()[:20].tobytes() for column in (block.numeric[:, 0], block.categorical[:, 0])]
+        secrets += [y.astype(np.uint8).tobytes(), y.astype(np.int32).tobytes(), joint.fingerprint.encode()]
+        secrets += [f'"{name}"'.encode() for name in (*block.columns.numeric, *block.columns.categorical)]
+        assert not any(secret in content[party] for secret in secrets)
+    assert y.astype(np.int32).tobytes() in content["label"]
+    assert not any(f'"{name}"'.encode() in content["label"] for name in ("I1", "C1", "I2", "C2"))
+    assert sum(array.size for array in arrays(read_label_table(folders["label"]).aligned().labels)) < 10 * 3000
+
+
+def test_a_damaged_folder_is_refused_by_the_name_of_the_file(tmp_path):
+    folders = write_party_tables(small(rows=300, parties={"a": ["I1", "C1"], "label": ["I2", "C2"]}), tmp_path)
+    for party, read, other in (("a", read_party_table, read_label_table), ("label", read_label_table, read_party_table)):
+        with pytest.raises(UserError, match=f"it is the table of party {party}"):
+            other(folders[party])
+        for file in folders[party].iterdir():
+            whole = file.read_bytes()
+            for damaged in (b"", whole[:-4], whole[:20] + bytes([whole[20] ^ 1]) + whole[21:]):
+                file.write_bytes(damaged)
+                differs = f"/{party}: the table of a party can't be read: {file.name}.*differs from"
+                with pytest.raises(UserError, match=differs):
+                    read(folders[party])
+            file.write_bytes(whole)
+        read(folders[party])

@@ -142,7 +142,7 @@ def test_evenly_spaced_positions(count, wanted):
     assert not len(gaps) or gaps.max() - gaps.min() <= 1
 
 
-@given(st.integers(1, 200_000))
+@given(st.sampled_from([3199, 3200, 6400, 12_799, 12_800, 51_200]) | st.integers(1, 200_000))
 def test_auto_is_the_largest_power_of_two_that_leaves_a_hundred_steps(rows):
     fitting = [2**k for k in range(5, 10) if rows >= 100 * 2**k]
     assert choose_batch_size("auto", rows) == (max(fitting) if fitting else min(32, rows))
