@@ -2,12 +2,13 @@
 
 import gzip
 import re
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from support.raw_files import avazu_line, criteo_line, refusal_of, write
+from support.raw_files import criteo_line, refusal_of, write
 
 from vflbench.data.binary import Binary
 from vflbench.data.clicklogs import AVAZU, Avazu, Criteo
@@ -18,47 +19,32 @@ from vflbench.errors import UserError
 CRITEO = [criteo_line(i % 2, {1: i}, {1: f"{i % 3:08x}"}) for i in range(20)]
 SHORT = CRITEO[0].split("\t", 1)[1]
 HEADER = ",".join(AVAZU.columns)
-CLICKS = [HEADER, *(avazu_line(click=str(i % 2), hour=f"141021{i:02d}") for i in range(20))]
 TABLE = ["a,b,y", *(f"{i},{'no' if i % 3 else 'yes'},{i % 2}" for i in range(40))]
 SVM = [f"{1 if i % 2 else -1} 1:{i % 3} 2:1" for i in range(12)]
 BITS = ["class,a,b", *(f"{'yes' if i % 2 else 'no'},{i % 2},{i % 3}" for i in range(12))]
 LONG = "1" * 140_000
-READERS = {
-    "criteo": lambda path, **options: Criteo(path=path, **options),
-    "avazu": lambda path, **options: Avazu(path=path, **options),
-    "csv": lambda path, **options: Csv(**{"path": path, "label": "y", **options}),
-    "binary": lambda path, **options: Binary(path=path, **options),
-}
+READERS = {"criteo": Criteo, "avazu": Avazu, "csv": partial(Csv, label="y"), "binary": Binary}
 CASES = [
-    ("criteo", [SHORT], {}, ["row 1", "got 39", "40", "label"]),
-    ("criteo", [*CRITEO[:5], SHORT, *CRITEO[6:]], {}, ["row 6", "got 39"]),
+    ("criteo", [*CRITEO[:5], SHORT], {}, ["row 6", "got 39", "40", "label"]),
     ("criteo", [*CRITEO[:9], criteo_line(2)], {}, ["row 10", "column label", "'2'", "0 or 1"]),
     ("criteo", [*CRITEO, criteo_line(0, {5: "many"})], {}, ["row 21", "column I5", "'many'", "numbers"]),
-    ("criteo", [*CRITEO, criteo_line(0, {5: "1_000"})], {}, ["row 21: column I5"]),
     ("criteo", "\n".join([*CRITEO, criteo_line(0, {}, {2: "@"})]).encode().replace(b"@", b"\xff"), {}, ["row 21", "C2"]),
     ("criteo", b"\n\n\n", {}, ["no rows"]),
     ("avazu", [HEADER.replace("click,", ""), "x"], {}, ["row 1", "click", "no label"]),
-    ("avazu", [HEADER.replace("C14", "D14"), *CLICKS[1:]], {}, ["row 1", "no column C14"]),
-    ("avazu", [*CLICKS, avazu_line(click="yes")], {}, ["row 22", "column click", "'yes'"]),
-    ("csv", TABLE, {"label": "click"}, ["dataset.label=click", "a, b"]),
-    ("csv", TABLE, {"label": "a"}, ["40 different values"]),
+    ("avazu", [HEADER.replace("C14", "D14"), "x"], {}, ["row 1", "no column C14"]),
     ("csv", TABLE, {"types": {"town": "ignore"}}, ["dataset.types=town", "no such column"]),
     ("csv", TABLE, {"types": {"b": "numeric"}}, ["row 2", "column b: it holds numbers", "yes"]),
     ("csv", TABLE, {"positive": "maybe"}, ["dataset.positive=maybe", "0, 1"]),
     ("csv", TABLE, {"delimiter": "--"}, ["one character"]),
     ("csv", TABLE, {"encoding": "utf-9"}, ["unknown encoding: utf-9"]),
     ("csv", ["x,y", '"a', 'b",0', "c,1", "d"], {}, ["row 4: Expected 2 columns, got 1"]),
-    ("csv", ["x,y", "a,0", "b,1", '"c,0', "d,1"], {}, ["row 4: a quote is opened and not closed"]),
     ("csv", ["a\x1b[31m,y", *("1,0", "2,1")], {}, ["row 1: "]),
     ("csv", gzip.compress("\n".join(TABLE * 50).encode())[:-60], {}, ["ended before the end"]),
-    *(
-        ("csv", [*TABLE, f"{number},yes,1"], {"types": {"a": "numeric"}}, ["row 42", "column a"])
-        for number in ("inf", "nan(1)", "+-1", "1\x1b[31m")
-    ),
+    ("csv", [*TABLE, "nan(1),yes,1"], {"types": {"a": "numeric"}}, ["row 42", "column a"]),
+    ("csv", [*TABLE, "1\x1b[31m,yes,1"], {"types": {"a": "numeric"}}, ["row 42", "column a"]),
     ("binary", ["1 #a:1"], {}, ["no row has a feature"]),
     ("binary", ["Class", "1"], {}, ["one column"]),
     ("binary", BITS, {"label": "c"}, ["no such column"]),
-    ("binary", BITS, {"positive": 7}, ["no row has this label"]),
     ("binary", BITS, {"columns": 5}, ["between 1 and 2"]),
     ("binary", BITS, {"columns": ["c"]}, ["no column c"]),
     ("binary", ["Class,a", "0.1,1", "0.2,0", "0.3,1", "0.4,1", "0.5,0"], {}, ["a class, not a measurement"]),
@@ -76,18 +62,15 @@ CASES = [
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_it_is_refused_in_one_line(number, tmp_path):
     reader, lines, options, expected = CASES[number]
-    message = refusal_of(READERS[reader](write(tmp_path / "x", lines), **options))
+    message = refusal_of(READERS[reader](path=write(tmp_path / "x", lines), **options))
     for words in expected:
         assert words in message, (reader, message)
 
 
-LETTERS = ["a,y", *(f"{i},{'yes' if i % 2 else 'no'}" for i in range(12))]
-
-
-@pytest.mark.parametrize("lines", [SVM, BITS, LETTERS], ids=["libsvm", "binary", "csv"])
+@pytest.mark.parametrize("lines", [SVM, BITS, TABLE], ids=["libsvm", "binary", "csv"])
 def test_other_line_ends_and_encodings_are_named(tmp_path, lines):
     def read(path):
-        return Csv(path=path, label="y") if lines is LETTERS else Binary(path=path)
+        return Csv(path=path, label="y", rows=12) if lines is TABLE else Binary(path=path)
 
     text = "\n".join(lines) + "\n"
     if lines is not SVM:
@@ -134,11 +117,6 @@ def test_a_quote_that_is_not_closed_costs_its_line_and_no_other(tmp_path, line, 
     assert facts["bad_rows"]["first"][0].startswith("row 22: a quote is opened and not closed: ")
 
 
-def test_a_quoted_value_may_hold_line_ends_delimiters_and_quotes(tmp_path):
-    path = write(tmp_path / "x.csv", [*PLAIN, '100,"one\ntwo, ""three""\n",0,v1', '101,"",1,"v2"', '102,5"x,1,v2'])
-    assert len(Csv(path=path, label="y").read(None)[0].labels) == 103
-
-
 def test_rows_have_their_numbers_however_many_threads_the_library_has(tmp_path):
     count = pa.cpu_count()
     pa.set_cpu_count(2)  # as on a usual machine; tests have one
@@ -152,8 +130,7 @@ def test_rows_have_their_numbers_however_many_threads_the_library_has(tmp_path):
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_column_with_the_empty_name_is_a_feature(tmp_path, kind):
     """As pandas names its index where it writes a table."""
-    places = range(60)
-    table = pa.table({"y": [k % 2 for k in places], "": [1.5 * k for k in places], "a": [float(k % 7) for k in places]})
+    table = pa.table({"y": [0, 1] * 30, "": [1.5 * k for k in range(60)], "a": [k % 7 + 0.5 for k in range(60)]})
     path = tmp_path / f"x.{kind}"
     (pa.csv.write_csv if kind == "csv" else pa.parquet.write_table)(table, path)
     read = (Csv if kind == "csv" else Parquet)(path=str(path), label="y").read(None)[0]
