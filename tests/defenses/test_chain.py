@@ -6,7 +6,7 @@ from vflbench.defenses.alibi import Alibi
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense
 from vflbench.defenses.batch_average import BatchAverage
 from vflbench.defenses.cae import Cae
-from vflbench.defenses.chain import Chain, refuse_unfit
+from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
 from vflbench.defenses.dcor import Dcor
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.gaussian import Gaussian
@@ -74,26 +74,20 @@ def test_noise_on_labels_that_training_would_ignore_is_refused(rng, last):
         wrong.loss(logits, wrong.labels(y, logits, drawing(rng, ids)))
 
 
-PROTECTORS = {
-    "embedding_noise": (EmbeddingNoise(), {"Split"}),
-    "gaussian": (Gaussian(), {"Split", "FederatedLr"}),
-    "label_dp": (LabelDp(), {"Split"}),
-    "shuffle": (Shuffle(), {"FederatedLr"}),
-}
-
-
 def test_a_defense_without_a_role_in_the_protocol_is_refused():
-    for name, (defense, protocols) in PROTECTORS.items():
-        for protocol in (Split(), FederatedLr()):
-            called = type(protocol).__name__
-            if called in protocols:
-                refuse_unfit({name: defense}, protocol.roles, called, 2)
-                continue
-            problem = (
-                f"defense={name}: it stands at .*, which the protocol {called} does not have, so it would protect nothing"
-            )
-            with pytest.raises(UserError, match=problem):
-                refuse_unfit({"gaussian": Gaussian(), name: defense}, protocol.roles, called, 2)
+    for name, defense, fits, misses in (
+        ("embedding_noise", EmbeddingNoise(), Split(), FederatedLr()),
+        ("label_dp", LabelDp(), Split(), FederatedLr()),
+        ("shuffle", Shuffle(), FederatedLr(), Split()),
+    ):
+        refuse_unfit({"gaussian": Gaussian(), name: defense}, fits.roles, "", 2)
+        with pytest.raises(UserError, match=f"defense={name}: it stands at .*, which the protocol Other does not have"):
+            refuse_unfit({"gaussian": Gaussian(), name: defense}, misses.roles, "Other", 2)
+
+
+def test_only_a_release_of_labels_is_label_privacy():
+    assert claims_of({"marvell": Marvell(), "label_dp": LabelDp()}).label_privacy
+    assert not claims_of({"marvell": Marvell(), "embedding_noise": EmbeddingNoise()}).label_privacy
 
 
 def test_more_classes_than_a_defense_protects_are_refused():

@@ -1,6 +1,5 @@
 import itertools
 import math
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -28,50 +27,30 @@ def transitions(classes, mechanism):
     return torch.stack(counts).double() / len(FINE)
 
 
-def test_transitions_are_exact_and_their_ratio_is_e_to_eps():
-    for classes, eps in product((2, 3, 10), (0.1, 1.0, 3.0)):
-        matrix = transitions(classes, partial(respond, classes=classes, eps=eps))
-        q = 1 / (classes - 1 + math.exp(eps))
-        exact = torch.full((classes, classes), q, dtype=torch.float64).fill_diagonal_(q * math.exp(eps))
-        assert torch.allclose(matrix, exact, atol=2e-4), (classes, eps)
-        ratios = matrix[:, None] / matrix[None]
-        assert ratios.max().log().item() == pytest.approx(eps, abs=1e-2), (classes, eps)
-
-
-def respond(y, u, classes, eps):
-    return randomized_response(y, classes, eps, u)
-
-
 def test_measured_frequencies_are_those_of_the_mechanism(rng):
     n = 100_000
-    for classes, fresh in ((2, False), (10, True)):
+    for classes, fresh, eps in ((2, False, 1.0), (3, False, 3.0), (10, True, 1.0)):
         y = torch.randint(classes, (n,), generator=rng)
-        defense = LabelDp(eps=1.0, fresh_every_epoch=fresh)
+        defense = LabelDp(eps=eps, fresh_every_epoch=fresh)
         noisy = defense.labels(y, logits_for(n, classes), drawing(rng, torch.arange(n)))
-        q = 1 / (classes - 1 + math.e)
+        q = 1 / (classes - 1 + math.exp(eps))
         for true in range(classes):
             counts = noisy[y == true].bincount(minlength=classes).numpy()
-            expected = np.full(classes, q)
-            expected[true] = q * math.e
-            p_value = stats.chisquare(counts, expected / expected.sum() * counts.sum()).pvalue
-            assert p_value > 1e-4, (classes, fresh, true)
-        assert defense.figures()["flip_rate"] == pytest.approx(1 - q * math.e, abs=0.005), (classes, fresh)
+            chances = np.where(np.arange(classes) == true, q * math.exp(eps), q)
+            assert stats.chisquare(counts, chances / chances.sum() * counts.sum()).pvalue > 1e-4, (classes, fresh, true)
+        assert defense.figures()["flip_rate"] == pytest.approx(1 - q * math.exp(eps), abs=0.005), (classes, fresh)
         assert defense.figures() == {}
 
 
 def expected_response(p, eps):
-    """Ghazi et al., Algorithms 1 and 2, row by row: (K, K) transition probabilities, and the k that was chosen."""
+    """Ghazi et al., Algorithms 1 and 2, row by row: (K, K) transition probabilities."""
     order = sorted(range(len(p)), key=lambda j: -p[j])
     weights = [math.exp(eps) / (math.exp(eps) + k - 1) * sum(p[j] for j in order[:k]) for k in range(1, len(p) + 1)]
     k = max(range(1, len(p) + 1), key=lambda size: weights[size - 1])
-    top, matrix = order[:k], torch.zeros(len(p), len(p), dtype=torch.float64)
-    for y in range(len(p)):
-        for j in top:
-            if y in top:
-                matrix[y, j] = (math.exp(eps) if j == y else 1) / (math.exp(eps) + k - 1)
-            else:
-                matrix[y, j] = 1 / k
-    return matrix, k
+    matrix = torch.zeros(len(p), len(p), dtype=torch.float64)
+    for y, j in product(range(len(p)), order[:k]):
+        matrix[y, j] = (math.exp(eps) if j == y else 1) / (math.exp(eps) + k - 1) if y in order[:k] else 1 / k
+    return matrix
 
 
 def test_response_with_a_prior_is_the_published_one_and_keeps_eps():
@@ -79,14 +58,10 @@ def test_response_with_a_prior_is_the_published_one_and_keeps_eps():
     for p, eps in product(priors, (0.5, 1.0, 2.5)):
         table = torch.tensor(p, dtype=torch.float64).expand(len(FINE), -1)
         matrix = transitions(len(p), lambda y, u, table=table, eps=eps: response_with_prior(y, table, eps, u))
-        exact, k = expected_response(p, eps)
+        exact = expected_response(p, eps)
         assert torch.allclose(matrix, exact, atol=2e-4), (p, eps)
         possible = exact[:, exact[0] > 0]
         assert (possible[:, None] / possible[None]).max().log().item() <= eps + 1e-9, (p, eps)
-        right = (torch.tensor(p, dtype=torch.float64) * exact.diagonal()).sum()
-        assert right >= max(p) - 1e-12, (p, eps)  # never worse than guessing
-        if len(set(p)) == 1:
-            assert k == len(p), (p, eps)
 
 
 def test_debias_is_unbiased(rng):
@@ -138,28 +113,23 @@ def test_promises_count_releases_not_messages():
     assert fresh.error_after(many) < 0.07
 
 
-KINDS = [
-    np.array([0, 1, 1, 0, 1]),
-    np.array([[0.0], [1.0], [1.0]], dtype=np.float32),
-    np.eye(4, dtype=np.float32)[[0, 3, 2]],
-    torch.tensor([True, False]),
-    torch.eye(3)[[0, 2, 1, 1]],
-    np.array([], dtype=np.int64),
-]
-
-
 def test_labels_come_back_in_kind():
-    for labels, eps in product(KINDS, (0.0, 0.5, 50.0)):
+    kinds = [
+        np.array([[0.0], [1.0], [1.0]], dtype=np.float32),
+        np.eye(4, dtype=np.float32)[[0, 3, 2]],
+        torch.tensor([True, False]),
+        torch.eye(3)[[0, 2, 1, 1]],
+        np.array([], dtype=np.int64),
+    ]
+    for labels, eps in product(kinds, (0.5, 50.0)):
         case = f"{type(labels).__name__} {labels.dtype} {tuple(labels.shape)}, eps={eps}"
-        before = labels.copy() if isinstance(labels, np.ndarray) else labels.clone()
+        before = labels + 0
         noisy = LabelDP(eps)(labels)
-        assert type(noisy) is type(labels), case
-        assert (noisy.dtype, noisy.shape) == (labels.dtype, labels.shape), case
+        assert (type(noisy), noisy.dtype, noisy.shape) == (type(labels), labels.dtype, labels.shape), case
         if labels.ndim == 2 and labels.shape[1] > 1:
             assert ((noisy == 0) | (noisy == 1)).all(), case
             assert (noisy.sum(1) == 1).all(), case
-        if eps == 50.0:
-            assert (noisy == labels).all(), case
+        assert eps == 0.5 or (noisy == labels).all(), case
         assert (before == labels).all(), case
 
 
@@ -198,8 +168,8 @@ def test_what_is_no_label_is_refused(arguments, labels, message):
 def test_at_eps_0_labels_are_fair_coins_in_the_class_and_in_yaml(rng):
     """The example of the documentation, LabelDP(eps=0.0), and the option of the same value."""
     n = 40_000
+    y = (torch.arange(n) % 4 == 0).long()
     for classes in (2, 3):
-        y = (torch.arange(n) % 4 == 0).long()
         by_class = LabelDP(eps=0.0, classes=classes, seed=1)(y)
         defense = construct(LabelDp, {"eps": 0}, "defense.label_dp")
         by_option = defense.labels(y, logits_for(n, classes), drawing(rng, torch.arange(n)))
@@ -207,10 +177,9 @@ def test_at_eps_0_labels_are_fair_coins_in_the_class_and_in_yaml(rng):
             for true in (0, 1):
                 frequency = noisy[y == true].bincount(minlength=classes).double() / int((y == true).sum())
                 assert torch.allclose(frequency, torch.full((classes,), 1 / classes).double(), atol=0.015), (classes, true)
-        for after in (Exposure(1, 1), Exposure(10, 10)):
-            assert defense.guarantee().leak_auc_after(after) == pytest.approx(0.5)
-            assert defense.guarantee().error_after(after) == pytest.approx(0.5)
-            assert defense.guarantee().release.epsilon == 0
+    promise = defense.guarantee()
+    assert (promise.leak_auc_after(Exposure(10, 10)), promise.error_after(Exposure(10, 10))) == pytest.approx((0.5, 0.5))
+    assert promise.release.epsilon == 0
 
 
 @pytest.mark.parametrize("options", [{"target": "posterior"}, {"mechanism": "zero_sum"}, {"mechanism": "lp_2st"}])
@@ -224,9 +193,9 @@ def test_at_eps_0_training_sees_nothing_of_the_labels(rng, options):
     noisy = defense.labels(y, logits.detach(), drawing(rng, torch.arange(n)))
     if "lp_2st" in options.values():
         assert torch.equal(noisy, (logits[:, 0] > 0).long())
-        return
-    (gradient,) = torch.autograd.grad(defense.loss(logits, noisy), logits)
-    assert gradient.abs().max() < 1e-12
+    else:
+        (gradient,) = torch.autograd.grad(defense.loss(logits, noisy), logits)
+        assert gradient.abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("classes", [2, 5])
