@@ -1,4 +1,6 @@
-"""The recorder in training loops of others: what it writes is what crossed the cut, and the training doesn't notice."""
+"""Recorders: what `Recording` writes in training loops of others is what crossed the cut, and the training doesn't notice;
+what `write_batch` makes of arrays are the files that docs/reference/messages.md describes.
+"""
 
 import json
 import subprocess
@@ -14,23 +16,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from vflbench import Recording, UserError
+from vflbench import Recording, UserError, write_batch
 
 N, WIDTH = 6, 3
 
 
 def batches(folder: Path, party: str = "media") -> dict[tuple[int, int], dict[str, Tensor]]:
     """(epoch, step) -> what the party's file of this batch holds."""
-    found = {}
+    made = {}
     for path in sorted((folder / "messages").glob(f"{party}-*.safetensors")):
         with safe_open(path, "pt") as file:
-            for step, place in (file.metadata() or {}).items():
-                where = json.loads(place)
-                assert where["phase"] == "train"
-                names = [name for name in sorted(file.keys()) if name.startswith(f"{step}/")]
-                tensors = {name.partition("/")[2]: file.get_tensor(name) for name in names}
-                found[where["epoch"], where["step"]] = tensors
-    return found
+            ((step, place),) = file.metadata().items()
+            where = json.loads(place)
+            assert where["phase"] == "train"
+            tensors = {name.removeprefix(f"{step}/"): file.get_tensor(name) for name in sorted(file.keys())}
+            made[where["epoch"], where["step"]] = tensors
+    return made
 
 
 def manifest(folder: Path) -> dict:
@@ -46,21 +47,14 @@ class Loop:
     """A split network and its training, which keeps what the recorder must have written."""
 
     def __init__(self, dtype: torch.dtype = torch.float32):
-        self.rng = torch.Generator().manual_seed(1)
-        self.bottom = self.filled(nn.Linear(4, WIDTH, dtype=dtype))
-        self.top = self.filled(nn.Linear(WIDTH, 1, dtype=dtype))
-        self.dtype = dtype
+        torch.manual_seed(1)
+        self.bottom, self.top = nn.Linear(4, WIDTH, dtype=dtype), nn.Linear(WIDTH, 1, dtype=dtype)
         self.sent: list[Tensor] = []
         self.received: list[Tensor] = []
 
-    def filled(self, layer: nn.Linear) -> nn.Linear:
-        for values in layer.parameters():
-            values.data = torch.randn(values.shape, generator=self.rng).to(values.dtype)
-        return layer
-
     def batch(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
         ids = torch.arange(number * N, number * N + N)
-        return ids, torch.randn(N, 4, generator=self.rng).to(self.dtype), (ids % 2).to(self.dtype)
+        return ids, torch.randn(N, 4).to(self.bottom.weight), (ids % 2).to(self.bottom.weight)
 
     def forward(self, rec: Recording, number: int) -> tuple[Tensor, Tensor]:
         """h, loss."""
@@ -78,20 +72,21 @@ class Loop:
         self.received.append(h.grad)
 
     def assert_recorded(self, folder: Path, places: list[tuple[int, int]]) -> None:
-        found = batches(folder)
-        assert list(found) == places
-        for batch, h, gradient in zip(found.values(), self.sent, self.received, strict=True):
+        written = batches(folder)
+        assert list(written) == places
+        for batch, h, gradient in zip(written.values(), self.sent, self.received, strict=True):
             assert torch.equal(batch["embedding/cut"], h.detach())
             assert torch.equal(batch["gradient/cut"], gradient)
-            assert batch["gradient/cut"].dtype == gradient.dtype
+            assert batch["embedding/cut"].dtype == batch["gradient/cut"].dtype == gradient.dtype
 
 
 def steps(count: int) -> list[tuple[int, int]]:
     return [(0, step) for step in range(count)]
 
 
-def test_three_lines_record_what_crosses(tmp_path):
-    loop = Loop()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_three_lines_record_what_crosses(tmp_path, dtype):
+    loop = Loop(dtype)
     rec = Recording(tmp_path / "r", party="media")
     for number in range(5):
         loop.step(rec, number)
@@ -106,17 +101,22 @@ def test_three_lines_record_what_crosses(tmp_path):
     assert rec.watch(h := torch.ones(2, 1), ids=[1, 1]) is h
 
 
-def test_epochs_are_begun_or_given(tmp_path):
-    loop = Loop()
-    with Recording(tmp_path, party="media") as rec:
-        loop.step(rec, 0)
-        rec.begin_epoch()
-        loop.step(rec, 0)
-        rec.watch(loop.bottom(loop.batch(0)[1]), ids=range(N), epoch=7).sum().backward()
+def test_epochs_are_begun_or_given_and_a_sample_of_batches_keeps_their_steps(tmp_path):
+    loop, sampled = Loop(), Loop()
+    with Recording(tmp_path, party="media") as rec, Recording(tmp_path, party="some", every=4, most=3) as some:
+        for epoch in some.epochs(2):
+            for number in range(9):
+                sampled.step(some, number)
+            loop.step(rec, 0)
+            rec.begin_epoch(None if epoch == 0 else 7)
         loop.step(rec, 1)
+        rec.watch(loop.bottom(loop.batch(0)[1]), ids=range(N), epoch=9).sum().backward()
+        assert some.epoch == 1
         with pytest.raises(UserError, match="epoch=-1"):
             rec.begin_epoch(-1)
-    assert list(batches(tmp_path)) == [(0, 0), (1, 0), (7, 0), (7, 1)]
+    assert list(batches(tmp_path)) == [(0, 0), (1, 0), (7, 0), (9, 0)]
+    assert list(batches(tmp_path, "some")) == [(0, 0), (0, 4), (0, 8)]
+    assert torch.equal(batches(tmp_path, "some")[0, 4]["gradient/cut"], sampled.received[4])
 
 
 def test_training_is_the_same_bit_for_bit(tmp_path):
@@ -131,27 +131,6 @@ def test_training_is_the_same_bit_for_bit(tmp_path):
                 optimizer.step()
         models.append(torch.cat([values.flatten() for values in loop.bottom.parameters()]))
     assert torch.equal(*models)
-
-
-def test_a_sample_of_batches_keeps_their_steps(tmp_path):
-    loop = Loop()
-    with Recording(tmp_path, party="media", every=4, most=3) as rec:
-        for _ in rec.epochs(2):
-            for number in range(9):
-                loop.step(rec, number)
-        assert rec.epoch == 1
-    assert list(batches(tmp_path)) == [(0, 0), (0, 4), (0, 8)]
-    assert torch.equal(batches(tmp_path)[0, 4]["gradient/cut"], loop.received[4])
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_precision_is_kept(tmp_path, dtype):
-    loop = Loop(dtype)
-    with Recording(tmp_path, party="media") as rec:
-        loop.step(rec, 0)
-        loop.step(rec, 1)
-    loop.assert_recorded(tmp_path, steps(2))
-    assert batches(tmp_path)[0, 0]["embedding/cut"].dtype is dtype
 
 
 def test_gradients_of_several_backwards_add_up(tmp_path):
@@ -214,37 +193,27 @@ def test_evaluations_are_not_recorded(tmp_path):
     assert rec.dropped == 3
 
 
-def test_layers_of_a_batch_stand_together(tmp_path):
-    loop, second = Loop(), Loop().filled(nn.Linear(WIDTH, 2))
-    with Recording(tmp_path, party="media", cut=["f2"]) as rec:
+def test_layers_of_a_batch_stand_together_and_parties_of_one_process_share_a_folder(tmp_path):
+    loop, bottom, second = Loop(), Loop().bottom, nn.Linear(WIDTH, 2)
+    options = {"classes": 3, "cut": ["f2"]}
+    with Recording(tmp_path, "media", **options) as media, Recording(tmp_path, "shop", classes=3) as shop:
         for number in range(3):
             ids, x, _ = loop.batch(number)
-            first = rec.watch(loop.bottom(x), ids=ids, layer="f1")
-            out = rec.watch(second(first.relu()), ids=ids.tolist(), layer="f2")
-            rec.columns(ids, numeric=x, categorical=(x > 0).int())
-            out.sum().backward()
-    found = batches(tmp_path)
-    kinds = ["columns/categorical", "columns/numeric", "embedding/f1", "embedding/f2", "gradient/f1", "gradient/f2", "ids"]
-    assert [sorted(batch) for batch in found.values()] == [kinds] * 3
-    assert manifest(tmp_path)["parties"]["media"] == {"layers": {"f1": WIDTH, "f2": 2}, "cut": ["f2"]}
-
-
-def test_parties_of_one_process_share_a_folder(tmp_path):
-    bottoms = {party: Loop().bottom for party in ("media", "shop")}
-    loop = Loop()
-    with Recording(tmp_path, "media", classes=3) as media, Recording(tmp_path, "shop", classes=3) as shop:
-        for number in range(4):
-            ids, x, _ = loop.batch(number)
-            h = [rec.watch(bottoms[rec.party](x), ids=ids, layer="f") for rec in (media, shop)]
+            first = media.watch(loop.bottom(x), ids=ids, layer="f1")
+            out = media.watch(second(first.relu()), ids=ids.tolist(), layer="f2")
+            media.columns(ids, numeric=x, categorical=(x > 0).int())
             media.label(ids, ids % 3)
-            (h[0] * h[1]).sum().backward()
+            (out.sum() * shop.watch(bottom(x), ids=ids, layer="f")).sum().backward()
         shop.note(test_auc=0.75)
         media.note(train_auc=0.9)
+    kinds = ["columns/categorical", "columns/numeric", "embedding/f1", "embedding/f2", "gradient/f1", "gradient/f2", "ids"]
+    assert [sorted(batch) for batch in batches(tmp_path).values()] == [kinds] * 3
+    assert list(batches(tmp_path)) == list(batches(tmp_path, "shop")) == steps(3)
     written = manifest(tmp_path)
-    assert written["parties"] == {party: {"layers": {"f": WIDTH}, "cut": []} for party in ("media", "shop")}
+    of_media = {"layers": {"f1": WIDTH, "f2": 2}, "cut": ["f2"]}
+    assert written["parties"] == {"media": of_media, "shop": {"layers": {"f": WIDTH}, "cut": []}}
     assert written["model"] == {"test_auc": 0.75, "train_auc": 0.9}
-    assert list(batches(tmp_path)) == list(batches(tmp_path, "shop")) == steps(4)
-    assert labels(tmp_path) == {row: row % 3 for row in range(4 * N)}
+    assert labels(tmp_path) == {row: row % 3 for row in range(3 * N)}
 
 
 def test_complete_is_said_if_it_was_promised_and_nothing_is_missing(tmp_path):
@@ -317,17 +286,17 @@ if sys.argv[2] == "kill":
 @pytest.mark.slow
 def test_a_killed_process_leaves_whole_files_and_is_gone_on_with(tmp_path):
     assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "kill"]).returncode == -9
-    found = batches(tmp_path)
-    assert list(found) == steps(len(found))
-    assert len(found) >= 15
+    count = len(batches(tmp_path))
+    assert list(batches(tmp_path)) == steps(count)
+    assert count >= 15
     stray = tmp_path / "messages" / ".media-00000099.safetensors.0123456789abcdef.tmp"
     stray.write_bytes(b"half a file")
-    with pytest.raises(UserError, match=f"there are {len(found)} files of party media already; go_on=True adds"):
+    with pytest.raises(UserError, match=f"there are {count} files of party media already; go_on=True adds"):
         Recording(tmp_path, "media")
     with Recording(tmp_path, "media", go_on=True) as rec:
         rec.watch(torch.ones(5, 3, requires_grad=True), ids=range(5)).sum().backward()
     assert not stray.exists()
-    assert list(batches(tmp_path)) == steps(len(found) + 1)
+    assert list(batches(tmp_path)) == steps(count + 1)
 
 
 def test_overwrite_deletes_this_party_and_its_labels_only(tmp_path):
@@ -343,7 +312,6 @@ def test_overwrite_deletes_this_party_and_its_labels_only(tmp_path):
     record("b", 3, 1)
     assert labels(tmp_path) == {0: 1, 1: 1}
     record("a", 2, 2, overwrite=True)
-    assert (len(batches(tmp_path, "a")), len(batches(tmp_path, "b"))) == (2, 3)
     assert labels(tmp_path) == {2: 1}
     with pytest.raises(UserError, match="classes=3: manifest.json in this folder says 2"):
         record("b", 1, 0, classes=3, go_on=True)
@@ -387,10 +355,14 @@ def test_nothing_recorded_is_said(tmp_path):
     assert not (tmp_path / "r" / "manifest.json").exists()
 
 
-IDS = [range(3), [5, 7, -9], (2**62, 1, 0), np.arange(3, dtype=np.uint64), np.array([[1], [2], [3]])]
-
-
-@pytest.mark.parametrize("ids", [*IDS, torch.tensor([3, 1, 2], dtype=torch.uint8)], ids=lambda ids: type(ids).__name__)
+@pytest.mark.parametrize(
+    "ids",
+    [
+        *(range(3), [5, 7, -9], (2**62, 1, 0), torch.tensor([3, 1, 2], dtype=torch.uint8)),
+        *(np.arange(3, dtype=np.uint64), np.array([[1], [2], [3]])),
+    ],
+    ids=lambda ids: type(ids).__name__,
+)
 def test_ids_of_any_integer_type(tmp_path, ids):
     with Recording(tmp_path, party="media") as rec:
         rec.watch(torch.ones(3, requires_grad=True), ids=ids).sum().backward()
@@ -418,58 +390,41 @@ def test_more_dimensions_are_flattened(tmp_path):
     assert len(batches(tmp_path)) == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_does_not_fit_is_said_at_once_and_recording_goes_on(tmp_path):
+    for options, message in (
         ({"party": "../media"}, "'../media' is no name of letters, digits"),
         ({"party": "media", "every": 0}, "every=0"),
         ({"party": "media", "classes": 1}, "classes: .*greater than or equal to 2"),
         ({"party": "media", "class_shares": [0.5, 0.6]}, "class_shares: they must add up to 1"),
-    ],
-)
-def test_options_are_checked_before_training(tmp_path, options, message):
-    with pytest.raises(UserError, match=message):
-        Recording(tmp_path / "r", **options)
+    ):
+        with pytest.raises(UserError, match=message):
+            Recording(tmp_path / "r", **options)
     assert not (tmp_path / "r").exists()
-
-
-@pytest.mark.parametrize(
-    ("h", "ids", "message"),
-    [
+    rec = Recording(tmp_path, party="media")
+    for h, ids, message in (
         (torch.ones(2, 2), ["a", "b"], "give text or larger ones a number each"),
         (torch.ones(0, 2), [], "at least one row"),
         ((torch.ones(2, 2),), [1, 2], "watch each tensor of a dict or tuple"),
-    ],
-    ids=["text", "nothing", "a tuple"],
-)
-def test_what_the_format_does_not_take_is_said_at_once(tmp_path, h, ids, message):
-    with Recording(tmp_path, party="media") as rec:
+    ):
         with pytest.raises(UserError, match=message):
             rec.watch(h, ids=ids)
-        rec.watch(torch.ones(2, 3, requires_grad=True), ids=[1, 2]).sum().backward()  # it goes on
-    assert len(batches(tmp_path)) == 1
-
-
-def test_labels_are_checked(tmp_path):
-    rec = Recording(tmp_path, party="media")
+    rec.watch(torch.ones(2, 3, requires_grad=True), ids=[1, 2]).sum().backward()
     rec.label([1, 2], np.array([True, False]))
     rec.label([2], [0])
     for ids, y, message in (
         ([3], [2], "labels=2: labels of 2 `classes` are whole numbers from 0 to 1"),
         ([3], [0.5], "labels=0.5"),
         ([3], [float("nan")], "labels=nan: .* none is missing"),
-        ([3, 4], [1], "one label a row"),
         ([3, 4], [[0, 1], [1, 0]], "one label a row"),
+        ([5, 2], [0, 1], "id=2: it has the labels 0 and 1; a row has one label"),
+        ([7, 7], [0, 1], "id=7: it has the labels 0 and 1"),
     ):
         with pytest.raises(UserError, match=message):
             rec.label(ids, y)
-    with pytest.raises(UserError, match="id=2: it has the labels 0 and 1; a row has one label"):
-        rec.label([5, 2], [0, 1])
-    with pytest.raises(UserError, match="id=7: it has the labels 0 and 1"):
-        rec.label([7, 7], [0, 1])
     rec.label([9], [1])
     rec.close()
-    assert labels(tmp_path)[1] == 1
+    assert len(batches(tmp_path)) == 1
+    assert labels(tmp_path) == {1: 1, 2: 0, 9: 1}
 
 
 @pytest.mark.slow
@@ -495,9 +450,111 @@ dist.destroy_process_group()
     command = [sys.executable, "-c", script, str(tmp_path)]
     processes = [subprocess.Popen([*command, str(rank)]) for rank in range(2)]
     assert [process.wait(timeout=300) for process in processes] == [0, 0]
-    found = batches(tmp_path / "r")
-    assert [batch["ids"].tolist()[0] for batch in found.values()] == [0, 8, 16, 24, 32]
+    assert [batch["ids"].tolist()[0] for batch in batches(tmp_path / "r").values()] == [0, 8, 16, 24, 32]
     assert set(labels(tmp_path / "r")) == {8 * step + row for step in range(5) for row in range(4)}
     for party in ("party0", "party1"):
         assert list(batches(tmp_path / "all", party)) == steps(5)
     assert set(manifest(tmp_path / "all")["parties"]) == {"party0", "party1"}
+
+
+def arrays(dtype: str = "f4") -> tuple[np.ndarray, np.ndarray]:
+    h = np.random.default_rng(3).normal(size=(5, 3)).astype(dtype)
+    return h, (h * 0.5).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4"])
+def test_a_batch_of_arrays_is_written_as_it_is(tmp_path, dtype):
+    (h, g), ids = arrays(dtype), np.arange(5, dtype=np.int32) * 7
+    path = write_batch(
+        tmp_path,
+        party="media",
+        ids=ids,
+        embeddings={"cut": h},
+        gradients={"cut": g},
+        summed_gradients={"weight": np.ones((3, 4), dtype)},
+        numeric=h[:, :2],
+        categorical=ids[:, None],
+        epoch=1,
+        step=12,
+        y=[True, False, True, False, True],
+        claims={"label_dp": {"eps": 2.0}},
+        model={"test_auc": 0.7},
+    )
+    assert path.name == "media-100000012.safetensors"
+    batch = batches(tmp_path)[1, 12]
+    for name, expected in {"embedding/cut": h, "gradient/cut": g, "columns/numeric": h[:, :2]}.items():
+        assert np.array_equal(batch[name].numpy(), expected)
+        assert batch[name].numpy().dtype == np.dtype(dtype).newbyteorder("=")
+    assert batch["ids"].tolist() == batch["columns/categorical"].flatten().tolist() == ids.tolist()
+    assert batch["summed_gradient/weight"].shape == (3, 4)
+    written = manifest(tmp_path)
+    assert written["parties"] == {"media": {"layers": {"cut": 3}, "cut": []}}
+    assert (written["batch_size"], written["claims"]["label_dp"]["eps"], written["model"]) == (5, 2.0, {"test_auc": 0.7})
+    assert labels(tmp_path) == dict(zip(ids.tolist(), [1, 0, 1, 0, 1], strict=True))
+
+
+def test_steps_follow_one_another_and_parties_share_a_folder(tmp_path):
+    h, g = arrays()
+    layers = {"a": h, "b": g[:, 0]}
+    for party in ("shop", "media"):
+        for epoch in (0, 0, 0, 2):
+            write_batch(tmp_path, party=party, ids=range(5), embeddings=layers, gradients=layers, cut="b", epoch=epoch)
+    for party in ("media", "shop"):
+        assert list(batches(tmp_path, party)) == [(0, 0), (0, 1), (0, 2), (2, 0)]
+        assert manifest(tmp_path)["parties"][party] == {"layers": {"a": 3, "b": 1}, "cut": ["b"]}
+
+
+def test_a_batch_is_not_replaced_unasked_and_has_one_width(tmp_path):
+    (h, g), place = arrays(), {"party": "media", "ids": range(5), "step": 4}
+    write_batch(tmp_path, **place, embeddings={"cut": h})
+    replaces = r"step=4 of epoch 0: this batch is there already.* write_batch\(overwrite=True\) replaces it"
+    for values, message in ((g, replaces), (h[:, :1], r"layer=cut: it has 1 columns here, and 3 in manifest.json")):
+        with pytest.raises(UserError, match=message):
+            write_batch(tmp_path, **place, embeddings={"cut": values})
+    assert np.array_equal(batches(tmp_path)[0, 4]["embedding/cut"].numpy(), h)
+    write_batch(tmp_path, **place, embeddings={"cut": g}, overwrite=True)
+    assert np.array_equal(batches(tmp_path)[0, 4]["embedding/cut"].numpy(), g)
+
+
+H = np.ones((3, 2), np.float32)
+REFUSED = [
+    ({"embeddings": None}, "a batch has embeddings, gradients or summed_gradients"),
+    ({"embeddings": {"cut": H[:2]}}, r"embeddings=\(2, 2\): .* it must be \(3, width\), as there are 3 ids"),
+    ({"embeddings": {"cut": H * np.nan}}, "embeddings: embedding/cut: .* not finite .*; leave the batch out, step 0"),
+    ({"ids": [1, 1, 2]}, "id 1 is there more than once"),
+    ({"epoch": -1}, "epoch=-1: it is counted from 0"),
+    ({"y": [0, 1, 2]}, "labels=2: labels of 2 `classes` are whole numbers from 0 to 1"),
+]
+
+
+def test_what_the_format_does_not_take_is_refused_before_anything_is_written(tmp_path):
+    for changed, message in REFUSED:
+        with pytest.raises(UserError, match=message):
+            write_batch(tmp_path / "r", **({"party": "media", "ids": range(3), "embeddings": {"cut": H}} | changed))
+    assert not list(tmp_path.rglob("*.safetensors"))
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["fork", "deleted"])
+def test_labels_that_wait_are_those_of_their_folder_and_are_not_lost(tmp_path, how):
+    """By forked workers, and where a folder is made again."""
+    script = (
+        "import multiprocessing, shutil, sys, numpy as np\n"
+        "from vflbench import write_batch\n"
+        "def record(party, start, batches, shift=0):\n"
+        "    for n in range(start, start + batches):\n"
+        "        ids = np.arange(10 * n, 10 * n + 10)\n"
+        "        write_batch('r', party=party, ids=ids, embeddings={'cut': np.ones((10, 2), 'f4')}, y=(ids + shift) % 2)\n"
+        "how = sys.argv[1]\n"
+        "record('a', 0, 22)\n"
+        "if how == 'fork':\n"
+        "    worker = multiprocessing.get_context('fork').Process(target=record, args=('b', 22, 32))\n"
+        "    worker.start(); worker.join()\n"
+        "else:\n"
+        "    shutil.rmtree('r'); record('a', 0, 3, shift=1)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, how], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    shift, rows = (1, 30) if how == "deleted" else (0, 540)
+    assert labels(tmp_path / "r") == {row: (row + shift) % 2 for row in range(rows)}
