@@ -2,7 +2,6 @@
 
 from dataclasses import fields
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -71,8 +70,7 @@ def tensors(value: object) -> list[Tensor]:
 def test_every_kind_of_fact_is_tested_here(rng):
     ours = {kind for kind in subclasses(facts.Fact) if kind.__module__.startswith("vflbench.")}
     assert {type(fact) for fact in of_each_kind(rng)} == ours
-    assert len({kind.title for kind in ours}) == len(ours)
-    assert all(ours_title for ours_title in (kind.title for kind in ours))
+    assert len({kind.title for kind in ours} - {""}) == len(ours)
 
 
 def test_facts_about_rows_follow_an_index_and_others_stay_whole(rng):
@@ -103,10 +101,3 @@ def test_copies_share_no_tensor(rng):
                 tensor.fill_(77)
         for tensor, same in zip(tensors(fact), before, strict=True):
             assert torch.equal(tensor, same), type(fact)
-
-
-def test_what_facts_say_beside_their_parts(rng):
-    assert facts.ClassShares((0.2, 0.5, 0.3)).positive == pytest.approx(0.8)
-    before, sent, after = torch.randn(3, 4, generator=rng, dtype=torch.float64)
-    others = facts.Updates(facts.Rules(3, 0.1, "mean", 1, 4, facts.Schema((0, 1))), before, sent, after).others
-    assert torch.allclose(before + (sent + others) / 3, after)  # the server adds the mean of all updates

@@ -33,15 +33,14 @@ def labels(**changes):
     return table_bytes({name: values for name, values in made.items() if values is not None})
 
 
+def gradients(epoch, step, ids, **more):
+    rng = np.random.default_rng(step)
+    return Told(epoch, step, ids, {"gradient/cut": rng.standard_normal((len(ids), 2)).astype("<f4")}, **more)
+
+
 def batches():
     """Of two epochs."""
-    rng = np.random.default_rng(5)
-    made = []
-    for epoch in range(2):
-        for step, ids in enumerate(np.split(rng.permutation(IDS), 2)):
-            names = [f"{kind}/{layer}" for kind in ("embedding", "gradient") for layer in LAYERS]
-            made.append(Told(epoch, step, ids, {name: rng.standard_normal((ROWS, 2)).astype("<f4") for name in names}))
-    return made
+    return [gradients(epoch, step, ids) for epoch in (0, 1) for step, ids in enumerate((IDS[::2], IDS[1::2]))]
 
 
 TABLES = {"labels.parquet": labels(), "known.parquet": table_bytes({"id": IDS[:8], "label": LABELS[:8]})}
@@ -97,10 +96,8 @@ def header(described, **more):
 
 SHARDS = {
     "a header cut off": (tensors()[:60], "can't be read"),
-    "lists without end": (framed(b"[" * 10**5), "can't be read"),
     "tensors that overlap": (header(GOOD, **{"0/columns/numeric": GOOD}), "can't be read"),
     "a type of eight bits": (header({**GOOD, "dtype": "F8_E4M3"}), "can't be read"),
-    "metadata that is no JSON": (header(GOOD, __metadata__={"0": "{"}), "metadata of 0"),
     "a step of 10^30": (header(GOOD, __metadata__={"0": '{"step": 1' + "0" * 30 + "}"}), "metadata of 0: step"),
     "no ids": (safetensors_bytes({"0/embedding/f1": H}), "0/ids: there must be"),
     "an id twice": (tensors(ids=np.array([0, 1, 2, 1])), "id 1 occurs twice in a batch"),
@@ -137,54 +134,47 @@ def test_a_batch_that_does_not_fit_memory_is_refused(folder):
     assert "the batch has 80,000,000,000 bytes, and 2,147,483,648 are read at most" in refusal(folder)
 
 
-MANIFESTS = {
-    "another format": ({"format": "vflbench-messages/2"}, "its format is 'vflbench-messages/2'"),
-    "a misspelt key": ({"klass": 2}, "klass"),
-    "a path for a party": ({"parties": {**PARTIES, "../up": {"layers": LAYERS}}}, "'../up' is no name"),
-    "a cut that isn't there": (
-        {"parties": {"a": {"layers": LAYERS, "cut": ["f9"]}}},
-        "some of its layers, each once, not 'f9'",
-    ),
-    "65 parties": ({"parties": {f"p{i}": {"layers": {}} for i in range(65)}}, "parties"),
-    "no label party": ({"labels": "../label"}, "labels"),
-    "shares that add up to 2": ({"class_shares": [1.0, 1.0]}, "class_shares: they must add up to 1"),
-    "a figure above 1": ({"model": {"test_auc": 1.5}}, "model"),
-    "a producer of 1 MB": ({"producer": "x" * 2**20}, "it is larger than 1,048,576 bytes"),
-}
-TEXTS = ["", "[" * 10**5, '{"format": "\\ud800"}', "\udcff"]
+MANIFESTS = [
+    ({"format": "vflbench-messages/2"}, "its format is 'vflbench-messages/2'"),
+    ({"klass": 2}, "klass"),
+    ({"parties": {**PARTIES, "../up": {"layers": LAYERS}}}, "'../up' is no name"),
+    ({"parties": {"a": {"layers": LAYERS, "cut": ["f9"]}}}, "some of its layers, each once, not 'f9'"),
+    ({"parties": {f"p{i}": {"layers": {}} for i in range(65)}}, "parties"),
+    ({"labels": "../label"}, "labels"),
+    ({"class_shares": [1.0, 1.0]}, "class_shares: they must add up to 1"),
+    ({"model": {"test_auc": 1.5}}, "model"),
+    ({"producer": "x" * 2**20}, "it is larger than 1,048,576 bytes"),
+    ({"classes": None}, "classes"),
+    ({"parties": None}, "parties"),
+]
+TEXTS = ["", "[" * 10**5, "[]", '{"format": "\\ud800"}', "\udcff"]
 
 
 def test_manifests_that_are_refused(folder):
     path = folder / "manifest.json"
     plain = json.loads(path.read_text())
-    for case, (changes, expected) in MANIFESTS.items():
-        path.write_text(json.dumps({**plain, **changes}))
-        text = refusal(folder)
-        assert "manifest.json can't be read: " in text, case
-        assert expected in text, (case, text)
-    for content in TEXTS:
+    contents = [(json.dumps({**plain, **changes}), expected) for changes, expected in MANIFESTS]
+    for content, expected in contents + [(text, "") for text in TEXTS]:
         path.write_text(content, errors="surrogateescape")
-        assert "manifest.json can't be read: " in refusal(folder), content[:20]
-    for key in ("format", "classes", "parties"):
-        path.write_text(json.dumps({name: value for name, value in plain.items() if name != key}))
-        assert "manifest.json can't be read: " in refusal(folder), key
+        text = refusal(folder)
+        assert "manifest.json can't be read: " in text, content[:200]
+        assert expected in text, (content[:200], text)
 
 
-HEADS = {
-    "another epoch": ({"steps": [2]}, "run.json speaks of 0 steps in epoch 1, and there are messages"),
-    "more steps": ({"steps": [2, 10**7 - 1]}, "rounds of epoch 1 are missing, the first at step 2"),
-    "10,000 epochs": ({"steps": [2, 2] + [10**7 - 1] * 9_998}, "rounds of epoch 2 are missing, the first at step 0"),
-    "an unknown key": ({"code": "x"}, "code"),
-}
+HEADS = [
+    ({"steps": [2]}, "run.json speaks of 0 steps in epoch 1, and there are messages"),
+    ({"steps": [2, 1]}, "run.json speaks of 1 steps in epoch 1, and there are messages of step 1"),
+    ({"steps": [2, 2] + [10**7 - 1] * 9_998}, "rounds of epoch 2 are missing, the first at step 0"),
+    ({"code": "x"}, "code"),
+]
 
 
 def test_heads_of_runs_that_are_refused(run):
     path = run / "run.json"
     plain = json.loads(path.read_text())
-    for case, (changes, expected) in HEADS.items():
+    for changes, expected in HEADS:
         path.write_text(json.dumps({**plain, **changes}))
-        text = refusal(run)
-        assert expected in text, (case, text)
+        assert expected in refusal(run)
     path.write_text(json.dumps({**plain, "seed": 10**4000}))
     audit_recording(run, {"norm": Norm()}, probe=False)  # any whole number seeds a generator
 
@@ -257,21 +247,21 @@ def test_columns_that_are_refused_and_texts_that_are_categories(folder):
 
 @pytest.mark.parametrize("kind", ["a pipe", "a folder", "a device", "a link"])
 def test_pipes_folders_devices_and_links_are_refused_and_never_waited_for(run, kind):
-    (run / "samples").mkdir()
-    (run / "private").mkdir()
-    (run / "features").mkdir()
     (run / "elsewhere").write_bytes(b"PAR1")
+    make = {
+        "a pipe": os.mkfifo,
+        "a folder": os.mkdir,
+        "a device": lambda path: path.symlink_to("/dev/zero"),
+        "a link": lambda path: path.symlink_to(run / "elsewhere"),
+    }[kind]
     names = ["manifest.json", "run.json", "labels.parquet", "known.parquet", "features/a.parquet", "samples/20000.parquet"]
     names += ["messages/a-0.safetensors", "messages/a-9.safetensors", "private/0000_00000000.safetensors"]
-    make = {"a pipe": os.mkfifo, "a folder": os.mkdir}.get(kind)
     for name in names:
         path = run / name
+        path.parent.mkdir(exist_ok=True)
         content = path.read_bytes() if path.exists() else None
         path.unlink(missing_ok=True)
-        if make is not None:
-            make(path)
-        else:
-            path.symlink_to("/dev/zero" if kind == "a device" else run / "elsewhere")
+        make(path)
         text = refusal(run, completion=Completion(known=4))
         assert path.name in text, (name, text)
         path.rmdir() if kind == "a folder" else path.unlink()
@@ -279,28 +269,16 @@ def test_pipes_folders_devices_and_links_are_refused_and_never_waited_for(run, k
             path.write_bytes(content)
 
 
-class Trap:
-    """Unpickling it would leave a file behind."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (open, (str(self.path), "w"))
-
-
 def test_files_of_other_kinds_and_names_are_refused_and_never_run(folder, tmp_path):
     trap = tmp_path / "sprung"
-    pickled = pickle.dumps(Trap(trap))
-    for name in (
-        "a-0.pt",
-        "a.safetensors",
-        "a-1.safetensors\n",
-        "a-٣.safetensors",
-        "..-1.safetensors",
-        ".hidden",
-        "\udcff-1.pt",
-    ):
+
+    class Trap:
+        def __reduce__(self):
+            return open, (str(trap), "w")
+
+    pickled = pickle.dumps(Trap())
+    names = ["a-0.pt", "a.safetensors", "a-1.safetensors\n", "a-٣.safetensors", "..-1.safetensors", ".hidden", "\udcff-1.pt"]
+    for name in names:
         path = folder / "messages" / name
         path.write_bytes(pickled)
         assert "only files PARTY-NNN.safetensors belong there" in refusal(folder), name
@@ -313,18 +291,12 @@ def test_files_of_other_kinds_and_names_are_refused_and_never_run(folder, tmp_pa
     marks = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": pickled}
     schema = pa.schema([pa.field("id", pa.int64(), metadata=marks), pa.field("label", pa.int64())])
     pq.write_table(pa.table([IDS, LABELS.astype(np.int64)], schema=schema), folder / "labels.parquet")
-    audit_recording(
-        folder, {"norm": Norm()}, probe=False
-    )  # Arrow once unpickled the types that a file named (CVE-2023-47248)
+    # Arrow once unpickled the types that a file named (CVE-2023-47248)
+    audit_recording(folder, {"norm": Norm()}, probe=False)
     assert not trap.exists()
     (folder / "messages").rename(tmp_path / "elsewhere")
     (folder / "messages").symlink_to(tmp_path / "elsewhere")
     assert "there is no folder messages in it" in refusal(folder)
-
-
-def gradients(epoch, step, ids, **more):
-    rng = np.random.default_rng(step)
-    return Told(epoch, step, ids, {"gradient/cut": rng.standard_normal((len(ids), 2)).astype("<f4")}, **more)
 
 
 def test_parties_and_rounds_that_do_not_fit(folder):

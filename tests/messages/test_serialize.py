@@ -35,16 +35,13 @@ CONTENT = {
 
 def same(one, other):
     if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and one.shape == other.shape and bits(one) == bits(other)
+        raw, other_raw = (part.contiguous().reshape(-1).view(torch.uint8) for part in (one, other))
+        return one.dtype == other.dtype and one.shape == other.shape and torch.equal(raw, other_raw)
     if isinstance(one, dict):
         return list(one) == list(other) and all(same(one[name], other[name]) for name in one)
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same, one, other))
     return type(one) is type(other) and repr(one) == repr(other)
-
-
-def bits(tensor):
-    return tensor.contiguous().reshape(-1).view(torch.uint8).tolist()
 
 
 def test_what_is_encoded_is_decoded_to_the_last_bit():
@@ -55,9 +52,7 @@ def test_what_is_encoded_is_decoded_to_the_last_bit():
     assert same(read["part"], torch.ones(2))
 
 
-@pytest.mark.parametrize(
-    "value", [object(), b"x", 1j, {"a": {("b",): 1}}, torch.zeros(1).numpy(), {1, 2}, torch.eye(2).to_sparse()]
-)
+@pytest.mark.parametrize("value", [object(), b"x", {"a": {("b",): 1}}, torch.eye(2).to_sparse()])
 def test_what_is_no_plain_value_is_not_encoded(value):
     with pytest.raises(TypeError):
         encode({"value": value})
@@ -76,15 +71,13 @@ CHAINS = {
     "quantize": [Quantize],
     "quantize 300": [lambda: Quantize(levels=300)],
     "binomial": [Quantize, Binomial],
-    "top_k": [TopK],
     "top_k and quantize": [TopK, Quantize],
     "words": [lambda: VectorQuantize(learn_batches=1)],
+    "rows": [lambda: Quantize(message="gradients", range="row")],
+    "signs": [Sign],
+    "means": [BatchAverage],
 }
-OF_GRADIENTS = {
-    "rows": lambda: Quantize(message="gradients", range="row"),
-    "signs": Sign,
-    "means": BatchAverage,
-}
+OF_GRADIENTS = ("rows", "signs", "means")
 
 
 def message(values):
@@ -107,23 +100,17 @@ def assert_crosses(sent):
 
 @pytest.mark.parametrize("name", CHAINS)
 @pytest.mark.parametrize("shape", [(1, 1), (7, 5), (32, 16)])
-def test_an_embedding_arrives_as_it_was_sent(name, shape):
+def test_an_embedding_or_a_gradient_arrives_as_it_was_sent(name, shape):
     rng = torch.Generator().manual_seed(1)
     chain = [make() for make in CHAINS[name]]
     for _ in range(3):
-        values = torch.randn(shape, generator=rng) * 3
+        values, context = torch.randn(shape, generator=rng) * 3, Context(torch.arange(shape[0]), None, 0, rng)
         for defense in chain:
-            values = defense.embedding(values, Context(torch.arange(shape[0]), None, 0, rng))
+            if name in OF_GRADIENTS:
+                values = defense.gradient(values, torch.arange(shape[0]) % 2, context)
+            else:
+                values = defense.embedding(values, context)
         assert_crosses(message(values))
-
-
-@pytest.mark.parametrize("name", OF_GRADIENTS)
-@pytest.mark.parametrize("shape", [(2, 1), (7, 5), (32, 16)])
-def test_a_gradient_arrives_as_it_was_sent(name, shape):
-    rng = torch.Generator().manual_seed(2)
-    y = torch.arange(shape[0]) % 2
-    context = Context(torch.arange(shape[0]), None, 0, rng)
-    assert_crosses(message(OF_GRADIENTS[name]().gradient(torch.randn(shape, generator=rng), y, context)))
 
 
 WORDS = {"code": "words", "places": None, "payload": torch.full((9,), 255, dtype=torch.uint8)}
@@ -144,8 +131,7 @@ HOSTILE = {
 def test_what_is_no_message_is_refused(name):
     encoded = Quantize(levels=4).embedding(torch.randn(4, 6), Context(torch.arange(4), None, 0, torch.Generator()))
     content = content_of(message(encoded))
-    for key, value in (HOSTILE[name] or {}).items():
-        (content["f1"] if key in {*content["f1"]} else content)[key] = value
-    content = [] if HOSTILE[name] is None else content
+    for key, value in HOSTILE[name].items():
+        (content["f1"] if key in content["f1"] else content)[key] = value
     with pytest.raises((ValueError, KeyError, TypeError, AttributeError, RuntimeError)):
         message_of(content, "a", LABEL_PARTY, Kind.EMBEDDING, torch.arange(4), {"wide": 1, "f1": 6})

@@ -9,13 +9,9 @@ from vflbench.messages.wire import Kind
 
 def test_a_threat_reads_as_a_line_a_sentence_and_plain_values():
     threat = Threat(knows={facts.Gradients, facts.PartyFeatures}, known_rows=20, hints=1)
-    assert str(threat) == (
-        "non-label party; knows 1 known positive of each batch, gradients, own columns, the labels of 20 rows"
-    )
-    assert threat.sentence() == (
-        "An honest-but-curious attacker at a non-label party, who knows: 1 known positive of each batch, gradients, "
-        "own columns and the labels of 20 rows."
-    )
+    knows = "1 known positive of each batch, gradients, own columns"
+    assert str(threat) == f"non-label party; knows {knows}, the labels of 20 rows"
+    sentence = f"An honest-but-curious attacker at a non-label party, who knows: {knows} and the labels of 20 rows."
     assert threat.record() == {
         "role": "non-label party",
         "knows": ["gradients", "known labels", "known positives of each batch", "own columns"],
@@ -24,11 +20,8 @@ def test_a_threat_reads_as_a_line_a_sentence_and_plain_values():
         "active": False,
         "level": "known labels",
         "message": "gradient",
-        "text": threat.sentence(),
+        "text": sentence,
     }
-
-
-def test_active_and_ignorant_attackers_have_sentences_too():
     active = Threat(Role.LABEL, {facts.Embeddings}, active=True)
     assert str(active) == "label party; knows embeddings; active"
     assert active.sentence() == "An active attacker at the label party, who knows: embeddings."
@@ -36,10 +29,7 @@ def test_active_and_ignorant_attackers_have_sentences_too():
     assert str(nobody) == "participant; knows nothing"
     assert nobody.sentence() == "An honest-but-curious attacker at one of the participants."
     assert nobody.record()["message"] == "none"
-    assert Threat(knows={facts.ClassHints}, hints=3).titles == [
-        "3 known positives of each batch",
-        "one known row of each class in each batch",
-    ]
+    assert Threat(knows=(), hints=3).titles == ["3 known positives of each batch"]
 
 
 def test_the_message_is_the_first_of_gradients_embeddings_updates():
@@ -81,55 +71,37 @@ def known_facts():
     }
 
 
-def view_of(threat, known=None, **options):
-    return View("a", 3, 5, IDS.clone(), torch.Generator(), threat, known_facts() if known is None else known, **options)
+def view_of(threat, known=None):
+    return View("a", 3, 5, IDS.clone(), torch.Generator(), threat, known_facts() if known is None else known)
 
 
-def test_declared_facts_are_there():
-    view = view_of(Threat(knows={facts.Gradients, facts.PartyFeatures}, hints=1))
-    assert (view.party, view.epoch, view.step, view.ids.tolist(), view.visible) == ("a", 3, 5, [40, 10, 30], True)
+def test_declared_facts_are_there_and_all_others_raise_whether_the_round_has_them_or_not():
+    view = view_of(Threat(knows={facts.Gradients, facts.PartyFeatures, facts.ClassShares}, hints=1))
+    assert (view.party, view.epoch, view.step, view.ids.tolist()) == ("a", 3, 5, [40, 10, 30])
     assert view[facts.Gradients].layers["f1"].tolist() == [[7.0, 7.0]] * 3
     assert view[facts.BatchHints].places.tolist() == [2]
     assert facts.PartyFeatures in view
-    assert not view_of(Threat(knows={facts.Gradients}), visible=False).visible
-
-
-def test_undeclared_facts_raise_whether_they_are_there_or_not():
-    view = view_of(Threat(knows={facts.Gradients}))
-    for kind in (facts.Embeddings, facts.PartyFeatures, facts.BatchHints, facts.Known, facts.ClassShares):
+    for kind in (facts.Embeddings, facts.Known, facts.Auxiliary):
         assert kind not in view
-        with pytest.raises(Undeclared) as refusal:
+        with pytest.raises(Undeclared, match=f"the attack reads {kind.__name__}, but declares .* own columns"):
             view[kind]
-        expected = f"the attack reads {kind.__name__}, but declares this threat: non-label party; knows gradients"
-        assert str(refusal.value) == expected
-    assert issubclass(Undeclared, UserError)
-
-
-def test_declared_facts_that_this_round_lacks_are_unavailable():
-    view = view_of(Threat(knows={facts.Gradients, facts.ClassShares}), {facts.Gradients: known_facts()[facts.Gradients]})
     assert facts.ClassShares not in view
     with pytest.raises(Unavailable, match="the attack reads ClassShares, which party a does not have here"):
         view[facts.ClassShares]
+    assert issubclass(Undeclared, UserError)
     assert issubclass(Unavailable, UserError)
 
 
 def test_an_attack_that_writes_into_its_facts_changes_nothing_for_others():
-    known, threat = known_facts(), Threat(knows={facts.Gradients, facts.PartyFeatures}, known_rows=2, hints=1)
+    known, threat = known_facts(), Threat(knows={facts.Gradients, facts.PartyFeatures})
     first = view_of(threat, known)
-    for tensor in (
-        first[facts.Gradients].layers["f1"],
-        first[facts.PartyFeatures].numeric,
-        first[facts.BatchHints].places,
-        first[facts.Known].ids,
-    ):
+    for tensor in (first[facts.Gradients].layers["f1"], first[facts.PartyFeatures].numeric):
         tensor.fill_(-1)
     first[facts.Gradients].layers["f9"] = torch.zeros(3, 1)
     assert first[facts.Gradients].layers["f1"].tolist() == [[-1.0, -1.0]] * 3  # its own copy, the same at each reading
-    assert first.ids.tolist() == IDS.tolist()
     second = view_of(threat, known)
     assert second[facts.Gradients].layers["f1"].tolist() == [[7.0, 7.0]] * 3
     assert list(second[facts.Gradients].layers) == ["f1"]
-    assert (second[facts.BatchHints].places.tolist(), second[facts.Known].ids.tolist()) == ([2], [40, 10])
     assert not second[facts.PartyFeatures].numeric.any()
 
 

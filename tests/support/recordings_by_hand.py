@@ -25,30 +25,16 @@ class Told:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Raw:
-    """A tensor as its bytes."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    content: bytes
-
-
-def raw(values: Any) -> Raw:
-    return values if isinstance(values, Raw) else Raw(DTYPES[values.dtype.str], values.shape, values.tobytes())
-
-
 def safetensors_bytes(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     content = b""
     for name, values in tensors.items():
-        part = raw(values)
         header[name] = {
-            "dtype": part.dtype,
-            "shape": list(part.shape),
-            "data_offsets": [len(content), len(content) + len(part.content)],
+            "dtype": DTYPES[values.dtype.str],
+            "shape": list(values.shape),
+            "data_offsets": [len(content), len(content) + values.nbytes],
         }
-        content += part.content
+        content += values.tobytes()
     return framed(json.dumps(header).encode(), content)
 
 
