@@ -8,31 +8,21 @@ from vflbench.attacks.batch_reconstruction.recover import least_squares
 from vflbench.messages.facts import Schema
 
 
-def mixed_table(m, binary, real, counts, rng):
-    """(x (m, d) float64 with the columns in any order, which of them are binary in this batch, labels)."""
-    bits = (rng.random((m, binary)) < rng.uniform(0.1, 0.9, binary)).astype(float)
-    x = np.hstack([bits, rng.normal(size=(m, real)), rng.integers(0, 4, (m, counts)).astype(float)])
-    x = x[:, rng.permutation(x.shape[1])]
-    return x, np.isin(x, (0, 1)).all(0), rng.choice([-1, 1], m)
-
-
 def test_random_mixed_tables_have_their_real_features_solved():
     """From updates to real values; most batches of 8 rows with 14 binary columns have independent rows."""
     independent = 0
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        x, is_binary, y = mixed_table(8, 14, 3, 2, rng)
-        pairs, schema = rounds(x, y, x.shape[1] + 1, rng), Schema(tuple(range(x.shape[1])))
-        recovered = least_squares(*pairs, rate=0.1, rows=len(x), schema=schema)
+        bits, y = batch(8, 14, rng, rng.uniform(0.1, 0.9, 14))
+        x = np.hstack([bits, rng.normal(size=(8, 3)), rng.integers(0, 4, (8, 2))])[:, rng.permutation(19)]
+        recovered = least_squares(*rounds(x, y, 20, rng), rate=0.1, rows=8, schema=Schema(tuple(range(19))))
         assert "not integral" in recovered.refusal  # some columns are not binary
-        alpha = recovered.real_alpha
-        kept, others = np.flatnonzero(is_binary), np.flatnonzero(~is_binary)
-        values, refusal = real_features(x[:, kept], alpha[np.ix_(kept, others)], alpha[np.ix_(others, others)])
-        full = np.linalg.matrix_rank(x[:, kept]) == 8
+        is_binary, alpha = np.isin(x, (0, 1)).all(0), recovered.real_alpha  # in this batch
+        values, refusal = real_features(x[:, is_binary], alpha[is_binary][:, ~is_binary], alpha[~is_binary][:, ~is_binary])
+        full = np.linalg.matrix_rank(x[:, is_binary]) == 8
         independent += full
         assert (not refusal) == full, seed
-        if full:
-            assert np.allclose(values, x[:, others], atol=1e-6), seed
+        assert not full or np.allclose(values, x[:, ~is_binary], atol=1e-6), seed
     assert independent >= 27
 
 
