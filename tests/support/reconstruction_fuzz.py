@@ -4,12 +4,11 @@ An instance is a private batch, the models of some rounds and the answers to the
 or rank-deficient (structured_batches.py). The messages are computed here, row by row. Small shapes are held against
 all batches that explain every message (consistent_batches.py), larger ones against the true batch. PATHS:
 
-    binary                    random models, some with several other participants
+    binary                    random models, some with several other participants; a few by the integer programmes
     mixed                     real-valued columns, -1/+1 columns, counts 0 to 3, beside binary columns
     selective, noisy          partly sent updates (random or the largest coordinates); noise, and float32
     zero                      gradient descent from theta = 0
     asynchronous              two or three local steps a round, rates from 1e-8 to 4
-    enumeration, programme    the exact search, also of sums of no batch; the integer programmes
 
 A claim is wrong if a batch that explains the messages contradicts it: one that is not among a proved list of candidates, a
 second one where `unique` is said, a batch that no order of rows reconciles with the certain entries, another division
@@ -19,7 +18,7 @@ explain the messages.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,17 +29,15 @@ from support.structured_batches import draw_batch, draw_labels
 
 from vflbench.attacks.batch_reconstruction import BatchReconstruction
 from vflbench.attacks.batch_reconstruction.attack import SearchResult, Solved, search
-from vflbench.attacks.batch_reconstruction.enumeration import enumerate_batches
-from vflbench.attacks.batch_reconstruction.gram import Gram
 from vflbench.messages.facts import Rules, Schema
 
 Rng = np.random.Generator
+Rounds = tuple[np.ndarray, np.ndarray]
 
 # Every shape (rows, columns) whose batches can be tried one by one with their labels, and without.
 _LABELLED = [(m, d) for d in range(1, 7) for m in range(1, 9) if oracle.number_of_batches(m, d, True) <= 50_000]
 _UNLABELLED = [(m, d) for d in range(1, 8) for m in range(1, 9) if oracle.number_of_batches(m, d, False) <= 50_000]
 _STEPS = [(1, 1), (2, 1), (3, 1), (4, 1), (1, 2), (2, 2), (3, 2), (1, 3), (2, 3), (1, 4), (1, 5)]
-_ULP = 2.0**-52
 
 
 @dataclass
@@ -54,7 +51,6 @@ class Instance:
 
     x: np.ndarray
     y: np.ndarray
-    structure: str
     intercept: bool
     declared: np.ndarray
     groups: list[tuple[int, int]]
@@ -66,27 +62,31 @@ class Instance:
     sent: np.ndarray | None = None
     chosen: dict[str, Any] = field(default_factory=dict)
 
-    def seen(self, rules: Rules, messages: tuple[np.ndarray, np.ndarray], **more: Any) -> "Instance":
+    def seen(self, rules: Rules, messages: Rounds, **more: Any) -> "Instance":
         """With the rounds that an attacker sees of it."""
         return replace(self, rules=rules, thetas=messages[0], updates=messages[1], **more)
 
     def allows(self, batch: np.ndarray) -> bool:
         """Whether a batch is as the columns are known to be."""
-        return bool(not self.intercept or batch[:, 0].all()) and all(
-            bool((batch[:, start : start + size].sum(axis=1) == 1).all()) for start, size in self.groups
-        )
+        sums = [batch[:, start : start + size].sum(axis=1) for start, size in self.groups]
+        return all((one == 1).all() for one in [*sums, *([batch[:, 0]] if self.intercept else [])])
 
     @property
-    def binary(self) -> np.ndarray:
-        return np.isin(self.x, (0, 1)).all(axis=0)
+    def binary(self) -> bool:
+        return bool(np.isin(self.x, (0, 1)).all())
+
+    @property
+    def rate(self) -> float:
+        """Of summed gradients."""
+        return self.rules.rate / (self.rules.batch_size if self.rules.reduction == "mean" else 1)
 
 
 @dataclass
 class Verdict:
     """claims: what was claimed. wrong: what is wrong with it."""
 
-    claims: Counter = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
+    claims: Counter
+    wrong: list[str]
 
 
 # ---------------------------------------------------------------------------------------------------------- the sender
@@ -108,81 +108,85 @@ def answers(x: np.ndarray, y: np.ndarray, theta: np.ndarray, rules: Rules, dtype
     return np.array([local_steps(xs, ys, theta, rules, dtype) for xs, ys in shares])
 
 
-def training(
-    x: np.ndarray, y: np.ndarray, n: int, rules: Rules, own: Callable[[], tuple[np.ndarray, np.ndarray]], dtype: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds of federated training from theta = 0. own: the attacker's batch of a round. Stops before it diverges."""
-    theta = np.zeros(x.shape[1], dtype=dtype)
+def training(drawn: Instance, n: int, rules: Rules, rng: Rng, *, fresh: bool = True) -> Rounds:
+    """Rounds of federated training from theta = 0, some in float32. Stops before it diverges.
+
+    The attacker's batches, fresh ones or always one, have columns that are 0 every time.
+    """
+    m, d = drawn.x.shape
+    dtype = np.float32 if rng.random() < 0.1 else np.float64
+    lacks, present = rng.random(d) < rng.choice([0.0, 0.3, 0.6]), rng.integers(1, 5)
+
+    def own() -> tuple[np.ndarray, np.ndarray]:
+        rows = draw_batch(m, d, rng, structured=0.1) * ~lacks
+        rows[:, 0] |= drawn.intercept
+        for start, width in drawn.groups:
+            rows[:, start : start + width] = np.eye(width, dtype=np.int64)[rng.integers(0, min(present, width), m)]
+        return rows, rng.choice([-1, 1], m)
+
+    theta, fixed = np.zeros(d, dtype=dtype), own()
     thetas, updates = [], []
-    for _ in range(n):
-        mine = local_steps(*own(), theta, rules, dtype)
-        sent = np.vstack([answers(x, y, theta, rules, dtype), mine[None]]).astype(dtype)
+    while len(thetas) < n and np.abs(theta).max() < 1e6:
+        mine = local_steps(*(own() if fresh else fixed), theta, rules, dtype)
+        sent = np.vstack([answers(drawn.x, drawn.y, theta, rules, dtype), mine[None]]).astype(dtype)
         after = (theta + sent.mean(axis=0)).astype(dtype)
         thetas.append(theta.astype(float))
         updates.append((rules.parties * (after - theta) - mine).astype(float))
         theta = after
-        if np.abs(theta).max() > 1e6:
-            break
     return np.array(thetas), np.array(updates)
 
 
 def training_rules(rng: Rng, m: int, drawn: Instance, **chosen: Any) -> Rules:
     """Rules for batches of m rows, with the schema of the columns."""
-    binary = tuple(int(j) for j in np.flatnonzero(drawn.declared))
-    schema = Schema(binary, drawn.intercept, tuple(drawn.groups))
+    schema = Schema(tuple(np.flatnonzero(drawn.declared).tolist()), drawn.intercept, tuple(drawn.groups))
     rate = float(rng.choice([1e-4, 0.01, 0.05, 0.1, 0.3, 1.0, 10.0]))
-    rules = Rules(2, rate, str(rng.choice(["sum", "mean"])), 1, m, schema, whole=True)
-    return replace(rules, **chosen)
+    return replace(Rules(2, rate, str(rng.choice(["sum", "mean"])), 1, m, schema, whole=True), **chosen)
 
 
-def random_rounds(
-    x: np.ndarray, y: np.ndarray, n: int, rules: Rules, rng: Rng, dtype: Any = np.float64
-) -> tuple[np.ndarray, np.ndarray]:
+def random_rounds(drawn: Instance, n: int, rules: Rules, rng: Rng, dtype: Any = np.float64) -> Rounds:
     """Random models, some of which hardly move in some directions, and the sums of the answers to them."""
-    d = x.shape[1]
+    d = drawn.x.shape[1]
     thetas = rng.normal(size=(n, d))
     if rng.random() < 0.2:
         scales = np.where(rng.random(d) < 0.5, 1.0, 10 ** rng.uniform(-17, -3, d))
         directions = np.eye(d) if rng.random() < 0.5 else np.linalg.qr(rng.normal(size=(d, d)))[0]
         thetas = (thetas * scales) @ directions.T + rng.choice([0.0, 1.0]) * rng.normal(size=d)
-    thetas = thetas * rng.choice([1e-4, 0.03, 1.0, 10.0, 1e4])
-    thetas = thetas.astype(dtype).astype(float)
-    return thetas, np.array([answers(x, y, theta, rules, dtype).sum(axis=0) for theta in thetas]).astype(float)
+    thetas = (thetas * rng.choice([1e-4, 0.03, 1.0, 10.0, 1e4])).astype(dtype).astype(float)
+    updates = [answers(drawn.x, drawn.y, theta, rules, dtype).sum(axis=0) for theta in thetas]
+    return thetas, np.array(updates).astype(float)
 
 
-def shape(
-    rng: Rng, shapes: list[tuple[int, int]], largest: tuple[int, int] = (12, 14), small: float = 0.8
-) -> tuple[int, int]:
-    if rng.random() < small:
-        return shapes[rng.integers(len(shapes))]
-    return int(rng.integers(2, largest[0] + 1)), int(rng.integers(2, largest[1] + 1))
+def private_batch(
+    rng: Rng, shapes: list[tuple[int, int]], largest: tuple[int, int], *, small: float = 0.8, parts: int = 1
+) -> tuple[int, int, Instance]:
+    """Rows of a part, columns, and a batch of these parts: some with an intercept, some with one-hot columns.
 
-
-def private_batch(rng: Rng, m: int, d: int) -> Instance:
-    """A batch, some with an intercept, some with one-hot columns."""
-    x, structure = draw_batch(m, d, rng)
-    intercept = bool(rng.random() < 0.3)
-    if intercept:
-        x[:, 0] = 1
-    groups: list[tuple[int, int]] = []
+    small: the share of shapes that are among `shapes`; the others have at most the largest one.
+    """
+    m, d = (rng.integers(2, most + 1) for most in largest) if rng.random() >= small else rng.choice(shapes)
+    x, intercept, groups = draw_batch(parts * m, d, rng), bool(rng.random() < 0.3), []
+    x[:, 0] |= intercept
     start = int(intercept)
     while rng.random() < 0.3 and d - start >= 2:
         width = int(rng.integers(2, min(4, d - start) + 1))
-        x[:, start : start + width] = np.eye(width, dtype=np.int64)[rng.integers(0, width, m)]
+        x[:, start : start + width] = np.eye(width, dtype=np.int64)[rng.integers(0, width, parts * m)]
         groups.append((start, width))
         start += width
-    return Instance(x, draw_labels(x, rng), structure, intercept, np.ones(d, dtype=bool), groups)
+    return int(m), int(d), Instance(x, draw_labels(x, rng), intercept, np.ones(d, dtype=bool), groups)
 
 
 # ------------------------------------------------------------------------------------------------------------ the paths
 
 
 def binary(rng: Rng) -> Instance:
-    others = 1 if rng.random() < 0.75 else int(rng.integers(2, 4))
-    size, d = shape(rng, _UNLABELLED) if others == 1 else (int(rng.integers(1, 4)), int(rng.integers(1, 5)))
-    drawn = private_batch(rng, others * size, d)
-    rules = training_rules(rng, size, drawn, parties=others + 1)
-    return drawn.seen(rules, random_rounds(drawn.x, drawn.y, d + int(rng.integers(0, 8)), rules, rng))
+    others, chosen = 1 if rng.random() < 0.75 else int(rng.integers(2, 4)), {}
+    if others == 1 and rng.random() < 0.07:
+        chosen = {"solver": str(rng.choice(["highs", "cbc"])), "formulation": str(rng.choice(["tight", "published"]))}
+    shapes = _UNLABELLED if others == 1 else [(m, d) for m in range(1, 4) for d in range(1, 5)]
+    small = 0.8 if others == 1 and not chosen else 1.0
+    m, d, drawn = private_batch(rng, shapes, (12, 14), small=small, parts=others)
+    rules = training_rules(rng, m, drawn, parties=others + 1)
+    return drawn.seen(rules, random_rounds(drawn, d + int(rng.integers(0, 8)), rules, rng), chosen=chosen)
 
 
 def other_columns(rng: Rng, m: int, k: int, x: np.ndarray) -> np.ndarray:
@@ -190,10 +194,8 @@ def other_columns(rng: Rng, m: int, k: int, x: np.ndarray) -> np.ndarray:
     signs = rng.choice([-1, 1], (m, k), p=[0.3, 0.7])
     kinds = [
         rng.normal(size=(m, k)),
-        rng.integers(0, 11, (m, k)) / 10,
-        rng.integers(-2, 3, (m, k)) / 2,
+        rng.integers(-4, 5, (m, k)) / rng.choice([2, 10]),
         rng.integers(0, 2, (m, k)) + rng.choice([1e-2, 1e-4, 1e-6]) * rng.normal(size=(m, k)),
-        rng.random((m, k)),
         rng.choice(4, (m, k), p=rng.dirichlet(np.ones(4))),
         signs,
         np.where(x.any(axis=1)[:, None], 1, signs),  # -1 only in rows that few other columns notice
@@ -202,29 +204,23 @@ def other_columns(rng: Rng, m: int, k: int, x: np.ndarray) -> np.ndarray:
 
 
 def mixed(rng: Rng) -> Instance:
-    """Some columns of another kind, before or after the binary ones, or among them if there is no one-hot group."""
-    m, d = shape(rng, _UNLABELLED)
-    drawn = private_batch(rng, m, d)
+    """Some columns of another kind, after the binary ones, or among them if there is no one-hot group."""
+    m, d, drawn = private_batch(rng, _UNLABELLED, (12, 14))
     added = other_columns(rng, m, int(rng.integers(1, 4)), drawn.x)
-    k = added.shape[1]
-    start = int(drawn.intercept)
-    order = np.r_[: d + k]
+    start, whole = int(drawn.intercept), d + added.shape[1]
+    order = np.arange(whole)
     if not drawn.groups:
-        order[start:] = start + rng.permutation(d + k - start)
-    elif rng.random() < 0.5:
-        order = np.r_[:start, d : d + k, start:d]
-        drawn.groups = [(first + k, size) for first, size in drawn.groups]
+        order[start:] = start + rng.permutation(whole - start)
     drawn.x = np.column_stack([drawn.x, added])[:, order]
     # A column may be binary here, and not in other rows; the intercept and one-hot columns are binary everywhere.
-    declared = (order < d) & ((rng.random(d + k) < 0.8) | bool(drawn.groups) | (order < start))
+    declared = (order < d) & ((rng.random(whole) < 0.8) | bool(drawn.groups) | (order < start))
     drawn.declared = declared if rng.random() < 0.5 else order < d
     rules = training_rules(rng, m, drawn)
-    return drawn.seen(rules, random_rounds(drawn.x, drawn.y, d + k + int(rng.integers(1, 8)), rules, rng))
+    return drawn.seen(rules, random_rounds(drawn, whole + int(rng.integers(1, 8)), rules, rng))
 
 
 def selective(rng: Rng) -> Instance:
-    m, d = shape(rng, _LABELLED, largest=(8, 10))
-    drawn = private_batch(rng, m, d)
+    m, d, drawn = private_batch(rng, _LABELLED, (8, 10))
     others = 2 if m % 2 == 0 and rng.random() < 0.15 else 1
     rules = training_rules(rng, m // others, drawn, parties=others + 1, whole=False)
     n = int(rng.integers(d + 1, 6 * d + 10))
@@ -234,8 +230,7 @@ def selective(rng: Rng) -> Instance:
     updates, sent = np.zeros((n, d)), np.zeros((n, d), dtype=bool)
     for t, theta in enumerate(thetas):
         for part in answers(drawn.x, drawn.y, theta, rules):
-            order = np.argsort(-np.abs(part), kind="stable") if largest else rng.permutation(d)
-            chosen = order[:kept]
+            chosen = (np.argsort(-np.abs(part), kind="stable") if largest else rng.permutation(d))[:kept]
             noisy = part + noise * np.linalg.norm(part) / np.sqrt(d) * rng.normal(size=d)
             updates[t, chosen] += noisy[chosen]
             sent[t, chosen] = True
@@ -243,103 +238,60 @@ def selective(rng: Rng) -> Instance:
 
 
 def disturbed(updates: np.ndarray, rng: Rng) -> np.ndarray:
-    """Updates with noise, some of it with long tails or in one round only; or quantised; or clipped."""
+    """Updates with noise, some of it in one round only; or quantised; or clipped."""
     spread = 10 ** rng.uniform(-7, 0.5) * np.sqrt(np.mean(updates**2)) + 1e-300
-    noise = spread * rng.normal(size=updates.shape)
     norms = np.linalg.norm(updates, axis=1, keepdims=True) + 1e-300
-    one = np.arange(len(updates)) == rng.integers(len(updates))
+    rounds = (np.arange(len(updates)) == rng.integers(len(updates))) | (rng.random() < 0.6)
     kinds = [
-        updates + noise,
-        updates + spread * rng.laplace(size=updates.shape),
-        updates + one[:, None] * noise,
+        updates + rounds[:, None] * spread * rng.normal(size=updates.shape),
         np.round(updates / spread) * spread,
         updates * np.minimum(1, np.quantile(norms, rng.uniform(0.3, 1)) / norms),
     ]
-    return kinds[rng.integers(len(kinds))]
+    return kinds[rng.choice(3, p=[0.6, 0.2, 0.2])]
 
 
 def noisy(rng: Rng) -> Instance:
-    m, d = shape(rng, _UNLABELLED)
-    drawn = private_batch(rng, m, d)
+    m, d, drawn = private_batch(rng, _UNLABELLED, (12, 14))
     rules = training_rules(rng, m, drawn)
     n = d + 1 + int(rng.choice([0, 1, 3, 10, 40, 200]))
     single = rng.random() < 0.6
-    thetas, updates = random_rounds(drawn.x, drawn.y, n, rules, rng, np.float32 if single else np.float64)
+    thetas, updates = random_rounds(drawn, n, rules, rng, np.float32 if single else np.float64)
     if not single or rng.random() < 0.5:
         updates = disturbed(updates, rng)
     return drawn.seen(rules, (thetas, updates), noise=True)
 
 
-def attackers_rows(rng: Rng, drawn: Instance) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
-    """Draws a batch as large as the other one, in which some columns are 0 every time."""
-    m, d = drawn.x.shape
-    lacks = rng.random(d) < rng.choice([0.0, 0.3, 0.6])
-    lacks[0] &= not drawn.intercept
-
-    def draw() -> tuple[np.ndarray, np.ndarray]:
-        rows, _ = draw_batch(m, d, rng, structured=0.1)
-        rows[:, lacks] = 0
-        if drawn.intercept:
-            rows[:, 0] = 1
-        for start, width in drawn.groups:
-            present = np.flatnonzero(~lacks[start : start + width])
-            chosen = rng.choice(present, m) if len(present) else rng.integers(0, width, m)
-            rows[:, start : start + width] = np.eye(width, dtype=np.int64)[chosen]
-        return rows, rng.choice([-1, 1], m)
-
-    return draw
-
-
 def zero(rng: Rng) -> Instance:
-    m, d = shape(rng, _LABELLED, largest=(8, 10))
-    drawn = private_batch(rng, m, d)
+    m, d, drawn = private_batch(rng, _LABELLED, (8, 10))
     rules = training_rules(rng, m, drawn)
-    own = attackers_rows(rng, drawn)
-    fixed = own()
-    fresh = rng.random() < 0.7
-    n = int(rng.integers(2, 3 * d + 6))
-    dtype = np.float32 if rng.random() < 0.1 else np.float64
-    return drawn.seen(rules, training(drawn.x, drawn.y, n, rules, own if fresh else lambda: fixed, dtype))
+    return drawn.seen(rules, training(drawn, int(rng.integers(2, 3 * d + 6)), rules, rng, fresh=rng.random() < 0.7))
 
 
 def asynchronous(rng: Rng) -> Instance:
     steps = 3 if rng.random() < 0.1 else 2
-    m, d = shape(rng, _STEPS, largest=(5, 10), small=0.85)
-    drawn = private_batch(rng, steps * m, d)
+    m, d, drawn = private_batch(rng, _STEPS, (5, 10), small=0.85, parts=steps)
     special = rng.choice([0.9731, 1.7321, 3.1416, rng.integers(1, 17) / 4, 4 / rng.integers(1, 12), 0.1])
     rate = float(special) if rng.random() < 0.4 else float(10 ** rng.uniform(-8, 0.6))
     rules = training_rules(rng, m, drawn, batches=steps, rate=rate)
-    dtype = np.float32 if rng.random() < 0.1 else np.float64
     n = d + int(rng.integers(0, 8))
     if rng.random() < 0.3:
-        thetas, updates = training(drawn.x, drawn.y, n, rules, attackers_rows(rng, drawn), dtype)
+        thetas, updates = training(drawn, n, rules, rng)
     else:
-        thetas, updates = random_rounds(drawn.x, drawn.y, n, rules, rng, dtype)
+        thetas, updates = random_rounds(drawn, n, rules, rng, np.float32 if rng.random() < 0.1 else np.float64)
     noise = bool(rng.random() < 0.1)
-    if noise:
-        updates = updates + 10 ** rng.uniform(-12, -1) * np.sqrt(np.mean(updates**2)) * rng.normal(size=updates.shape)
+    updates = updates + noise * 10 ** rng.uniform(-12, -1) * np.sqrt(np.mean(updates**2)) * rng.normal(size=updates.shape)
     return drawn.seen(rules, (thetas, updates), step=np.repeat(np.arange(steps), m), noise=noise)
 
 
-def programme(rng: Rng) -> Instance:
-    m, d = _UNLABELLED[rng.integers(len(_UNLABELLED))]
-    drawn = private_batch(rng, m, d)
-    rules = training_rules(rng, m, drawn)
-    chosen = {"solver": str(rng.choice(["highs", "cbc"])), "formulation": str(rng.choice(["tight", "published"]))}
-    return drawn.seen(rules, random_rounds(drawn.x, drawn.y, d + 3, rules, rng), chosen=chosen)
-
-
-PATHS: dict[str, tuple[Callable[[Rng], Instance] | None, float]] = {
-    "binary": (binary, 0.2),
-    "mixed": (mixed, 0.28),
-    "selective": (selective, 0.1),
-    "noisy": (noisy, 0.09),
-    "zero": (zero, 0.1),
-    "asynchronous": (asynchronous, 0.15),
-    "programme": (programme, 0.01),
-    "enumeration": (None, 0.17),
+PATHS: dict[str, tuple[Callable[[Rng], Instance], float]] = {
+    "binary": (binary, 0.24),
+    "mixed": (mixed, 0.3),
+    "selective": (selective, 0.12),
+    "noisy": (noisy, 0.1),
+    "zero": (zero, 0.12),
+    "asynchronous": (asynchronous, 0.17),
 }
-"""What draws an instance (None: `enumeration`, which starts from sums), and its share of all instances."""
+"""What draws an instance, and its share of all instances."""
 
 
 # ---------------------------------------------------------------------------------------------------------- the verdicts
@@ -347,37 +299,28 @@ PATHS: dict[str, tuple[Callable[[Rng], Instance] | None, float]] = {
 
 def slack_of(instance: Instance) -> float:
     """How far a message may be off: twice as much as the true batch is, and some rounding of our own."""
-    exact = [
-        answers(instance.x.astype(np.longdouble), instance.y.astype(np.longdouble), theta, instance.rules, np.longdouble)
-        for theta in instance.thetas.astype(np.longdouble)
-    ]
-    off = np.abs(np.array([a.sum(axis=0) for a in exact]) - instance.updates).astype(float)
+    x, y, thetas = (part.astype(np.longdouble) for part in (instance.x, instance.y, instance.thetas))
+    exact = np.array([answers(x, y, theta, instance.rules, np.longdouble).sum(axis=0) for theta in thetas])
+    off = np.abs(exact - instance.updates).astype(float)
     if instance.sent is not None:
         off = off[instance.sent]
     largest = max(np.abs(instance.updates).max(initial=0.0), np.abs(instance.thetas).max(initial=0.0))
-    return float(2 * off.max(initial=0.0) + 4 * _ULP * largest)
-
-
-def well_spread(thetas: np.ndarray) -> bool:
-    return float(np.linalg.cond(np.column_stack([thetas, np.ones(len(thetas))]))) < 1e6
+    return float(2 * off.max(initial=0.0) + 2.0**-50 * largest)
 
 
 def explanations(instance: Instance) -> list[np.ndarray] | None:
     """All batches of 0 and 1 that explain the messages, (m, d) each; None if there are too many to try."""
-    x, y, rules = instance.x, instance.y, instance.rules
+    x, y, thetas = instance.x, instance.y, instance.thetas
     if not instance.declared.all():
         return None
-    m, d = x.shape
-    scale = rules.batch_size if rules.reduction == "mean" else 1
-    whole = instance.sent is None and len(instance.thetas) > d and well_spread(instance.thetas)
+    design = np.column_stack([thetas, np.ones(len(thetas))])
+    whole = instance.sent is None and len(thetas) > x.shape[1] and np.linalg.cond(design) < 1e6
     if instance.noise or whole:
-        found = oracle.with_sums(x.T @ x, x.T @ y, m)
-    else:
-        indices = oracle.explaining(
-            instance.thetas, scale * instance.updates, rules.rate, m, scale * slack_of(instance), instance.sent
-        )
-        found = None if indices is None else [oracle.all_batches(m, d).x[k] for k in indices]
-    return None if found is None else [batch for batch in found if instance.allows(batch)]
+        return oracle.with_sums(x.T @ x, x.T @ y, len(x))
+    scale = instance.rules.rate / instance.rate
+    how = (instance.rules.rate, len(x), scale * slack_of(instance), instance.sent)
+    indices = oracle.explaining(thetas, scale * instance.updates, *how)
+    return None if indices is None else [oracle.all_batches(*x.shape).x[k] for k in indices]
 
 
 def with_any_others(instance: Instance) -> list[np.ndarray] | None:
@@ -387,186 +330,107 @@ def with_any_others(instance: Instance) -> list[np.ndarray] | None:
     Q X has the products of X.
     """
     known = instance.x[:, instance.declared].astype(np.int64)
-    found = oracle.with_sums(known.T @ known, known.T @ instance.y, len(known))
-    if found is None:
+    batches = oracle.with_sums(known.T @ known, known.T @ instance.y, len(known))
+    if batches is None:
         return None
-    whole = np.full((len(found), *instance.x.shape), -9, dtype=np.int64)
-    whole[:, :, instance.declared] = np.array(found).reshape(len(found), *known.shape)
-    return [batch for batch in whole if instance.allows(batch)]
+    whole = np.full((len(batches), *instance.x.shape), -9, dtype=np.int64)
+    whole[:, :, instance.declared] = np.array(batches).reshape(len(batches), *known.shape)
+    return list(whole)
 
 
 def sequences(instance: Instance) -> list[tuple[np.ndarray, ...]] | None:
-    rules = instance.rules
-    rate = rules.rate / (rules.batch_size if rules.reduction == "mean" else 1)
-    found = oracle.explaining_steps(
-        instance.thetas, instance.updates, rate, rules.batch_size, rules.batches, slack_of(instance)
-    )
-    return None if found is None else [parts for parts in found if all(instance.allows(part) for part in parts)]
+    """All sequences of batches, one a local step, that explain the messages; None if there are too many to try."""
+    rules, messages = instance.rules, (instance.thetas, instance.updates)
+    if instance.noise:
+        return None
+    every = oracle.explaining_steps(*messages, instance.rate, rules.batch_size, rules.batches, slack_of(instance))
+    return None if every is None else [parts for parts in every if all(map(instance.allows, parts))]
 
 
 def judge(instance: Instance, result: SearchResult) -> Verdict:
     """What the result claims, held against the true batch and every other one that explains the messages."""
-    verdict = Verdict()
-    says = {name: result.figures.get(name, 0.0) == 1 for name in ("proved", "unique", "batches_separated")}
-    says["certain"] = result.figures.get("entries_certain", 0.0) > 0
-    says["infeasible"] = says["proved"] and not result.candidates
-    says["proved"] &= bool(result.candidates)
-    says["matches"] = bool(result.candidates) and not getattr(result, "assumption", "")
-    verdict.claims.update(name for name, said in says.items() if said)
-    if not any(says.values()):
+    says = {name for name in ("proved", "unique", "batches_separated") if result.figures.get(name) == 1}
+    says |= {"certain"} if result.figures.get("entries_certain", 0.0) > 0 else set()
+    if "proved" in says and not result.candidates:
+        wrong = ["infeasible, and the batch is binary"] * instance.binary
+        return Verdict(Counter(["infeasible"]), wrong)
+    says |= {"matches"} if result.candidates and not result.assumption else set()
+    verdict = Verdict(Counter(says or ["refused"]), [])
+    if not says:
         return verdict
-    if says["infeasible"]:
-        if instance.binary.all():
-            verdict.wrong.append("infeasible, and the batch is binary")
-        return verdict
-    columns = np.flatnonzero(result.binary)
-    parts = None
+    columns, parts = np.flatnonzero(result.binary), None
     if instance.step is not None:
-        parts = None if instance.noise else sequences(instance)
-        found = None if parts is None else [np.concatenate(part) for part in parts]
+        parts = sequences(instance)
+        every = None if parts is None else [np.concatenate(part) for part in parts]
     elif instance.declared[columns].all() and not instance.declared.all():
-        found = with_any_others(instance)
+        every = with_any_others(instance)
     else:
-        found = explanations(instance)
-    if found is not None:
+        every = explanations(instance)
+    every = None if every is None else [batch for batch in every if instance.step is not None or instance.allows(batch)]
+    if every is not None:
         verdict.claims["exhausted"] += 1
-        declared = {oracle.key(batch[:, instance.declared]) for batch in found or []}
+        declared = {oracle.key(batch[:, instance.declared]) for batch in every}
         if instance.step is None and oracle.key(instance.x[:, instance.declared]) not in declared:
             verdict.wrong.append("FUZZ ITSELF: the true batch is not among the explanations")
-    _judge_sums(verdict, says, instance, result, columns)
-    whole = [instance.x, *(found or [])]
-    _judge_rows(verdict, says, result, columns, whole, not instance.chosen)
-    if says["batches_separated"]:
-        _judge_division(verdict, instance, result, parts)
-    _judge_labels(verdict, says, instance, result)
-    _judge_real(verdict, says, instance, result)
+    verdict.wrong += _of_rows(says, instance, result, columns, [instance.x, *(every or [])])
+    if "batches_separated" in says:
+        verdict.wrong += _of_division(instance, result, parts or [])
+    if "unique" in says and not verdict.wrong and not instance.noise:
+        verdict.wrong += _of_values(verdict, says, instance, result)
     return verdict
 
 
-def _judge_sums(
-    verdict: Verdict, says: dict[str, bool], instance: Instance, result: SearchResult, columns: np.ndarray
-) -> None:
-    """What is said to match, without an assumption, has the products of the true batch."""
+def _of_rows(
+    says: set[str], instance: Instance, result: SearchResult, columns: np.ndarray, every: list[np.ndarray]
+) -> Iterator[str]:
+    """What is wrong with candidates and certain entries. every: batches that explain the messages, the true one first."""
     true = np.rint(instance.x[:, columns]).astype(np.int64)
-    for candidate in result.candidates if says["matches"] else ():
-        rows = candidate[:, columns].astype(np.int64)
-        if not np.array_equal(rows.T @ rows, true.T @ true):
-            verdict.wrong.append(f"matches: the products of {rows.tolist()} are others")
-            return
+    candidates = [candidate[:, columns].astype(np.int64) for candidate in result.candidates]
+    if "matches" in says and not all(np.array_equal(rows.T @ rows, true.T @ true) for rows in candidates):
+        yield "matches: the products of a candidate are others"
+    listed, shares = set(map(oracle.key, candidates)), result.shares[:, columns]
+    for k, batch in enumerate(every):
+        name, part = "the true batch" if k == 0 else f"another batch, {batch.tolist()},", batch[:, columns]
+        # Values as close as 0.001 to integers count as these: no message is so exact that it must distinguish them.
+        near = np.where(np.abs(part - np.rint(part)) <= 1e-3, np.rint(part), part)
+        this = oracle.key(near) if np.array_equal(near, np.rint(near)) else "not integers"
+        if "proved" in says and not instance.chosen and this not in listed:
+            yield f"proved: {name} is not among the candidates"
+        if "unique" in says and {this} != listed:
+            yield f"unique: {name} is possible as well"
+        certain = (shares == 0) | (shares == 1)
+        if "certain" in says and not oracle.matches_somehow(result.rows[:, columns], certain, near):
+            yield f"entries_certain: {name} contradicts them"
 
 
-def _judge_rows(
-    verdict: Verdict, says: dict[str, bool], result: SearchResult, columns: np.ndarray, whole: Iterable, exact: bool
-) -> None:
-    listed = {oracle.key(candidate[:, columns]) for candidate in result.candidates}
-    shares = result.shares[:, columns]
-    certain = (shares == 0) | (shares == 1)
-    reference = result.rows[:, columns] if result.rows is not None else None
-    for k, batch in enumerate(whole):
-        name = "the true batch" if k == 0 else f"another batch, {batch.tolist()},"
-        part = batch[:, columns]
-        this = key_of(part)
-        if says["proved"] and exact and this not in listed:
-            verdict.wrong.append(f"proved: {name} is not among the candidates")
-        if says["unique"] and {this} != listed:
-            verdict.wrong.append(f"unique: {name} is possible as well")
-        if says["certain"] and not oracle.matches_somehow(reference, certain, _near(part)):
-            verdict.wrong.append(f"entries_certain: {name} contradicts them")
-        if verdict.wrong:
-            return
+def _of_division(instance: Instance, result: SearchResult, parts: list[tuple[np.ndarray, ...]]) -> Iterator[str]:
+    claimed, true = (
+        tuple(rows[steps == s] for s in (0, 1)) for rows, steps in ((result.rows, result.steps), (instance.x, instance.step))
+    )
+    for name, part in [("the true", true), *(("another", part) for part in parts)]:
+        if list(map(oracle.key, part)) != list(map(oracle.key, claimed)):
+            yield f"batches_separated: {name} division {[p.tolist() for p in part]}"
 
 
-def _near(part: np.ndarray) -> np.ndarray:
-    return np.where(np.abs(part - np.rint(part)) <= 1e-3, np.rint(part), part)
-
-
-def key_of(part: np.ndarray) -> oracle.Key | str:
-    """Values as close as 0.001 to integers count as these: no message is so exact that it must distinguish them."""
-    return oracle.key(np.rint(part)) if np.allclose(part, np.rint(part), rtol=0, atol=1e-3) else "not integers"
-
-
-def _judge_division(
-    verdict: Verdict, instance: Instance, result: SearchResult, parts: list[tuple[np.ndarray, ...]] | None
-) -> None:
-    claimed = tuple(oracle.key(result.rows[result.steps == s]) for s in (0, 1))
-    true = tuple(instance.x[instance.step == s] for s in (0, 1))
-    for name, part in [("the true", true), *(("another", part) for part in parts or [])]:
-        if tuple(oracle.key(rows) for rows in part) != claimed:
-            verdict.wrong.append(f"batches_separated: {name} division {[p.tolist() for p in part]}")
-            return
-
-
-def _judge_labels(verdict: Verdict, says: dict[str, bool], instance: Instance, result: SearchResult) -> None:
-    """Labels of a unique batch have to explain the messages."""
-    if not says["unique"] or result.labels is None or verdict.wrong or instance.noise or not instance.binary.all():
-        return
-    if not result.binary.all() or not np.isfinite(result.labels[result.rows.any(axis=1)]).all():
-        return
-    x, y = result.rows, np.nan_to_num(result.labels)
-    if instance.step is None:
+def _of_values(verdict: Verdict, says: set[str], instance: Instance, result: SearchResult) -> Iterator[str]:
+    """Labels and real-valued columns of a unique batch have to explain the messages, where these are float64."""
+    x, y, real = result.rows, result.labels, ~result.binary
+    if real.any() and np.isfinite(x[:, real]).all():
+        verdict.claims["real"] += 1
+        true, rows = (of[np.lexsort(of[:, result.binary].T)] for of in (instance.x, x))
+        off = np.abs(true - rows).max()
+        if slack_of(instance) < 1e-10 and off > 1e-3 * max(1.0, np.abs(true).max()):
+            yield f"real columns: {off:.2g} off"
+    is_known = instance.binary and not real.any() and y is not None and np.isfinite(y[x.any(axis=1)]).all()
+    if is_known and (instance.step is None or "batches_separated" in says):
+        verdict.claims["labels"] += 1
+        y = np.nan_to_num(y)
         explained = np.allclose(x.T @ y, instance.x.T @ instance.y, atol=1e-6)
-    elif says["batches_separated"]:
-        predicted = np.array([answers(x, y, theta, instance.rules)[0] for theta in instance.thetas])
-        explained = np.abs(predicted - instance.updates).max() <= 4 * slack_of(instance)
-    else:
-        return
-    verdict.claims["labels"] += 1
-    if not explained:
-        verdict.wrong.append(f"labels: they do not explain the messages, {y.tolist()}")
-
-
-def _judge_real(verdict: Verdict, says: dict[str, bool], instance: Instance, result: SearchResult) -> None:
-    """Real-valued columns of a unique batch have to be the true ones, where messages are float64."""
-    if not says["unique"] or verdict.wrong or instance.noise or result.binary.all():
-        return
-    if not np.isfinite(result.rows[:, ~result.binary]).all():
-        return
-    verdict.claims["real"] += 1
-    true = instance.x[np.lexsort(instance.x[:, result.binary].T)]
-    rows = result.rows[np.lexsort(result.rows[:, result.binary].T)]
-    off = np.abs(true - rows).max()
-    if slack_of(instance) < 1e-10 and off > 1e-3 * max(1.0, np.abs(true).max()):
-        verdict.wrong.append(f"real columns: {off:.2g} off")
-
-
-def judge_enumeration(rng: Rng, options: BatchReconstruction) -> tuple[Verdict, dict[str, Any]]:
-    """The exact search alone, from the sums of a batch, or from sums next to these, of which there may be no batch."""
-    if rng.random() < 0.02:  # where distances in floating point are no longer exact
-        m, d = int(rng.integers(30, 50)), int(rng.integers(30, 70))
-        x, structure = draw_batch(m, d, rng, structured=1.0, names=("odd_triangle", "near_dependent", "duplicate_rows"))
-    else:
-        m, d = shape(rng, _UNLABELLED, largest=(24, 30) if rng.random() < 0.2 else (14, 16), small=0.85)
-        x, structure = draw_batch(m, d, rng, structured=0.6)
-    y = draw_labels(x, rng) if rng.random() < 0.6 else None
-    gram = Gram.of(x, y)
-    alpha, beta, exists = gram.alpha.copy(), gram.beta, True
-    if rng.random() < 0.2:
-        i, j = rng.integers(0, d, 2)
-        alpha[i, j] += 1 if rng.random() < 0.5 else -1
-        alpha[j, i] = alpha[i, j]
-        gram, exists = Gram(alpha, beta, m), False
-    limit = options.time_limit if m * d < 60 else min(options.time_limit, 2.0)
-    solutions = enumerate_batches(gram, time_limit=limit, max_batches=options.max_batches)
-    verdict = Verdict()
-    claims = {"proved": solutions.complete and len(solutions.batches) > 0, "unique": solutions.unique}
-    claims["matches"] = len(solutions.batches) > 0
-    claims["infeasible"] = solutions.status == "infeasible"
-    verdict.claims.update(name for name, said in claims.items() if said)
-    found = oracle.with_sums(alpha, beta, m)
-    listed = [oracle.key(batch) for batch in solutions.batches]
-    if solutions.complete:
-        if exists and oracle.key(x) not in listed:
-            verdict.wrong.append(f"{solutions.status}: the true batch is missing")
-        if found is not None:
-            verdict.claims["exhausted"] += 1
-            if sorted(listed) != sorted(map(oracle.key, found)):
-                verdict.wrong.append(f"{solutions.status}: {len(found)} batches exist, {len(listed)} are listed")
-            if beta is not None and m <= 8 and not verdict.wrong and "more labellings" not in solutions.note:
-                verdict.claims["labels"] += 1
-                number = sum(len(oracle.labellings(batch, beta)) for batch in found)
-                if (listed_labels := sum(map(len, solutions.labels))) != number:
-                    verdict.wrong.append(f"{listed_labels} labellings, and there are {number}")
-    return verdict, {"x": x, "y": y, "alpha": alpha, "beta": beta, "structure": structure}
+        if instance.step is not None:
+            predicted = np.array([answers(x, y, theta, instance.rules)[0] for theta in instance.thetas])
+            explained = np.abs(predicted - instance.updates).max() <= 4 * slack_of(instance)
+        if not explained:
+            yield f"labels: they do not explain the messages, {y.tolist()}"
 
 
 # --------------------------------------------------------------------------------------------------------- one instance
@@ -578,18 +442,10 @@ def try_one(path: str, seed: int, limit: float = 5.0) -> tuple[Verdict, dict[str
     limit: seconds of one search; what it cuts off claims nothing.
     """
     rng = np.random.default_rng([seed, list(PATHS).index(path)])
-    options = BatchReconstruction(time_limit=limit, max_batches=2000)
-    draw = PATHS[path][0]
-    if draw is None:
-        return judge_enumeration(rng, options)
-    instance = draw(rng)
+    instance = PATHS[path][0](rng)
+    options = BatchReconstruction(time_limit=limit, max_batches=2000, **instance.chosen)
     fewer = int(rng.integers(0, len(instance.thetas) + 1)) if rng.random() < 0.2 else 0
     solved: Solved = {}
-    for n in (fewer, len(instance.thetas)):
-        if n:
-            chosen = replace(options, **instance.chosen)
-            result = search(instance.thetas[:n], instance.updates[:n], instance.rules, chosen, solved=solved)
-    verdict = judge(instance, result)
-    if not verdict.claims:
-        verdict.claims["refused"] = 1
-    return verdict, {**vars(instance), "figures": dict(result.figures), "note": result.note, "candidates": result.candidates}
+    for n in filter(None, (fewer, len(instance.thetas))):
+        result = search(instance.thetas[:n], instance.updates[:n], instance.rules, options, solved=solved)
+    return judge(instance, result), {**vars(instance), "result": result}
