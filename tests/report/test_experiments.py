@@ -56,8 +56,7 @@ def promise(ceiling, holds=None):
     return {"leak_auc_all_messages": ceiling, "assumption_holds": holds}
 
 
-@pytest.fixture
-def matrix(tmp_path):
+def test_the_matrix_has_each_attack_at_its_worst_visible_layer_and_the_strongest_of_each_level(tmp_path):
     for seed in (0, 1):
         auc = {"test_auc": 0.74 + 0.02 * seed, "experiment": "matrix"}
         attacked(tmp_path / f"none{seed}", seed, direct=0.98, completion=0.7 + 0.1 * seed, **auc)
@@ -67,11 +66,7 @@ def matrix(tmp_path):
         marvell = {"marvell": {"_target_": "vflbench.defenses.marvell.Marvell", "sumkl": 0.16}}
         how = {"defense": marvell, "guarantees": {"marvell": promise(0.6, holds=False)}, "experiment": "matrix"}
         attacked(tmp_path / f"m{seed}", seed, direct=0.95, completion=0.6, **how)
-    return tmp_path
-
-
-def test_the_matrix_has_each_attack_at_its_worst_visible_layer_and_the_strongest_of_each_level(matrix):
-    cells = pd.DataFrame(drawn(matrix)["matrix"].spec["datasets"]["cells"])
+    cells = pd.DataFrame(drawn(tmp_path)["matrix"].spec["datasets"]["cells"])
     columns = [
         *((" ", "test AUC"), (" ", "ceiling"), ("messages only", "direct"), ("messages only", "spectral")),
         *(("known labels", "completion"), ("reference", "probe"), ("reference", "own columns")),
@@ -85,15 +80,6 @@ def test_the_matrix_has_each_attack_at_its_worst_visible_layer_and_the_strongest
         ["0.760", "refuted", "0.95", "0.70", "0.60", "0.90", "0.55", "0.95", "direct", "0.60", "completion"],
         ["0.760", "0.680", "0.60", "0.70", "0.66", "0.90", "0.55", "0.70", "spectral", "0.66", "completion"],
     ]
-
-
-def test_runs_of_different_data_are_different_lines_of_the_matrix(matrix):
-    """The script before averaged whatever had one defense."""
-    data = {"dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "other.txt"}}
-    attacked(matrix / "other", 5, direct=0.6, completion=0.6, experiment="matrix", config={"attack": ATTACKS, **data})
-    names = {cell["row"] for cell in drawn(matrix)["matrix"].spec["datasets"]["cells"]}
-    assert len(names) == 4
-    assert {name for name in names if name.startswith("none")} == {"none, path train.txt", "none, path other.txt"}
 
 
 def priced(folder, *, seed, lr, epochs, validation, test, eps=None, ceiling=0.68, **data):
@@ -127,11 +113,8 @@ def test_commands_make_the_runs_of_other_seeds_at_the_chosen_rate(tmp_path):
     priced(tmp_path / "b", seed=0, lr=0.1, epochs=2, validation=0.8, test=0.8)
     start = "vflbench train experiment=price_of_privacy dataset=criteo 'dataset.path=a b.txt' dataset.min_count=5 epochs=2 "
     zero_sum = "defense=label_dp defense.label_dp.mechanism=zero_sum defense.label_dp.eps="
-    assert sorted(commands(section_of(tmp_path))) == [
-        f"{start}optimizer.lr=0.1 seed=0,1,2 {zero_sum}1.076",
-        f"{start}optimizer.lr=0.1 seed=1,2 {zero_sum}0.753",
-        f"{start}optimizer.lr=0.1 seed=1,2 defense=none",
-    ]
+    made = sorted(line.removeprefix(f"{start}optimizer.lr=0.1 ") for line in commands(section_of(tmp_path)))
+    assert made == [f"seed=0,1,2 {zero_sum}1.076", f"seed=1,2 {zero_sum}0.753", "seed=1,2 defense=none"]
     write_run(tmp_path / "elsewhere" / "run")
     assert commands(section_of(tmp_path / "elsewhere")) == []
 
@@ -165,9 +148,7 @@ def test_when_split_guard_noticed_and_whom_it_accused(tmp_path):
 
 
 def solved(folder, seed, rows, columns, seconds):
-    answer = rebuilt(
-        "f1", "batch_reconstruction", message="update", solver_seconds=seconds, ended=1.0, unique=0.75, matches=2
-    )
+    answer = rebuilt("f1", "batch_reconstruction", message="update", solver_seconds=seconds, ended=1.0)
     config = {"dataset": {"_target_": "vflbench.data.synthetic.Bernoulli", "rows": rows, "features": columns}}
     more = {"experiment": "quantification_table1", "dataset": "bernoulli", "config": config}
     write_run(folder, seed=seed, reconstructions=[answer], **more)
@@ -244,19 +225,6 @@ def test_every_experiment_states_what_it_shows_its_source_and_its_cost_also_in_t
 def test_what_is_published_has_its_experiment_and_its_data(experiments):
     beside = json.loads((config_folder() / "experiment" / "published_values.json").read_text())
     assert {name for name, e in experiments.items() if e.data} == {*beside} & {*experiments}
-    assert experiments["bytedance_sumkl"].values[0].number == 0.04
-
-
-def test_yaml_and_json_are_read_as_one(tmp_path):
-    file = tmp_path / "mine.yaml"
-    file.write_text(
-        "# @package _global_\n# Shows this. And that.\n# Source: somebody, 2022.\n# Cost: 1.5 minutes: 6 runs.\n"
-        "defaults:\n  - override /dataset: mnist\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n      seed: 0,1\n"
-    )
-    (tmp_path / "published_values.json").write_text(
-        '{"mine": {"data": "MNIST", "reproduce": ["dataset.path={data}/x"], "values": [{"what": "a", "number": null}]}}'
-    )
-    mine = read_experiment(file)
-    assert (mine.does, mine.source, mine.minutes) == ("Shows this. And that.", "somebody, 2022.", 1.5)
-    assert (mine.dataset, mine.is_sweep, dict(mine.sweep)) == ("mnist", True, {"seed": "0,1"})
-    assert (mine.reproduce, mine.values[0].number) == (["dataset.path={data}/x"], None)
+    sumkl = experiments["bytedance_sumkl"]
+    chosen = experiments["quantification_table1"].dataset
+    assert (sumkl.values[0].number, sumkl.is_sweep, chosen) == (0.04, True, "bernoulli")

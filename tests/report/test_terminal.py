@@ -161,25 +161,18 @@ THREATS = {
 }
 
 
-def of_marvell(value, **more):
-    """A run whose defense has a ceiling of 0.68, its worst attacks at two levels, and a leak above the ceiling."""
-    above = reading("remainder", value, value - 0.001, value, ceiling=0.68, level="messages only")
-    tested = [{"party": "a", "layer": "f2", "anisotropy": 812.0, "effective_dimension_0": 3.1}]
-    doubt = {"assumption": "the classes are isotropic Gaussians", "tested": tested, "assumption_holds": False}
-    levels = {
-        "messages only": reading("remainder", value, value - 0.01, value),
-        "known labels": reading("completion", 0.8, 0.78, 0.82, message="embedding", features_only=0.65),
-    }
-    more["on_changed"] = {"known labels": reading("completion", 0.7, 0.68, 0.72)}
-    more["references"] = {"probe": reading("probe", 0.99, 0.985, 0.995)}
-    worst = verdict(levels["messages only"], levels=levels, **more)
-    guarantees = {"marvell": promise(message="gradient", exceeded=[above], **doubt)}
-    return {**marvell(4), "guarantees": guarantees, "verdict": worst, "facts": {"threats": THREATS}}
-
-
 def test_the_table_begins_with_what_breaks_a_ceiling_and_the_worst_attack_of_each_level(tmp_path):
-    falls = reading("remainder", 0.9999, because="above the ceiling of 0.680", level="messages only")
-    text = final_table(write_run(tmp_path / "run", **of_marvell(0.9999, falls=falls)))
+    doubt = {"assumption": "the classes are isotropic Gaussians", "assumption_holds": False, "message": "gradient"}
+    doubt["tested"] = [{"party": "a", "layer": "f2", "anisotropy": 812.0, "effective_dimension_0": 3.1}]
+    best = reading("remainder", 0.9999, 0.99, 0.9999)
+    levels = {"messages only": best}
+    levels["known labels"] = reading("completion", 0.8, 0.78, 0.82, message="embedding", features_only=0.65)
+    more = {"on_changed": {"known labels": reading("completion", 0.7, 0.68, 0.72)}, "levels": levels}
+    more["references"] = {"probe": reading("probe", 0.99, 0.985, 0.995)}
+    more["falls"] = reading("remainder", 0.9999, because="above the ceiling of 0.680", level="messages only")
+    exceeded = [reading("remainder", 0.9999, 0.9989, 0.9999, ceiling=0.68, level="messages only")]
+    given = marvell(4) | {"guarantees": {"marvell": promise(exceeded=exceeded, **doubt)}, "verdict": verdict(best, **more)}
+    text = final_table(write_run(tmp_path / "run", facts={"threats": THREATS}, **given))
     sentence, lines, levels = (part.splitlines() for part in text.split("\n\n")[:3])
     assert sentence[0].startswith("With marvell: gradients")
     assert max(map(len, text.splitlines())) <= 120

@@ -43,10 +43,9 @@ def test_the_largest_value_of_any_attack_layer_and_epoch_decides():
 
 def test_the_value_itself_passes_and_the_least_more_fails():
     assert outcome("leak_auc_two_sided=0.6", row("norm", 0.6)).passed
-    above = outcome("leak_auc_two_sided=0.6", row("norm", math.nextafter(0.6, 1)))
-    assert not above.passed
-    assert "0.600, 1.1e-16 above 0.6 (" in threshold(above)  # the gap is seen
-    assert "partly above" in threshold(above)
+    above = threshold(outcome("leak_auc_two_sided=0.6", row("norm", math.nextafter(0.6, 1))))
+    assert above.startswith("FAIL: leak_auc_two_sided is 0.600, 1.1e-16 above 0.6 (")  # the gap is seen
+    assert "partly above" in above
 
 
 def test_references_and_layers_that_nobody_sees_do_not_count():
@@ -58,14 +57,10 @@ def test_references_and_layers_that_nobody_sees_do_not_count():
             outcome("leak_auc_two_sided=0.6", *others)
 
 
-def test_an_undefined_value_never_passes_in_silence():
-    undefined = row("norm", math.nan)
-    one = outcome("leak_auc_two_sided=0.6", undefined, row("spectral", 0.52))
-    assert one.passed
-    assert threshold(one).endswith("without a value, so not judged: norm")
-
-
-def test_a_one_sided_value_that_passes_is_named_if_it_leaks_turned_around():
+def test_no_undefined_value_passes_in_silence_nor_a_one_sided_one_that_leaks_turned_around():
+    undefined = threshold(outcome("leak_auc_two_sided=0.6", row("norm", math.nan), row("spectral", 0.52)))
+    assert undefined.startswith("PASS")
+    assert undefined.endswith("without a value, so not judged: norm")
     rows = [row("norm", 0.02, metric="leak_auc"), row("spectral", 0.5, metric="leak_auc")]
     line = threshold(outcome("leak_auc=0.6", *rows))
     assert line.startswith("PASS")

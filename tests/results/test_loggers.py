@@ -111,9 +111,8 @@ def test_events_are_read_back_and_a_resumed_run_logs_no_step_twice(tmp_path):
 @pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is an extra")
 @pytest.mark.parametrize("store", ["folder", pytest.param("sqlite", marks=pytest.mark.slow)])
 def test_what_a_store_got_is_read_back_and_a_resumed_run_logs_no_step_twice(tmp_path, store):
-    if store == "sqlite":
-        pytest.importorskip("sqlalchemy", reason="the sqlite store needs sqlalchemy and alembic")
-        pytest.importorskip("alembic", reason="the sqlite store needs sqlalchemy and alembic")
+    for package in ("sqlalchemy", "alembic") if store == "sqlite" else ():
+        pytest.importorskip(package, reason="the sqlite store needs sqlalchemy and alembic")
     uri = f"file:{tmp_path / 'store'}" if store == "folder" else "auto"
     other = recorder_with(tmp_path / "another", mlflow=Mlflow(uri=uri))
     other.begin()

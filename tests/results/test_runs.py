@@ -1,17 +1,15 @@
 """What a run recorded about itself, which folders hold runs, and which layers cross."""
 
 import json
-import math
 import shutil
 
 import pytest
 from support.outputs_tree import write_adversarial_run, write_run
 
-from vflbench.report.charts import merged_order
 from vflbench.report.words import knowledge
 from vflbench.results.folder import finished_folders
 from vflbench.results.runs import Oddity, Run, entries, read_run, read_tree
-from vflbench.results.schema import FORMAT, Summary, ThreatRecord, base_name, level_of
+from vflbench.results.schema import FORMAT, ThreatRecord, base_name, level_of
 
 
 @pytest.mark.parametrize("wrong", [3, "x", [3], {"x": 3}])
@@ -51,12 +49,6 @@ def test_keys_that_nothing_reads_are_kept_in_printable_form_and_missing_ones_hav
     assert (run.summary.links, run.summary.privacy, run.manifest.kind) == ([], None, None)
 
 
-def test_a_summary_is_read_back_as_it_was_written_and_nan_is_null():
-    summary = Summary(epochs=2, test_auc=math.nan, loss=0.1 + 0.2, facts={"bayes_auc": math.inf, "class_rows": {"0": 5}})
-    values = {"epochs": 2, "test_auc": None, "loss": 0.1 + 0.2, "facts": {"bayes_auc": None, "class_rows": {"0": 5}}}
-    assert summary.as_read().written() == json.loads(summary.to_json()) == values
-
-
 def test_a_config_alone_beside_runs_hides_none_of_them(tmp_path):
     """A config that somebody sent may lie in the folder of their runs."""
     write_run(tmp_path / "theirs" / "run")
@@ -64,11 +56,6 @@ def test_a_config_alone_beside_runs_hides_none_of_them(tmp_path):
     found = list(entries([tmp_path]))
     assert [entry.folder.name for entry in found if isinstance(entry, Run)] == ["run"]
     assert [(entry.kind, entry.path.name) for entry in found if isinstance(entry, Oddity)] == [("unfinished", "theirs")]
-
-
-def test_layers_of_several_runs_keep_their_order():
-    lists = (["f1", "f2", "f3", "h1"], ["f1", "f2", "wide", "h1"], ["f1"], ["stem", "f1"])
-    assert merged_order(lists) == ["stem", "f1", "f2", "wide", "f3", "h1"]
 
 
 THREATS = {

@@ -2,7 +2,6 @@
 
 import io
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,6 @@ import pytest
 from PIL import Image
 
 AXE = Path(__file__).parents[1] / "browser" / "node_modules" / "axe-core" / "axe.min.js"
-SCREENS = [(1280, False), (1280, True), (400, False), (400, True)]
-"""(width in pixels, whether dark) of the screens that a page is looked at on."""
 _TOO_WIDE = """
 () => {
   const scrolls = e => e && (["auto", "scroll"].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
@@ -47,7 +44,7 @@ class Opened:
     page: Any
     complaints: list[str] = field(default_factory=list)
 
-    def wait_for_figures(self) -> None:
+    def wait_for_figures(self):
         """Until all that are visible are drawn. Playwright's own waiting evaluates text in the page, which forbids that."""
         for _ in range(1200):
             if self.page.evaluate(_DRAWN):
@@ -55,19 +52,19 @@ class Opened:
             self.page.wait_for_timeout(50)
         raise AssertionError("figures are not drawn")
 
-    def too_wide(self) -> list[str]:
+    def too_wide(self):
         """Elements that reach out of the window, but for what scrolls in its own frame."""
         return self.page.evaluate(_TOO_WIDE)
 
-    def small_type(self, least: float = 11) -> dict[str, str]:
+    def small_type(self, least=11):
         """Element and size in pixels of text below that -> its first words."""
         return self.page.evaluate(_SMALL_TYPE.replace("LEAST", str(least)))
 
-    def screenshot(self) -> np.ndarray:
+    def screenshot(self):
         """The whole page: (height, width, 3)."""
         return np.asarray(Image.open(io.BytesIO(self.page.screenshot(full_page=True))).convert("RGB"))
 
-    def axe(self) -> list[str]:
+    def axe(self):
         """What axe-core finds wrong: rule, how many elements, and the first of them."""
         if not AXE.exists():
             pytest.skip(f"no axe-core here: npm ci --prefix {AXE.parents[2]}")
@@ -76,7 +73,7 @@ class Opened:
         return [f"{v['id']} ({len(v['nodes'])}): {v['help']}: {v['nodes'][0]['html'][:200]}" for v in found]
 
 
-def chromium() -> str:
+def chromium():
     """The system's Chromium or Playwright's own. Skips the test where there is neither."""
     sync = pytest.importorskip("playwright.sync_api", reason="no Playwright here: pip install 'vflbench[browser]'")
     found = shutil.which("chromium") or shutil.which("google-chrome")
@@ -90,7 +87,7 @@ def chromium() -> str:
 
 
 @contextmanager
-def launched() -> Iterator[Any]:
+def launched():
     """Chromium without windows, for `opened`."""
     executable = chromium()
     from playwright.sync_api import sync_playwright
@@ -104,7 +101,7 @@ def launched() -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, file: Path, width: int = 1280, *, dark: bool = False, height: int = 800) -> Iterator[Opened]:
+def opened(browser, file, width=1280, *, dark=False, height=800):
     """The file in a window of its own. What it asks of the network is a complaint."""
     scheme = "dark" if dark else "light"
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, accept_downloads=True)

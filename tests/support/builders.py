@@ -5,9 +5,6 @@ import functools
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -19,19 +16,16 @@ from vflbench.cli.components import component
 from vflbench.data.rows import AlignedRows
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
-from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Chain
 from vflbench.engines.base import Local
 from vflbench.files import config_folder
 from vflbench.generators import Generators
-from vflbench.messages.wire import Message, Wire
-from vflbench.models.base import Model
+from vflbench.messages.wire import Wire
 from vflbench.models.networks import WideDeep
-from vflbench.models.optimizers import Adam, Optimizer
+from vflbench.models.optimizers import Adam
 from vflbench.options import options
-from vflbench.protocols.base import Protocol
 from vflbench.protocols.parties import ProtocolSetup
-from vflbench.protocols.split import Split, SplitSession
+from vflbench.protocols.split import Split
 from vflbench.results.recorder import Recorder
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.experiment import Experiment, run_experiment
@@ -41,23 +35,16 @@ from vflbench.run.settings import Audit, Settings
 class TappedWire(Wire):
     """Shows each message to `tap`, and delivers what that returns; None for the message as it is."""
 
-    def __init__(self, tap: Callable[[Message], Message | None]):
+    def __init__(self, tap):
         super().__init__()
         self.tap = tap
 
-    def send(self, message: Message) -> Message:
+    def send(self, message):
         sent = super().send(message)
         return self.tap(sent) or sent
 
 
-def table(
-    rng: torch.Generator,
-    rows: int = 64,
-    parties: tuple[str, ...] = ("a",),
-    classes: int = 2,
-    numeric: int = 2,
-    sizes: tuple[int, ...] = (5, 7),
-) -> VerticalTable:
+def table(rng, rows=64, parties=("a",), classes=2, numeric=2, sizes=(5, 7)):
     """Numeric columns I1, I2, ..., and categorical ones C1, ... of these sizes at each party; random labels."""
     columns = Columns(tuple(f"I{j + 1}" for j in range(numeric)), tuple(f"C{j + 1}" for j in range(len(sizes))), sizes)
     features = {
@@ -71,45 +58,32 @@ def table(
     return VerticalTable(torch.arange(rows), features, torch.randint(classes, (rows,), generator=rng), classes)
 
 
-def setup_of(
-    rows: VerticalTable,
-    /,
-    *,
-    model: Model | None = None,
-    optimizer: Optimizer | None = None,
-    defenses: Sequence[Defense] = (),
-    new_defense: Callable[[], Any] | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> ProtocolSetup:
+def setup_of(rows, /, *, defenses=(), new_defense=None, seed=0, **options):
     """What a protocol needs to build parties that own the rows of this table. options: of `ProtocolSetup`."""
-    return ProtocolSetup(
-        **{
-            "table": rows,
-            "rows": options.pop("rows", None) or AlignedRows.of(rows),
-            "model": model or WideDeep(bottom_layers=2, top_layers=1, width=8),
-            "optimizer": optimizer or Adam(),
-            "wire": Wire(),
-            "defense": new_defense or (lambda: Chain({type(defense).__name__: defense for defense in defenses})),
-            "generators": Generators(seed),
-            "device": torch.device("cpu"),
-            **options,
-        }
-    )
+    usual = {
+        "rows": options.pop("rows", None) or AlignedRows.of(rows),
+        "model": WideDeep(bottom_layers=2, top_layers=1, width=8),
+        "optimizer": Adam(),
+        "wire": Wire(),
+        "defense": new_defense or (lambda: Chain({type(defense).__name__: defense for defense in defenses})),
+        "generators": Generators(seed),
+        "device": torch.device("cpu"),
+    }
+    return ProtocolSetup(table=rows, **usual | {name: value for name, value in options.items() if value is not None})
 
 
-def session(rows: VerticalTable, /, *, protocol: Protocol | None = None, **options: Any) -> SplitSession:
+def session(rows, /, *, protocol=None, **options):
     """Parties of split learning that own the rows of this table. options: of `setup_of`."""
     return (protocol or Split()).start(setup_of(rows, **options))
 
 
-def weights(split_session: SplitSession) -> list[torch.Tensor]:
+def weights(split_session):
     """Copies of all parameters of all parties."""
     networks = [*(party.bottom for party in split_session.parties), split_session.label_party.network]
     return [parameter.detach().clone() for network in networks for parameter in network.parameters()]
 
 
-def whole_network(split: SplitSession, batch: VerticalTable) -> tuple[dict[str, dict[str, torch.Tensor]], torch.Tensor]:
+def whole_network(split, batch):
     """Activations of all parties and the logits, of the same networks called as one, with no message in between."""
     bottoms = {party.name: party.bottom for party in split.parties}
     if split.label_party.bottom is not None:
@@ -119,7 +93,7 @@ def whole_network(split: SplitSession, batch: VerticalTable) -> tuple[dict[str, 
     return outs, split.label_party.top(deep, [out["wide"] for out in outs.values() if "wide" in out])[1]
 
 
-def experiment(**changes: Any) -> Experiment:
+def experiment(**changes):
     """A run of seconds on 3,000 synthetic rows."""
     parts = {
         "dataset": Synthetic(rows=3000, vocabulary=300),
@@ -135,7 +109,7 @@ def experiment(**changes: Any) -> Experiment:
 
 
 @functools.cache
-def attack_nodes() -> dict[str, dict[str, Any]]:
+def attack_nodes():
     """Choice -> what its file in configs/attack holds."""
     return {
         path.stem: yaml.safe_load(path.read_text()) or {} for path in sorted((config_folder() / "attack").glob("*.yaml"))
@@ -145,7 +119,7 @@ def attack_nodes() -> dict[str, dict[str, Any]]:
 FEWER_STEPS = {"model_completion": {"steps": 300}}
 
 
-def every_attack(*names: str) -> dict[str, Attack]:
+def every_attack(*names):
     """An attack of each choice in configs/attack that is no set, with its options but fewer steps; or of these names."""
     return {
         choice: component({**nodes[choice], **FEWER_STEPS.get(choice, {})}, choice, Attack)
@@ -154,18 +128,18 @@ def every_attack(*names: str) -> dict[str, Attack]:
     }
 
 
-def rows_of(folder: Path) -> list[dict[str, str]]:
+def rows_of(folder):
     """The rows of metrics.csv."""
     with (folder / "metrics.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def figures(folder: Path) -> list[str]:
+def figures(folder):
     """The lines of metrics.csv other than times."""
     return [line for line in (folder / "metrics.csv").read_text().splitlines() if "seconds," not in line]
 
 
-def run_in(folder: Path, **changes: Any) -> dict[str, Any]:
+def run_in(folder, **changes):
     """The summary of a run of `experiment(**changes)` in that folder."""
     parts = experiment(**changes)
     recorder = Recorder(folder, "", {}, quiet=True, overwrite=parts.settings.overwrite)
@@ -176,7 +150,7 @@ def run_in(folder: Path, **changes: Any) -> dict[str, Any]:
     return summary.written()
 
 
-def results(folder: Path) -> tuple[list[bytes], dict[str, Any]]:
+def results(folder):
     """Lines of metrics.csv and figures of summary.json, times aside: what must not depend on where a run was stopped."""
     lines = [line for line in (folder / "metrics.csv").read_bytes().splitlines() if b"seconds," not in line]
     summary = json.loads((folder / "summary.json").read_text())
@@ -188,11 +162,11 @@ class CrashError(BaseException):
     """Stands for a process that is gone: nothing more is written."""
 
 
-def crash() -> None:
+def crash():
     raise CrashError
 
 
-def ctrl_c() -> None:
+def ctrl_c():
     os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -17,12 +17,12 @@ MOST_BATCHES = 60_000
 MOST_PAIRS = 260_000
 
 
-def key(rows: np.ndarray) -> Key:
+def key(rows):
     """The rows in order, as tuples of integers. rows: (m, d)."""
     return tuple(sorted(tuple(int(v) for v in row) for row in np.asarray(rows)))
 
 
-def number_of_batches(rows: int, columns: int, labelled: bool) -> int:
+def number_of_batches(rows, columns, labelled):
     types = 2 ** (columns + 1) - 1 if labelled else 2**columns
     count = 1
     for k in range(rows):
@@ -41,7 +41,7 @@ class Table:
 
 
 @cache
-def all_batches(rows: int, columns: int) -> Table:
+def all_batches(rows, columns):
     """Every labelled binary batch, up to row order. A row of zeros has label 1, as its label is in no message."""
     types = [(*bits, y) for bits in product((0, 1), repeat=columns) for y in (-1, 1) if any(bits) or y == 1]
     chosen = np.array(list(combinations_with_replacement(range(len(types)), rows)), dtype=np.int32).reshape(-1, rows)
@@ -53,7 +53,7 @@ def all_batches(rows: int, columns: int) -> Table:
 
 
 @cache
-def _by_alpha(rows: int, columns: int) -> dict[bytes, list[np.ndarray]]:
+def _by_alpha(rows, columns):
     types = np.array(list(product((0, 1), repeat=columns)), dtype=np.int8).reshape(-1, columns)
     chosen = np.array(list(combinations_with_replacement(range(len(types)), rows)), dtype=np.int32).reshape(-1, rows)
     x = types[chosen]
@@ -64,34 +64,17 @@ def _by_alpha(rows: int, columns: int) -> dict[bytes, list[np.ndarray]]:
     return table
 
 
-def labellings(x: np.ndarray, beta: np.ndarray) -> set[tuple[tuple[tuple[int, ...], int], ...]]:
-    """The labellings with X^T Y = beta, as (row, number of positive labels) of each distinct row but that of zeros."""
-    x = np.asarray(x, dtype=np.int64)
-    signs = np.array(list(product((-1, 1), repeat=len(x))), dtype=np.int64).reshape(-1, len(x))
-    fitting = signs[(signs @ x == beta).all(axis=1)]
-    return {_label_key(x, y) for y in fitting}
-
-
-def _label_key(x: np.ndarray, y: np.ndarray) -> tuple[tuple[tuple[int, ...], int], ...]:
-    counts: dict[tuple[int, ...], int] = {}
-    for row, label in zip(x.tolist(), y.tolist(), strict=True):
-        if any(row):
-            counts[tuple(row)] = counts.get(tuple(row), 0) + (label > 0)
-    return tuple(sorted(counts.items()))
-
-
-def with_sums(alpha: np.ndarray, beta: np.ndarray | None, rows: int) -> list[np.ndarray] | None:
+def with_sums(alpha, beta, rows):
     """Every binary batch with these sums, and with labels in {-1, +1} for beta. None if there are too many to try."""
     columns = len(alpha)
     if number_of_batches(rows, columns, labelled=False) > MOST_BATCHES or rows > 10:
         return None
     same = _by_alpha(rows, columns).get(np.ascontiguousarray(alpha, dtype=np.int32).tobytes(), [])
-    return [x for x in same if beta is None or labellings(x, beta)]
+    signs = np.array(list(product((-1, 1), repeat=rows)), dtype=np.int64)
+    return [x for x in same if beta is None or (signs @ x == beta).all(axis=1).any()]
 
 
-def explaining(
-    thetas: np.ndarray, updates: np.ndarray, rate: float, rows: int, slack: float, sent: np.ndarray | None = None
-) -> list[int] | None:
+def explaining(thetas, updates, rate, rows, slack, sent=None):
     """Indices into `all_batches` of those whose summed gradients answer every model. None if there are too many to try.
 
         update = -rate (alpha theta / 4 - beta / 2)
@@ -111,7 +94,7 @@ def explaining(
 
 
 @cache
-def _distinct(rows: int, columns: int) -> tuple[np.ndarray, list[np.ndarray]]:
+def _distinct(rows, columns):
     """One batch of each (alpha, beta), and the batches that have the same."""
     table = all_batches(rows, columns)
     flat = np.concatenate([table.alpha.reshape(len(table.x), -1), table.beta], axis=1)
@@ -121,9 +104,7 @@ def _distinct(rows: int, columns: int) -> tuple[np.ndarray, list[np.ndarray]]:
     return one, np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
 
 
-def explaining_steps(
-    thetas: np.ndarray, updates: np.ndarray, rate: float, rows: int, steps: int, slack: float
-) -> list[tuple[np.ndarray, ...]] | None:
+def explaining_steps(thetas, updates, rate, rows, steps, slack):
     """The sequences of batches, one a local step, whose differences answer every model. None if there are too many to try.
 
         theta_i = theta_(i-1) - rate (alpha_i theta_(i-1) / 4 - beta_i / 2),   update = theta_n - theta_0
@@ -143,21 +124,10 @@ def explaining_steps(
             alpha, beta = table.alpha[one[sequences[:, i]]], table.beta[one[sequences[:, i]]]
             state = state - rate * (np.einsum("nij,nj->ni", alpha, state) / 4 - beta / 2)
         sequences = sequences[(np.abs(state - theta - update) <= slack).all(axis=1)]
-    return [
-        tuple(table.x[k] for k in chosen)
-        for sequence in sequences
-        for chosen in product(*(_distinct_rows(table, same[g]) for g in sequence))
-    ]
+    return [tuple(table.x[k] for k in chosen) for sequence in sequences for chosen in product(*(same[g] for g in sequence))]
 
 
-def _distinct_rows(table: Table, indices: np.ndarray) -> list[int]:
-    kept: dict[Key, int] = {}
-    for k in indices:
-        kept.setdefault(key(table.x[k]), int(k))
-    return list(kept.values())
-
-
-def matches_somehow(rows: np.ndarray, certain: np.ndarray, other: np.ndarray) -> bool:
+def matches_somehow(rows, certain, other):
     """Whether the rows of `other` can be ordered so that they agree with `rows` wherever `certain`. All (m, d)."""
     if len(rows) != len(other):
         return False

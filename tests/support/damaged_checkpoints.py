@@ -5,6 +5,7 @@ import pickle
 import zipfile
 
 import torch
+from support.hostile_runs import with_value as changed  # noqa: F401
 
 
 class Bomb:
@@ -18,20 +19,13 @@ def flip(path):
     path.write_bytes(damaged)
 
 
-def bomb(path):
+def packed_again(path, how=zipfile.ZIP_STORED, pickled=None):
+    """With this compression, and this pickle in place of its own."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", how) as archive:
         for name, content in members.items():
-            archive.writestr(name, pickle.dumps(Bomb()) if name.endswith("data.pkl") else content)
-
-
-def compressed(path):
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+            archive.writestr(name, pickled if pickled and name.endswith("data.pkl") else content)
 
 
 def pipe(path):
@@ -44,22 +38,13 @@ def link(path):
     path.symlink_to("elsewhere")
 
 
-def changed(node, place, value):
-    """A copy of a state with that value at a place."""
-    key, *rest = place
-    value = changed(node[key], rest, value) if rest else value
-    if isinstance(node, dict):
-        return {**node, key: value}
-    return [value if i == key else old for i, old in enumerate(node)]
-
-
 DAMAGE = {
     "a bit flipped": flip,
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:-100]),
     "empty": lambda path: path.write_bytes(b""),
     "a bare pickle that acts": lambda path: path.write_bytes(pickle.dumps(Bomb())),
-    "a pickle that acts, in the right file": bomb,
-    "compressed": compressed,
+    "a pickle that acts, in the right file": lambda path: packed_again(path, pickled=pickle.dumps(Bomb())),
+    "compressed": lambda path: packed_again(path, zipfile.ZIP_DEFLATED),
     "a pipe": pipe,
     "a link": link,
     "another program's": lambda path: torch.save([1, 2], path),

@@ -1,43 +1,26 @@
 """The commands of the documentation: found in Markdown, and made small enough for a test."""
 
-import importlib
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from pydoc import locate
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from markdown_it import MarkdownIt
 
+from vflbench.results.folder import flat
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("vflbench", "python", "python3", "pip", "bash", "pytest", "pre-commit", "git", "docker", "mkdir")
 SHELLS = ("", "sh", "bash", "shell", "console")
 LARGEST = {
-    "epochs": 1,
-    "batch_size": 64,
-    "vocabulary": 200,
-    "width": 16,
-    "cut_width": 8,
-    "embedding_dim": 4,
-    "batches": 2,
-    "steps": 3,
-    "decoder_steps": 3,
-    "decoder_width": 16,
-    "inner_steps": 3,
-    "local_steps": 2,
-    "rounds": 2,
-    "restarts": 1,
-    "auxiliary": 20,
-    "known": 20,
-    "candidates": 8,
-    "sweeps": 1,
-    "draws": 2,
-    "warm_up": 5,
-    "critic_steps": 1,
-}
+    **dict.fromkeys(("epochs", "restarts", "sweeps", "critic_steps"), 1),
+    **dict.fromkeys(("batches", "local_steps", "rounds", "draws"), 2),
+    **dict.fromkeys(("steps", "decoder_steps", "inner_steps"), 3),
+    **dict.fromkeys(("width", "decoder_width", "auxiliary", "known"), 16),
+} | {"batch_size": 64, "vocabulary": 200, "cut_width": 8, "embedding_dim": 4, "candidates": 8, "warm_up": 5}
 """Last part of an option's key -> its largest value in a test. Ours alone: what doesn't exist in a config isn't set."""
 ROWS = 240
 
@@ -62,7 +45,7 @@ class File:
     text: str
 
 
-def pages() -> list[str]:
+def pages():
     """README and the pages of the documentation that are written by hand, as paths below the checkout."""
     docs, computed = ROOT / "docs", {"attacks", "defenses", "options", "api", "added"}
     files = [path for path in sorted(docs.rglob("*.md")) if path.relative_to(docs).parts[0] not in computed]
@@ -70,7 +53,7 @@ def pages() -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *files]]
 
 
-def read_page(page: str, text: str) -> list[Command | File]:
+def read_page(page, text):
     """In the order of the page: commands of code blocks, files to write, and whole commands in running text."""
     found: list[Command | File] = []
     for start, language, lines in blocks(text):
@@ -82,13 +65,13 @@ def read_page(page: str, text: str) -> list[Command | File]:
     return sorted(found, key=lambda entry: entry.line)
 
 
-def _path(first: str, above: Sequence[str]) -> re.Match[str] | None:
+def _path(first, above):
     """Of the file that a block is: in the comment that it begins with, or at the end of the lines above, ` in `PATH`:`."""
     name = r"([\w./-]+\.(?:py|yaml))"
     return re.fullmatch(f"# {name}", first) or re.search(f" in `{name}`:\\s*$", "\n".join(above))
 
 
-def blocks(text: str) -> Iterator[tuple[int, str, list[str]]]:
+def blocks(text):
     """First line, language, and lines of every code block, fenced or indented."""
     for token in MarkdownIt().parse(text):
         if token.type in ("fence", "code_block"):
@@ -96,7 +79,7 @@ def blocks(text: str) -> Iterator[tuple[int, str, list[str]]]:
             yield first, token.info.split(" ")[0], token.content.splitlines()
 
 
-def _commands(page: str, start: int, lines: Sequence[str]) -> Iterator[Command]:
+def _commands(page, start, lines):
     """Of one block. `...` stands for the words of the last command of the block without it."""
     whole: tuple[str, ...] = ()
     number = 0
@@ -117,7 +100,7 @@ def _commands(page: str, start: int, lines: Sequence[str]) -> Iterator[Command]:
         yield Command(page, start + first, text, words)
 
 
-def _inline(page: str, text: str) -> Iterator[Command]:
+def _inline(page, text):
     """`vflbench train KEY=VALUE` in running text; without options it is the name of a command."""
     without = re.sub(r"^\s*```.*?^\s*```", lambda block: "\n" * block[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
     for match in re.finditer(r"(?<!`)`(vflbench [a-z]+ [^`]*=[^`]*)`", without):
@@ -125,12 +108,12 @@ def _inline(page: str, text: str) -> Iterator[Command]:
         yield Command(page, line, match[1], tuple(shlex.split(match[1].replace("\n", " "), comments=True)))
 
 
-def small(words: Sequence[str], config: Any) -> list[str]:
+def small(words, config):
     """Overrides that make a run of `vflbench train` small. config: that of the run, as plain values."""
     given = {word.lstrip("+").split("=")[0] for word in words}
     changes = {}
     sets_rounds = not config.get("protocol", {}).get("_target_", "").endswith("FederatedLr")
-    for key, value in leaves(config):
+    for key, value in flat(config):
         largest = LARGEST.get(key.split(".")[-1])
         if key.startswith(("hydra.", "engine.", "dataset.batches")) or largest is None or isinstance(value, bool):
             continue
@@ -138,7 +121,7 @@ def small(words: Sequence[str], config: Any) -> list[str]:
             changes[key] = largest
     for name, node in (config.get("attack") or {}).items():  # one that the command adds has defaults that it leaves out
         target = node.get("_target_", "")
-        if "steps" not in node and target.startswith("vflbench.") and "steps" in fields_of(target):
+        if "steps" not in node and target.startswith("vflbench.") and hasattr(locate(target), "steps"):
             changes[f"+attack.{name}.steps"] = LARGEST["steps"]
     dataset = config.get("dataset", {})
     if "rows" in dataset and config.get("protocol", {}).get("_target_", "").endswith(("Split", "SharedEmbeddings")):
@@ -148,21 +131,7 @@ def small(words: Sequence[str], config: Any) -> list[str]:
     return [f"{key}={value}" for key, value in changes.items()]
 
 
-def fields_of(target: str) -> Collection[str]:
-    """The options of a class of the package."""
-    module, _, name = target.rpartition(".")
-    return getattr(importlib.import_module(module), name).__dataclass_fields__
-
-
-def leaves(node: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from leaves(value, f"{before}.{key}" if before else str(key))
-    else:
-        yield before, node
-
-
-def few_runs(words: Sequence[str], compared: Collection[str] = ()) -> list[list[str]]:
+def few_runs(words, compared=()):
     """Of a sweep, the first of the values of each option, and the first two of an option that the page compares. Of a
     published experiment a run with the first, and the second, value that it has itself for such an option, else one run.
     """
@@ -188,13 +157,13 @@ def few_runs(words: Sequence[str], compared: Collection[str] = ()) -> list[list[
     return [[*single, f"{key}={value.strip()}", "hydra.mode=RUN"] for value in values] or [[*single, "hydra.mode=RUN"]]
 
 
-def first_value(word: str) -> str:
+def first_value(word):
     """KEY=A,B -> KEY=A."""
     values = values_of(word)
     return f"{word.partition('=')[0]}={values[0]}" if len(values) > 1 else word
 
 
-def values_of(word: str) -> list[str]:
+def values_of(word):
     """KEY=A,B -> A, B; commas inside of brackets or quotes part no values."""
     key, _, value = word.partition("=")
     override = OverridesParser.create().parse_override(word) if value and not key.startswith("-") else None

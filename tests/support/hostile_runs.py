@@ -13,28 +13,12 @@ import yaml
 EVIL = "<b id=evil>&\"'</b>"
 """Unescaped, it is a tag."""
 TEXTS = (
-    EVIL,
-    "=cmd|'/c calc'!A0",
-    "+1+cmd",
-    "-2+3",
-    "@SUM(A1)",
-    "\t=1+1",
-    "x;=1+1",
-    "[x](javascript:alert(1))",
-    "![x](http://evil.example/x.png)",
-    "`code` | pipe \\| \\",
-    "\\input{/etc/passwd} \\write18{id}",
-    "[2cm] % comment\n\\input{x}",
-    "</style></script><script>alert(1)</script>",
-    "../../../../x",
-    "a\x00b\x1b[31mred\x1b[0m\x9b2J",
-    "\u202egnp.exe\u2066",
-    "\ud800",
-    "$\\frac{1}{$",
-    "x" * 30_000,
-    "",
-    "none",
-    "all",
+    *(EVIL, "=cmd|'/c calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1+1", "x;=1+1"),
+    *("[x](javascript:alert(1))", "![x](http://evil.example/x.png)", "`code` | pipe \\| \\"),
+    *("\\input{/etc/passwd} \\write18{id}", "[2cm] % comment\n\\input{x}"),
+    *("</style></script><script>alert(1)</script>", "../../../../x"),
+    *("a\x00b\x1b[31mred\x1b[0m\x9b2J", "\u202egnp.exe\u2066", "\ud800"),
+    *("$\\frac{1}{$", "x" * 30_000, "", "none", "all"),
 )
 NUMBERS = (0, -1, 1, 2**63, 10**30, 10**4000, 0.5, 1e99, 1e308, -1e308, 5e-324, math.nan, math.inf)
 OTHERS = (None, True, False, [], {}, [[]], [None], {"": None}, {"mean": None}, {"mean": "x"}, [1, "x"], {EVIL: EVIL})
@@ -70,9 +54,7 @@ def with_value(value, place, new):
 
 def written(name, value):
     """The text of the file with that value; JSON with NaN and numbers of any size, as Python writes and others read them."""
-    if name.endswith(".yaml"):
-        return yaml.safe_dump(value)
-    return json.dumps(value)
+    return yaml.safe_dump(value) if name.endswith(".yaml") else json.dumps(value)
 
 
 def replaced_by(path: Path, kind: str, victim: Path) -> None:

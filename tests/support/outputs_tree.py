@@ -49,26 +49,13 @@ def verdict(worst, **more):
     return {"worst": worst, "levels": {}, "on_changed": {}, "references": {}, "falls": None, "changed": []} | more
 
 
-def write_run(
-    folder,
-    *,
-    defense=None,
-    seed=0,
-    test_auc=0.76,
-    leaks=None,
-    norm=0.9,
-    experiment=None,
-    dataset="criteo",
-    guarantees=None,
-    config=None,
-    facts=FACTS,
-    **summary,
-):
+def write_run(folder, *, defense=None, seed=0, test_auc=0.76, leaks=None, norm=0.9, config=None, facts=FACTS, **summary):
     """A finished run with the norm attack at layers f1 and f2 (the cut) and whatever else is given.
 
     facts: replace those of FACTS; None: a run of an older version, which records none.
     """
     folder.mkdir(parents=True)
+    choices = {"dataset": summary.pop("dataset", "criteo"), "experiment": summary.pop("experiment", None)}
     options = {
         "dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "train.txt"},
         "model": {"_target_": "vflbench.models.networks.WideDeep", "bottom_layers": 2},
@@ -81,8 +68,7 @@ def write_run(
     (folder / "config.yaml").write_text(yaml.safe_dump(options))
     data = {"fingerprint": "f" * 64, "train_rows": 9000, "test_rows": 1000, "classes": 2, "path": "x/train.txt"}
     manifest = {"format": 1, "vflbench": "0.1.0", "data": data, "batch_size": 64, "versions": {"numpy": "2"}}
-    manifest |= {"choices": {"dataset": dataset, "experiment": experiment}}
-    manifest |= {} if facts is None else {**FACTS, **facts}
+    manifest |= {"choices": choices, **({} if facts is None else {**FACTS, **facts})}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     if leaks is None:
         leaks = [leak("norm", "f1", norm - 0.01), leak("norm", "f2", norm), leak("norm", "h1", 1.0, visible=False)]
@@ -92,7 +78,7 @@ def write_run(
         "train_auc": test_auc,
         "test_log_loss": 0.5,
         "leaks": leaks,
-        "guarantees": dict.fromkeys(defense or {}) | (guarantees or {}),
+        "guarantees": dict.fromkeys(defense or {}),
         "bytes_sent": {"embedding": 1_000_000, "gradient": 500_000},
         "seconds": 2.5,
         "failed": None,

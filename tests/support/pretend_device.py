@@ -1,7 +1,5 @@
 """A device that isn't there: tensors on the CPU that say they lie on cuda:0, and refuse to meet others of the CPU."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -10,19 +8,8 @@ from torch.utils._pytree import tree_flatten
 CARD = torch.device("cuda:0")
 _MARK = "_pretended"
 _READS = {
-    *(
-        "item",
-        "tolist",
-        "numpy",
-        "__bool__",
-        "__int__",
-        "__float__",
-        "__index__",
-        "__contains__",
-        "equal",
-        "allclose",
-        "cpu",
-    ),
+    *("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__contains__"),
+    *("equal", "allclose", "cpu"),
     *("nonzero", "argwhere", "unique", "unique_consecutive", "masked_select", "bincount", "repeat_interleave"),
 }
 _COPIES = {"to", "cpu", "cuda", "type_as", "copy_"}
@@ -47,13 +34,11 @@ class PretendCard(TorchFunctionMode):
     numbers of the host, or have a shape that depends on numbers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.reads: list[str] = []
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         owner = getattr(func, "__self__", None)
@@ -102,24 +87,22 @@ class PretendCard(TorchFunctionMode):
         return result
 
 
-def _masks(name: str, args: tuple[Any, ...]) -> bool:
+def _masks(name, args):
     """Whether the number of places that a mask marks must be known to go on."""
     if name not in _INDEXING or (name == "__setitem__" and not isinstance(args[2], Tensor)):
         return False
     return any(isinstance(leaf, Tensor) and leaf.dtype == torch.bool for leaf in tree_flatten(args[1])[0])
 
 
-def _mark(x: Tensor) -> bool | None:
+def _mark(x):
     return getattr(x, _MARK, None)
 
 
-def _on_card(x: Tensor) -> bool:
+def _on_card(x):
     return getattr(x, _MARK, None) is True
 
 
-def _device_of(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[bool | None, tuple[Any, ...], dict[str, Any]]:
+def _device_of(name, args, kwargs):
     """Whether the function is asked for a device, and its arguments without CUDA."""
     wanted: bool | None = None
     device = kwargs.get("device")

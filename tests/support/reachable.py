@@ -2,8 +2,6 @@
 
 import gc
 import types
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +10,7 @@ _SHARED = (type, types.ModuleType, types.CodeType)
 """What is the program's and not the object's: classes, modules, code. What modules hold can be reached from anywhere."""
 
 
-def reachable(root: object) -> Iterator[object]:
+def reachable(root):
     """`root` and all that hangs on it: attributes, items, closures, defaults, arguments of partial functions, owners of
     bound methods, what views and tensors are views of, gradients. Not: the globals of a function, classes, modules.
     """
@@ -27,9 +25,9 @@ def reachable(root: object) -> Iterator[object]:
         waiting += _next(one)
 
 
-def _next(one: Any) -> list[object]:
+def _next(one):
     if isinstance(one, types.FunctionType):
-        cells = [cell.cell_contents for cell in one.__closure__ or () if _filled(cell)]
+        cells = [_kept(cell, "cell_contents") for cell in one.__closure__ or ()]
         return [*cells, one.__defaults__, one.__kwdefaults__, one.__dict__]
     if isinstance(one, torch.Tensor):
         return [one.grad if one.is_leaf or one.retains_grad else None, one._base, one.grad_fn, one.__dict__]
@@ -39,38 +37,27 @@ def _next(one: Any) -> list[object]:
         return [one.obj]
     found: list[object] = gc.get_referents(one)
     found += [getattr(one, name) for base in type(one).__mro__ for name in _slots(base) if hasattr(one, name)]
-    if (
-        "torch.autograd" in str(type(one))
-        or type(one).__module__ == "torch.autograd.function"
-        or hasattr(one, "next_functions")
-    ):
-        found += [getattr(one, name) for name in dir(one) if name.startswith("_saved_") and _is_kept(one, name)]
+    if hasattr(one, "next_functions"):
+        found += [_kept(one, name) for name in dir(one) if name.startswith("_saved_")]
         found += [node for node, _ in one.next_functions]
         found += [one.variable] if hasattr(one, "variable") else []
     return found + ([vars(one)] if hasattr(one, "__dict__") else [])
 
 
-def _slots(base: type) -> tuple[str, ...]:
+def _slots(base):
     slots = base.__dict__.get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _filled(cell: Any) -> bool:
+def _kept(one, name):
+    """None for what is not there yet, as of a cell, or no more, as what backward has freed."""
     try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
+        return getattr(one, name)
+    except (ValueError, RuntimeError):
+        return None
 
 
-def _is_kept(node: Any, name: str) -> bool:
-    """Whether backward has not freed it."""
-    try:
-        return getattr(node, name) is not None
-    except RuntimeError:
-        return False
-
-
-def arrays(root: object) -> Iterator[np.ndarray]:
+def arrays(root):
     """All numbers that can be reached, as arrays: whole memory of tensors, arrays, and mapped or plain bytes."""
     for one in reachable(root):
         if isinstance(one, torch.Tensor) and one.device.type == "cpu" and one.numel():

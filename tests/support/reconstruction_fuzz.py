@@ -237,27 +237,15 @@ def selective(rng: Rng) -> Instance:
     return drawn.seen(rules, (thetas, updates), sent=sent, noise=noise > 0 or others > 1)
 
 
-def disturbed(updates: np.ndarray, rng: Rng) -> np.ndarray:
-    """Updates with noise, some of it in one round only; or quantised; or clipped."""
-    spread = 10 ** rng.uniform(-7, 0.5) * np.sqrt(np.mean(updates**2)) + 1e-300
-    norms = np.linalg.norm(updates, axis=1, keepdims=True) + 1e-300
-    rounds = (np.arange(len(updates)) == rng.integers(len(updates))) | (rng.random() < 0.6)
-    kinds = [
-        updates + rounds[:, None] * spread * rng.normal(size=updates.shape),
-        np.round(updates / spread) * spread,
-        updates * np.minimum(1, np.quantile(norms, rng.uniform(0.3, 1)) / norms),
-    ]
-    return kinds[rng.choice(3, p=[0.6, 0.2, 0.2])]
-
-
 def noisy(rng: Rng) -> Instance:
     m, d, drawn = private_batch(rng, _UNLABELLED, (12, 14))
     rules = training_rules(rng, m, drawn)
     n = d + 1 + int(rng.choice([0, 1, 3, 10, 40, 200]))
     single = rng.random() < 0.6
     thetas, updates = random_rounds(drawn, n, rules, rng, np.float32 if single else np.float64)
-    if not single or rng.random() < 0.5:
-        updates = disturbed(updates, rng)
+    spread = 10 ** rng.uniform(-7, 0.5) * np.sqrt(np.mean(updates**2)) + 1e-300
+    noise = spread * (not single or rng.random() < 0.5) * rng.normal(size=updates.shape)
+    updates = np.round(updates / spread) * spread if rng.random() < 0.2 else updates + noise  # some are quantised
     return drawn.seen(rules, (thetas, updates), noise=True)
 
 

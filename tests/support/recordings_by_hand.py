@@ -3,7 +3,6 @@
 import json
 import struct
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,24 +24,21 @@ class Told:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-def safetensors_bytes(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
+def safetensors_bytes(tensors, metadata=None):
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     content = b""
     for name, values in tensors.items():
-        header[name] = {
-            "dtype": DTYPES[values.dtype.str],
-            "shape": list(values.shape),
-            "data_offsets": [len(content), len(content) + values.nbytes],
-        }
+        place = [len(content), len(content) + values.nbytes]
+        header[name] = {"dtype": DTYPES[values.dtype.str], "shape": list(values.shape), "data_offsets": place}
         content += values.tobytes()
     return framed(json.dumps(header).encode(), content)
 
 
-def framed(header: bytes, content: bytes = b"") -> bytes:
+def framed(header, content=b""):
     return struct.pack("<Q", len(header)) + header + content
 
 
-def as_safetensors(batches: list[Told]) -> bytes:
+def as_safetensors(batches):
     tensors: dict[str, Any] = {}
     metadata = {}
     for number, batch in enumerate(batches):
@@ -52,13 +48,13 @@ def as_safetensors(batches: list[Told]) -> bytes:
     return safetensors_bytes(tensors, metadata)
 
 
-def table_bytes(columns: dict[str, Any], **options: Any) -> bytes:
+def table_bytes(columns, **options):
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink, **options)
     return sink.getvalue().to_pybytes()
 
 
-def manifest_of(parties: dict[str, dict[str, int]], **changes: Any) -> dict[str, Any]:
+def manifest_of(parties, **changes):
     return {
         "format": "vflbench-messages/1",
         "classes": 2,
@@ -67,7 +63,7 @@ def manifest_of(parties: dict[str, dict[str, int]], **changes: Any) -> dict[str,
     }
 
 
-def write(folder: Path, manifest: Any, shards: dict[str, bytes], tables: dict[str, bytes]) -> Path:
+def write(folder, manifest, shards, tables):
     """manifest: values of JSON. shards: file name -> content. tables: path -> content."""
     (folder / "messages").mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -5,16 +5,15 @@ import importlib
 import io
 import subprocess
 import sys
-from types import ModuleType
 from unittest import mock
 
 
-def load(name: str) -> ModuleType:
+def load(name):
     """scripts/NAME.py, loaded anew: pytest finds it by `pythonpath`."""
     return importlib.reload(importlib.import_module(name))
 
 
-def run(script: str | ModuleType, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run(script, *arguments):
     """As `python scripts/SCRIPT.py ARGUMENTS`. script: a name, or what `load` returned."""
     module = load(script) if isinstance(script, str) else script
     words = [f"{module.__name__}.py", *map(str, arguments)]

@@ -1,8 +1,5 @@
 """Random damage to lines of text of any format, and to bytes. Independent of vflbench."""
 
-import random
-from collections.abc import Callable
-
 ODD_NUMBERS = (
     *b"inf -inf nan NAN -nan nan(1) Infinity 1e400 -1e400 1e-400 1e e5 1e5 . .5 5. +1 --1 +-1 -+1 - 1_000 1_0 0x10".split(),
     *b"0x1p3 1,5 1.5.2 1d5 1f 7 1000000000000000000 999999999 -3 true NA ? null yes no y 01 1.0 -0 2 \"1\" '1'".split(),
@@ -11,21 +8,18 @@ ODD_NUMBERS = (
 _PIECES = (
     *(b"\0", b"\r", b"\n", b"\r\n", b"\n\n", b"\t", b" ", b",", b";", b":", b"#", b'"', b'""', b'"\n"', b"'", b"\\"),
     *(b"\x0b", b"\x0c", b"\x1b[31m", b"\x1a", b"\x7f", b"\xff", b"\xc3", b"\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"),
-    *(
-        text.encode()
-        for text in ("\ufeff", "\u00e9", "\u2028", "\x85", "\u00a0", "\u2003", "\u202e", "\ufffd", "\U0001f600")
-    ),
+    *(text.encode() for text in ("\ufeff\u00e9\u2028\x85\u00a0\u2003\u202e\ufffd\U0001f600")),
 )
 
 
-def mutate(line: bytes, delimiter: bytes, rng: random.Random) -> bytes:
+def mutate(line, delimiter, rng):
     """A line with one random change, rarely several. The result may be as good as before, several lines, or none."""
     for _ in range(1 if rng.random() < 0.9 else rng.randint(2, 4)):
         line = rng.choice(_MUTATIONS)(line, delimiter, rng)
     return line
 
 
-def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
+def mutate_bytes(content, rng):
     """Some bytes changed, inserted or removed, or the end cut off."""
     data = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 2, 5, 20))):
@@ -42,30 +36,25 @@ def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def _insert(line: bytes, _: bytes, rng: random.Random) -> bytes:
+def _insert(line, _, rng):
     place = rng.randint(0, len(line))
     return line[:place] + rng.choice(_PIECES) + line[place:]
 
 
-def _remove(line: bytes, _: bytes, rng: random.Random) -> bytes:
+def _remove(line, _, rng):
     place = rng.randint(0, len(line))
     return line[:place] + line[place + rng.choice((1, 1, 3)) :]
 
 
-def _flip(line: bytes, _: bytes, rng: random.Random) -> bytes:
-    place = rng.randrange(len(line)) if line else 0
-    return line[:place] + bytes(byte ^ 1 << rng.randrange(8) for byte in line[place : place + 1]) + line[place + 1 :]
-
-
-def _any(line: bytes, _: bytes, rng: random.Random) -> bytes:
+def _any(line, _, rng):
     place = rng.randrange(len(line)) if line else 0
     return line[:place] + rng.randbytes(len(line[place : place + 1])) + line[place + 1 :]
 
 
-def _field(change: Callable[[bytes, random.Random], bytes]) -> Callable[[bytes, bytes, random.Random], bytes]:
+def _field(change):
     """A mutation of one field, or of one half of a field around a colon."""
 
-    def mutation(line: bytes, delimiter: bytes, rng: random.Random) -> bytes:
+    def mutation(line, delimiter, rng):
         fields = line.split(delimiter)
         place = rng.randrange(len(fields))
         halves = fields[place].split(b":")
@@ -77,22 +66,22 @@ def _field(change: Callable[[bytes, random.Random], bytes]) -> Callable[[bytes, 
     return mutation
 
 
-def _twice(line: bytes, delimiter: bytes, rng: random.Random) -> bytes:
+def _twice(line, delimiter, rng):
     return line + rng.choice((b"\n", b"", delimiter, b"\r")) + line
 
 
-def _shuffle(line: bytes, delimiter: bytes, rng: random.Random) -> bytes:
+def _shuffle(line, delimiter, rng):
     fields = line.split(delimiter)
     return delimiter.join(rng.sample(fields, len(fields)) if rng.random() < 0.5 else [*fields, rng.choice(fields)])
 
 
-def _ends(line: bytes, delimiter: bytes, rng: random.Random) -> bytes:
+def _ends(line, delimiter, rng):
     piece = rng.choice((*_PIECES, delimiter))
     return rng.choice((line + piece, piece + line, piece, b"", line.replace(delimiter, b"|"), line.upper()))
 
 
 _MUTATIONS = (
-    *(_insert, _insert, _remove, _flip, _any, _twice, _shuffle, _ends),
+    *(_insert, _insert, _remove, _any, _any, _twice, _shuffle, _ends),
     *(_field(lambda _, rng: rng.choice(ODD_NUMBERS)),) * 3,
     _field(lambda field, _: b'"' + field + b'"'),
     _field(lambda field, rng: b" " * rng.randint(0, 2) + field + rng.choice((b"", b" ", b"\t"))),

@@ -48,7 +48,7 @@ _server: tuple[TextIO, TextIO] | None = None
 """Where the process takes orders, and where it answers."""
 
 
-def command(*arguments, cwd, **environment) -> subprocess.CompletedProcess:
+def command(*arguments, cwd, **environment):
     """`vflbench ARGUMENTS` in the folder `cwd`, with these environment variables besides those of the tests.
 
     Where these change nothing that is read at the start, the probe has few candidates.
@@ -66,12 +66,12 @@ def command(*arguments, cwd, **environment) -> subprocess.CompletedProcess:
     )
 
 
-def script(code, cwd) -> subprocess.CompletedProcess:
+def script(code, cwd):
     """`python -c CODE` in the folder `cwd`."""
     return run(["-c", code], cwd, OPEN)
 
 
-def run(arguments, cwd, environment, probe=()) -> subprocess.CompletedProcess:
+def run(arguments, cwd, environment, probe=()):
     """The same, with all variables of the environment. probe: constants of vflbench.metrics.probe."""
     orders, answers = _server
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def run(arguments, cwd, environment, probe=()) -> subprocess.CompletedProcess:
     return subprocess.CompletedProcess(["vflbench", *arguments], code, out, err)
 
 
-def begin() -> None:
+def begin():
     """Fork the process that forks commands."""
     global _server
     (order_end, orders), (answers, answer_end) = os.pipe(), os.pipe()
@@ -100,15 +100,11 @@ def begin() -> None:
     os.close(order_end)
     os.close(answer_end)
     _server = os.fdopen(orders, "w"), os.fdopen(answers)
-    for end in (
-        _server[1].close,
-        partial(os.waitpid, child, 0),
-        _server[0].close,
-    ):  # the last comes first, and ends the process
+    for end in (_server[1].close, partial(os.waitpid, child, 0), _server[0].close):  # the last comes first, and ends it
         atexit.register(end)
 
 
-def serve(orders: TextIO, answers: TextIO) -> None:
+def serve(orders, answers):
     line = orders.readline()
     if not line:
         return
@@ -125,7 +121,7 @@ def serve(orders: TextIO, answers: TextIO) -> None:
         compose("train", [*words, "name=x_1-y", "model.wide=true", "hydra.run.dir=a/b", "seed=${epochs}"])
     library, kept = charts.library, Path(os.environ["VFLBENCH_CACHE"]) / "library.js"
 
-    def kept_library() -> str:
+    def kept_library():
         if not kept.exists():
             kept.write_text(library())
         return kept.read_text()
@@ -143,7 +139,7 @@ def serve(orders: TextIO, answers: TextIO) -> None:
         line = orders.readline()
 
 
-def as_python_begins() -> None:
+def as_python_begins():
     """Take back what pytest has changed for its own process."""
     logging.root.handlers.clear()
     sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
@@ -153,7 +149,7 @@ def as_python_begins() -> None:
     sys.path[:] = [sys.path[0], *(folder for folder in sys.path[1:] if Path(folder).name not in ("tests", "scripts", "bin"))]
 
 
-def obey(order) -> None:
+def obey(order):
     """Become the process that the order describes, run it, and end."""
     code = 1
     try:
