@@ -64,14 +64,23 @@ def _by_alpha(rows, columns):
     return table
 
 
+def labellings(x, beta):
+    """The labellings with X^T Y = beta, as the number of positive labels of each distinct row but that of zeros."""
+    x = np.asarray(x, dtype=np.int64)
+    distinct, group = np.unique(x, axis=0, return_inverse=True)
+    signs = np.array(list(product((-1, 1), repeat=len(x))), dtype=np.int64).reshape(-1, len(x))
+    positive = signs[(signs @ x == beta).all(axis=1)] > 0
+    members = group.reshape(-1, 1) == np.flatnonzero(distinct.any(axis=1))
+    return set(map(tuple, (positive.astype(int) @ members).tolist()))
+
+
 def with_sums(alpha, beta, rows):
     """Every binary batch with these sums, and with labels in {-1, +1} for beta. None if there are too many to try."""
     columns = len(alpha)
     if number_of_batches(rows, columns, labelled=False) > MOST_BATCHES or rows > 10:
         return None
     same = _by_alpha(rows, columns).get(np.ascontiguousarray(alpha, dtype=np.int32).tobytes(), [])
-    signs = np.array(list(product((-1, 1), repeat=rows)), dtype=np.int64)
-    return [x for x in same if beta is None or (signs @ x == beta).all(axis=1).any()]
+    return [x for x in same if beta is None or labellings(x, beta)]
 
 
 def explaining(thetas, updates, rate, rows, slack, sent=None):
