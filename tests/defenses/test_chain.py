@@ -5,6 +5,7 @@ from defenses.contexts import drawing
 from vflbench.defenses.alibi import Alibi
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense
 from vflbench.defenses.batch_average import BatchAverage
+from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.cae import Cae
 from vflbench.defenses.chain import Chain, claims_of, refuse_unfit
 from vflbench.defenses.dcor import Dcor
@@ -98,7 +99,7 @@ def test_more_classes_than_a_defense_protects_are_refused():
     refuse_unfit({"dcor": Dcor(), "label_dp": LabelDp(), "tpsl": Tpsl()}, Split().roles, "Split", 10)
 
 
-def test_compressed_gradients_have_an_order_of_their_own():
+def test_what_compresses_has_an_order():
     top_k, quantize = TopK(message="gradients"), Quantize(message="gradients")
     for named in (
         {"marvell": Marvell(), "top_k": top_k, "quantize": quantize},
@@ -112,6 +113,8 @@ def test_compressed_gradients_have_an_order_of_their_own():
         ({"top_k": top_k, "marvell": Marvell()}, "marvell takes a gradient as real numbers, and top_k leaves some of"),
         ({"sign": Sign(), "quantize": quantize}, "sign leaves whole numbers on a grid"),
         ({"batch_average": BatchAverage(), "sign": Sign()}, "batch_average leaves words of a codebook"),
+        ({"binomial": Binomial(), "quantize": Quantize()}, "binomial takes an embedding as whole numbers on a grid"),
+        ({"top_k": TopK(), "binomial": Binomial()}, "binomial takes an embedding as whole numbers on a grid"),
     ):
         with pytest.raises(UserError, match=why):
             Chain(wrong)

@@ -15,7 +15,8 @@ from vflbench.models.lazy_adam import LazyAdam
 from vflbench.models.networks import Cnn, WideDeep
 from vflbench.numerics.interval import alarm
 
-ALWAYS, HALF = 1 - 1e-9, 0.5
+ALWAYS = 1 - 1e-9
+FAKING, NONE = {"p_fake": ALWAYS, "burn_in": 0}, {}
 FACTS = frozenset({Embeddings, Gradients})
 
 
@@ -58,11 +59,8 @@ def test_a_fake_batch_gives_each_row_the_place_of_another(rng):
     assert guard.arrange(drawing(rng, torch.arange(1))) is None
 
 
-def guarded(rows, guard=None, others=(), **options):
-    guard = guard or SplitGuard(p_fake=ALWAYS, burn_in=0)
-    fresh = type(guard)
-    fields = {name: getattr(guard, name) for name in ("p_fake", "burn_in", "policy", "window", "threshold", "on_alarm")}
-    return session(rows, new_defense=lambda: Chain({**dict(others), "split_guard": fresh(**fields)}), **options)
+def guarded(rows, guard=FAKING, others=NONE, **options):
+    return session(rows, new_defense=lambda: Chain({**others, "split_guard": SplitGuard(**guard)}), **options)
 
 
 @pytest.mark.parametrize("optimizer", [None, LazyAdam(kernel="torch")])
@@ -74,15 +72,13 @@ def test_the_party_sends_its_rows_in_another_order_and_does_not_learn(rng, optim
     ours, theirs = (one.round(rows.ids, watch=FACTS).facts for one in (split, honest))
     for party in ("a", "b"):
         sent, true = (facts["label"][Embeddings].received[party] for facts in (ours, theirs))
-        apart = (sent["f2"][:, None] - true["f2"][None]).abs().sum(dim=2)
-        order = apart.argmin(dim=1)
+        order = torch.cdist(sent["f2"], true["f2"]).argmin(dim=1)
         assert sorted(order.tolist()) == list(range(64))
         assert not (order == torch.arange(64)).any()
-        torch.testing.assert_close(sent["f2"], true["f2"][order])
-        torch.testing.assert_close(sent["wide"], true["wide"][order])  # the same order at every layer
+        for layer in ("f2", "wide"):  # the same order at every layer
+            torch.testing.assert_close(sent[layer], true[layer][order])
         torch.testing.assert_close(ours[party][Embeddings].layers["f1"], theirs[party][Embeddings].layers["f1"][order])
-    after = [p for party in split.parties for p in party.bottom.parameters()]
-    assert all(map(torch.equal, before, after))
+    assert all(map(torch.equal, before, [p for party in split.parties for p in party.bottom.parameters()]))
 
 
 def test_rows_that_are_predicted_keep_their_order(rng):
@@ -113,20 +109,19 @@ def test_an_honest_label_party_that_has_learned_scores_high_and_one_that_ignores
     """Against an answer that is a function of each embedding alone, a fake batch looks like any other."""
     drawn = Digits().load(torch.Generator().manual_seed(0)).train.sample(2000)
     rows = replace(drawn, ids=torch.arange(len(drawn)))  # a table of their own, where an id is a row's place
-    guard = SplitGuard(p_fake=0.2, burn_in=10)
-    split = guarded(rows, guard, model=Cnn(bottom_layers=1, width=4))
+    guard = {"p_fake": 0.2, "burn_in": 10}
+    split = guarded(rows, guard=guard, model=Cnn(bottom_layers=1, width=4))
     order = torch.Generator().manual_seed(1)
     for _ in range(80):
         split.round(rows.ids[torch.randperm(len(rows), generator=order)[:32]])
-    honest = split.parties[0].defenses["f1"].named["split_guard"]
-    assert honest._scores[-1] > 0.9
-
-    cheated, context = SplitGuard(p_fake=0.2, burn_in=10), drawing(order, torch.arange(32))
+    assert split.parties[0].defenses["f1"].named["split_guard"].figures()["score"] > 0.9
+    cheated, context = SplitGuard(**guard), drawing(order, torch.arange(32))
     for _ in range(300):
         cheated.arrange(context)
         cheated.learns(torch.tensor([1.0, 2.0]) + 0.3 * torch.randn(2, generator=order), context)
-    assert cheated._scores[-1] < 0.5
-    assert cheated.figures()["noticed_step"] < 300
+    figures = cheated.figures()
+    assert figures["score"] < 0.5
+    assert figures["noticed_step"] < 300
     assert "noticed_step" not in cheated.figures()  # said once, so that a run's sum is the step
 
 
@@ -146,15 +141,12 @@ def test_a_late_hijacker_hides_behind_what_it_sent_before_unless_the_guard_forge
 
 def test_stopping_says_who_noticed_and_when(rng):
     rows = table(rng)
-    reports, stops = (
-        guarded(rows, SplitGuard(p_fake=HALF, burn_in=0, policy="fast", threshold=1 - 1e-9, on_alarm=on_alarm))
-        for on_alarm in ("report", "stop")
-    )
+    hasty = {"p_fake": 0.5, "burn_in": 0, "policy": "fast", "threshold": 1 - 1e-9}
+    reports, stops = (guarded(rows, guard={**hasty, "on_alarm": on_alarm}) for on_alarm in ("report", "stop"))
     notes = [note for _ in range(12) for note in stops.round(rows.ids).training.notes]
     for _ in range(12):
         reports.round(rows.ids)
     assert reports.stopped == ""
     assert "party a stopped: split_guard noticed at batch" in stops.stopped
-    noticed = [note for note in notes if "noticed" in note]
-    assert len(noticed) == 1
-    assert noticed[0].startswith("party a: split_guard noticed at batch ")
+    (noticed,) = (note for note in notes if "noticed" in note)
+    assert noticed.startswith("party a: split_guard noticed at batch ")
