@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from attacks.views import gradients, shares, view_of
+from attacks.epochs import read, show
+from attacks.views import shares, view_of
 from torch.distributions import MultivariateNormal
 
 from vflbench.attacks.conditional_mixture import ConditionalMixture, Window, _Split
 from vflbench.attacks.mixture import Mixture
-from vflbench.messages.facts import Embeddings
 from vflbench.numerics.auc import auc
 
 ROWS, D = 6000, 8
@@ -29,10 +29,8 @@ def planted(rng, positive, spread=0.3, epochs=1):
     return y, h, g, (narrow.log_prob(g - of_positives) - wide.log_prob(g)).sum(dim=0)
 
 
-def attacked(attack, h, g, prior, epoch=0):
-    for ids in torch.arange(len(h)).split(250):
-        facts = gradients(g[ids]), Embeddings({"f1": h[ids]}), shares(prior)
-        attack.observe(view_of(attack.threat, *facts, ids=ids, epoch=epoch))
+def attacked(attack, h, g, prior=0.25, epoch=0):
+    show(attack, g, h, prior=prior, batch=250, epoch=epoch)
     return attack.epoch(view_of(attack.threat, shares(prior), ids=torch.arange(len(h) + 9), step=None, epoch=epoch))
 
 
@@ -42,16 +40,13 @@ def test_what_is_alike_is_told_apart_given_the_embedding_and_the_right_way_round
     answer = attacked(ConditionalMixture(), h, g, positive)
     assert answer.ids.tolist() == list(range(ROWS))
     assert auc(answer.layers["f1"], y) > auc(best, y) - 0.01
-    blind = Mixture()
-    blind.observe(view_of(blind.threat, gradients(g), shares(positive)))
-    read = blind.epoch(view_of(blind.threat, shares(positive), ids=torch.arange(ROWS), step=None))
-    assert 0.3 < auc(read.layers["f1"], y) < 0.7
+    assert 0.3 < auc(read(Mixture(), [g], positive), y) < 0.7
 
 
 def test_epochs_add_up(rng):
     attack = ConditionalMixture()
     y, h, gradients_of, best = planted(rng, 0.25, spread=2.5, epochs=2)
-    first, both = (auc(attacked(attack, h, g, 0.25, epoch).layers["f1"], y) for epoch, g in enumerate(gradients_of))
+    first, both = (auc(attacked(attack, h, g, epoch=epoch).layers["f1"], y) for epoch, g in enumerate(gradients_of))
     assert auc(best, y) - 0.02 < both
     assert first + 0.02 < both
 
@@ -59,7 +54,7 @@ def test_epochs_add_up(rng):
 def test_rows_without_a_gradient_are_not_told_apart(rng):
     y, h, (g,), _ = planted(rng, 0.25)
     g[:3000] = 0
-    scores = attacked(ConditionalMixture(), h, g, 0.25).layers["f1"]
+    scores = attacked(ConditionalMixture(), h, g).layers["f1"]
     assert scores[:1000].unique().numel() == 1
     assert auc(scores[4000:], y[4000:]) > 0.99
 
