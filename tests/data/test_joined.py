@@ -27,7 +27,7 @@ def by_hand(folder):
 
 
 def same(ours, theirs):
-    return all(torch.equal(a, b) for a, b in zip(in_file_order(ours), in_file_order(theirs), strict=True))
+    return all(map(torch.equal, in_file_order(ours), in_file_order(theirs)))
 
 
 def test_files_are_joined_on_an_identifier(tmp_path):
