@@ -28,23 +28,13 @@ def value_and_gradient(function, x):
     return value.item(), x.grad
 
 
-def labels_of(kind, n, rng):
-    """y, and the distances between its values."""
-    if kind == "two classes":
-        y = (torch.rand(n, generator=rng) < 0.25).long()
-    elif kind == "seven classes":
-        y = torch.randint(7, (n,), generator=rng) * 3 - 4
-    elif kind == "booleans":
-        y = torch.rand(n, generator=rng) < 0.5
-    elif kind == "numbers":
-        y = torch.randn(n, generator=rng)
-    else:
-        y = torch.randn(n, 3, generator=rng)
-    distances = (y[:, None] != y) if not y.is_floating_point() else torch.cdist(*[y.double().reshape(n, -1)] * 2)
-    return y, distances.double()
-
-
-KINDS = ["two classes", "seven classes", "booleans", "numbers", "vectors"]
+KINDS = {
+    "two classes": lambda n, rng: (torch.rand(n, generator=rng) < 0.25).long(),
+    "seven classes": lambda n, rng: torch.randint(7, (n,), generator=rng) * 3 - 4,
+    "booleans": lambda n, rng: torch.rand(n, generator=rng) < 0.5,
+    "numbers": lambda n, rng: torch.randn(n, generator=rng),
+    "vectors": lambda n, rng: torch.randn(n, 3, generator=rng),
+}
 
 
 @pytest.fixture(params=[0, 8192], ids=["again", "kept"])
@@ -58,10 +48,9 @@ def few_rows_a_block(request, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_value_and_gradient_are_those_of_the_definition(rng, kind):
     for n in (2, 50, 104):  # 104 rows do not fill their last block
-        y, distances = labels_of(kind, n, rng)
-        if n == 2 and y.dim() == 1:
-            y = torch.tensor([0, 1]).to(y.dtype)
-            distances = 1.0 - torch.eye(2, dtype=torch.float64)
+        y = KINDS[kind](n, rng)
+        y = torch.tensor([0, 1]).to(y.dtype) if n == 2 and y.dim() == 1 else y
+        distances = torch.cdist(*[y.double().reshape(n, -1)] * 2) if y.is_floating_point() else (y[:, None] != y).double()
         x = torch.randn(n, 6, generator=rng)
         x[:, 0] += y if y.dim() == 1 else y[:, 0]
         exact, expected = value_and_gradient(lambda t, distances=distances: by_definition(t, distances), x.double())
@@ -81,15 +70,18 @@ def test_the_root_is_one_and_has_half_the_slope_under_the_logarithm(rng):
     assert torch.allclose(root, squared / 2)
 
 
-def test_constant_x_or_y_give_0(rng):
+@pytest.mark.parametrize("statistic", ["squared", "root"])
+def test_constant_x_or_y_give_0_and_what_is_not_finite_has_no_value(rng, statistic):
     x, y = torch.randn(30, 4, generator=rng), torch.arange(30) % 2
-    for constant in ((x, torch.ones(30).long()), (x, torch.ones(30)), (torch.full((30, 4), 0.1), y), (x[:1], y[:1])):
-        for statistic in ("squared", "root"):
-            value, gradient = value_and_gradient(
-                lambda t, y=constant[1], s=statistic: distance_correlation(t, y, s), constant[0]
-            )
-            assert value == 0
-            assert gradient is None or (gradient == 0).all()
+    for of, by in ((x, torch.ones(30).long()), (x, torch.ones(30)), (torch.full((30, 4), 0.1), y), (x[:1], y[:1])):
+        value, gradient = value_and_gradient(lambda t, by=by: distance_correlation(t, by, statistic), of)
+        assert value == 0
+        assert gradient is None or (gradient == 0).all()
+    for bad in (math.nan, math.inf, -math.inf):
+        spoiled = x.clone()
+        spoiled[7, 1] = bad
+        assert math.isnan(distance_correlation(spoiled, y, statistic).item())
+        assert math.isnan(distance_correlation(x, spoiled, statistic).item())
 
 
 class LargestTensor(TorchDispatchMode):
@@ -107,12 +99,11 @@ class LargestTensor(TorchDispatchMode):
 def test_no_tensor_is_larger_than_a_block_or_x(rng, monkeypatch):
     """Forward and backward; the matrix of all distances would have 200^2 entries."""
     monkeypatch.setattr(module, "_BLOCK", 32)
-    x = torch.randn(200, 8, generator=rng)
     monkeypatch.setattr(module, "_KEPT_ROWS", 0)
     for y in (torch.arange(200) % 3, torch.randn(200, generator=rng)):
-        leaf = x.clone().requires_grad_()
+        x = torch.randn(200, 8, generator=rng).requires_grad_()
         with LargestTensor() as forward:
-            value = distance_correlation(leaf, y)
+            value = distance_correlation(x, y)
         with LargestTensor() as backward:
             value.backward()
         assert 0 < backward.largest <= 200 * 8
@@ -125,13 +116,10 @@ def adversarial(n, rng):
     half = (torch.rand(n, 1, generator=rng) < 0.5).float()
     copies = x[: max(2, n // 8)].repeat(9, 1)[:n]
     return {
-        "plain": x,
-        "many columns": torch.randn(n, 128, generator=rng),
         "two tight clusters": 1e-4 * x + torch.randn(2, 16, generator=rng)[torch.arange(n) // 2 % 2],
         "tighter": 1e-6 * x + torch.randn(2, 16, generator=rng)[torch.arange(n) // 2 % 2],
         "copies": copies,
         "near copies": copies * (1 + 1e-6 * torch.randn(n, 1, generator=rng)),
-        "half of them zero": x * half,
         "half of them all but zero": torch.where(half > 0, 1e-25 * x, x),
         "far from 0": x + 1000,
         "scale 1e-25": x * 1e-25,
@@ -140,7 +128,6 @@ def adversarial(n, rng):
         "one outlier": torch.cat([x[:-1], 1e4 * x[-1:]]),
         "one column large and constant": torch.cat([torch.full((n, 1), 1e30), x], dim=1),
         "all at one distance": torch.eye(n),
-        "a line": x[:, :1],
         "a grid": x[:, :1].round(),
     }
 
@@ -162,16 +149,6 @@ def test_value_and_gradient_keep_their_digits_whatever_the_rows(n, rng, monkeypa
             if kind == "the largest numbers" and dtype == torch.float32:
                 continue  # the derivative is among the smallest numbers, of few digits
             assert (gradient - expected).norm() <= of_gradient * (expected.norm() + floor), f"{kind}, {dtype}"
-
-
-def test_what_is_not_finite_has_no_value(rng):
-    x, y = torch.randn(40, 3, generator=rng), torch.arange(40) % 2
-    for bad in (math.nan, math.inf, -math.inf):
-        spoiled = x.clone()
-        spoiled[7, 1] = bad
-        for statistic in ("squared", "root"):
-            assert math.isnan(distance_correlation(spoiled, y, statistic).item())
-        assert math.isnan(distance_correlation(x, spoiled).item())
 
 
 def test_bfloat16_and_autocast_compute_in_float32(rng):

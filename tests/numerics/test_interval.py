@@ -1,28 +1,40 @@
+"""AUCs, exactly, and intervals of them and of means."""
+
 import math
-import re
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
+from sklearn.metrics import roc_auc_score
 
-from vflbench.numerics.interval import (
-    ANY,
-    UNIT,
-    Estimate,
-    Interval,
-    auc_interval,
-    interval_text,
-    mean_interval,
-    over_runs,
-    range_of,
-)
+from vflbench.numerics import interval
+from vflbench.numerics.auc import auc
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=60))
+def test_an_auc_is_the_share_of_won_pairs_with_ties_counted_half(rows):
+    scores, truth = torch.tensor([float(s) for s, _ in rows]), torch.tensor([y for _, y in rows])
+    pairs = [(p > n) + (p == n) / 2 for p in scores[truth] for n in scores[~truth]]
+    for value in (auc(scores, truth), auc(scores.double(), truth)):
+        assert math.isnan(value) if not pairs else value == pytest.approx(float(sum(pairs)) / len(pairs), abs=1e-12)
+
+
+def test_an_auc_of_many_rows_agrees_with_scikit_learn_and_is_nan_with_a_nan(rng):
+    truth, scores = torch.rand(20_000, generator=rng) < 0.2, torch.randn(20_000, generator=rng).mul(50).round()
+    assert auc(scores, truth) == pytest.approx(roc_auc_score(truth.numpy(), scores.numpy()), abs=1e-12)
+    assert math.isnan(auc(torch.tensor([0.0, math.nan]), torch.tensor([0, 1])))
 
 
 def test_interval_is_students():
     values = [0.5, 0.6, 0.75, 0.9]
-    ours = mean_interval(values)
+    ours = interval.mean_interval(values)
     low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
     assert (ours.mean, ours.low, ours.high) == pytest.approx((np.mean(values), low, high))
+    assert interval.interval_text(ours, ".2f") == f"{np.mean(values):.2f} ({low:.2f} - {high:.2f})"
+    assert interval.interval_text(interval.Interval(0.5, math.nan, math.nan)) == "0.500"
 
 
 @pytest.mark.parametrize(
@@ -38,31 +50,23 @@ def test_interval_is_students():
     ],
 )
 def test_too_few_runs_say_so(values, text):
-    assert interval_text(over_runs(values, UNIT)) == text
+    assert interval.interval_text(interval.over_runs(values, interval.UNIT)) == text
 
 
-def test_an_interval_within_a_run_has_no_count():
-    assert interval_text(Interval(0.5, math.nan, math.nan)) == "0.500"
-    assert re.fullmatch(r"0\.60 \(0\.50 - 0\.70\)", interval_text(Interval(0.6, 0.5, 0.7), ".2f"))
-
-
-@pytest.mark.parametrize(
-    ("name", "limits"),
-    [
-        ("test_auc", UNIT),
-        ("leak_two_sided:spectral on embeddings", (0.5, 1.0)),
-        ("leak_distance:norm", (0.0, 0.5)),
-        ("leak_ami", (-math.inf, 1.0)),
-        ("rebuilt.entries_right:batch_reconstruction", UNIT),
-        ("rebuilt.ssim", (-1.0, 1.0)),
-        ("r2:column", (-math.inf, 1.0)),
-        ("bytes_sent.gradient", (0.0, math.inf)),
-        ("rebuilt.psnr", ANY),
-        ("test_log_loss", (0.0, math.inf)),
-    ],
-)
-def test_the_range_of_a_figure(name, limits):
-    assert range_of(name) == limits
+def test_the_range_of_a_figure():
+    ranges = {
+        "test_auc": (0.0, 1.0),
+        "leak_two_sided:spectral on embeddings": (0.5, 1.0),
+        "leak_distance:norm": (0.0, 0.5),
+        "leak_ami": (-math.inf, 1.0),
+        "rebuilt.entries_right:batch_reconstruction": (0.0, 1.0),
+        "rebuilt.ssim": (-1.0, 1.0),
+        "r2:column": (-math.inf, 1.0),
+        "bytes_sent.gradient": (0.0, math.inf),
+        "rebuilt.psnr": interval.ANY,
+        "test_log_loss": (0.0, math.inf),
+    }
+    assert {name: interval.range_of(name) for name in ranges} == ranges
 
 
 @pytest.mark.parametrize(("distance", "positives", "negatives"), [(0.0, 30, 100), (1.0, 20, 200), (2.0, 40, 40)])
@@ -72,23 +76,23 @@ def test_the_interval_of_an_auc_covers_that_of_two_gaussians_95_times_in_100(dis
     covered = []
     for _ in range(600):
         above = rng.normal(distance, 1, (positives, 1)) > rng.normal(0, 1, negatives)
-        interval = auc_interval(above.mean(), positives, negatives)
-        covered.append(interval.low <= truth <= interval.high)
+        ends = interval.auc_interval(above.mean(), positives, negatives)
+        covered.append(ends.low <= truth <= ends.high)
     assert np.mean(covered) == pytest.approx(0.95, abs=0.025)
 
 
 def test_the_interval_of_an_auc_is_symmetric_has_a_width_at_1_and_none_without_a_class():
-    high, low = auc_interval(0.8, 30, 70), auc_interval(0.2, 30, 70)
+    high, low = interval.auc_interval(0.8, 30, 70), interval.auc_interval(0.2, 30, 70)
     assert (high.low, high.high) == pytest.approx((1 - low.high, 1 - low.low))
-    assert auc_interval(1.0, 5, 5).low < 0.7
-    assert auc_interval(1.0, 5, 5).high == 1
-    assert math.isnan(auc_interval(math.nan, 0, 5).low)
+    assert interval.auc_interval(1.0, 5, 5).low < 0.7
+    assert interval.auc_interval(1.0, 5, 5).high == 1
+    assert math.isnan(interval.auc_interval(math.nan, 0, 5).low)
 
 
 def test_batches_that_all_have_an_auc_of_1_leave_room_for_less():
     """Five batches of 8 positives and 24 negatives: the end at which an AUC is 1.96 standard errors below 1, by hand."""
-    low = Estimate.of([1.0] * 5, [(8, 24)] * 5).interval().low
+    low = interval.Estimate.of([1.0] * 5, [(8, 24)] * 5).interval().low
     variance = low * (1 - low) * (1 + 15 * ((1 - low) / (2 - low) + low / (1 + low))) / (5 * 8 * 24)
     assert 1 - low == pytest.approx(1.96 * math.sqrt(variance), rel=1e-3)
     assert 0.9 < low < 0.97
-    assert Estimate.of([1.0] * 5).interval().low == 1  # of what is no AUC nothing is known
+    assert interval.Estimate.of([1.0] * 5).interval().low == 1  # of what is no AUC nothing is known

@@ -83,10 +83,3 @@ def test_beta_goes_from_parties_apart_to_parties_alike_in_a_search(draw, monkeyp
         assert division.icor == pytest.approx(icor(c, division.party), abs=1e-12)
         assert np.bincount(division.party).tolist() == [5, 5]
         assert division.icor == pytest.approx((1 - beta) * least + beta * greatest, abs=0.05 * (greatest - least))
-
-
-def test_planted_groups_are_the_parties_at_0_and_shared_at_1(draw):
-    c, group = blocks([5, 5], draw)
-    least, greatest = (divide(c, [5, 5], beta, np.random.default_rng(0))[0].party for beta in (0.0, 1.0))
-    assert (least == group).all() or (least != group).all()
-    assert np.bincount(greatest[group == 0]).tolist() in ([2, 3], [3, 2])

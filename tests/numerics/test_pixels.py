@@ -12,13 +12,10 @@ def test_names_give_the_place_of_a_rectangle():
 
 
 def test_other_columns_are_no_rectangle():
+    """None, another, one more, one that is missing at a corner or inside, and all in another order."""
     names = pixel_names(3, 3)
-    assert area_of([]) is None
-    assert area_of(["age"]) is None
-    assert area_of([*names, "age"]) is None
-    assert area_of(names[:-1]) is None  # a corner is missing
-    assert area_of(names[::-1]) is None
-    assert area_of([*names[:4], *names[5:]]) is None
+    for other in ([], ["age"], [*names, "age"], names[:-1], [*names[:4], *names[5:]], names[::-1]):
+        assert area_of(other) is None, other
 
 
 def test_parts_put_together_are_the_picture(rng):
@@ -31,10 +28,8 @@ def test_parts_put_together_are_the_picture(rng):
 
 
 def test_overlapping_or_incomplete_parts_are_no_picture():
-    x = torch.zeros(1, 4)
-    assert put_together({Area(0, 0, 2, 2): x, Area(2, 2, 2, 2): x}) is None
-    assert put_together({Area(0, 0, 2, 2): x, Area(0, 1, 2, 2): x}) is None
-    assert put_together({Area(0, 0, 2, 2): x, Area(0, 2, 2, 2): x, Area(0, 1, 2, 2): x, Area(1, 0, 2, 2): x}) is None
+    for places in ([(0, 0), (2, 2)], [(0, 0), (0, 1)], [(0, 0), (0, 2), (0, 1), (1, 0)]):
+        assert put_together({Area(*place, 2, 2): torch.zeros(1, 4) for place in places}) is None
 
 
 def test_channels_come_first_in_planes():
