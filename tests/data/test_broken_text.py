@@ -83,25 +83,6 @@ def test_other_line_ends_and_encodings_are_named(tmp_path, lines):
     assert len(read(write(tmp_path / "mixed", b"\xef\xbb\xbf" + mixed.encode())).read(None)[0]) == 12
 
 
-def test_files_of_a_binary_table_do_not_run_into_one_another(tmp_path):
-    one, two = write(tmp_path / "1", b"1 1:1\n0 2:1"), write(tmp_path / "2", b"\xef\xbb\xbf1 2:1\n0 1:1")
-    table, facts = Binary(path=[one, two]).read(None)
-    assert table.numeric.tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
-    assert facts["classes_are"] == ["0", "1"]
-    parts = [write(tmp_path / name, BITS) for name in "ab"]
-    assert len(Binary(path=parts).read(None)[0]) == 24
-    other = write(tmp_path / "c", ["class,b,a", *BITS[1:]])
-    assert "its header is not that of" in refusal_of(Binary(path=[*parts, other]))
-
-
-def test_labels_of_libsvm_text_are_numbers_however_spelled(tmp_path):
-    table, facts = Binary(path=write(tmp_path / "x", [*SVM, "+1 1:1", "1.0 1:1", "-1 # no feature"])).read(None)
-    assert facts["classes_are"] == ["-1", "1"]
-    assert table.labels.tolist() == [0, 1] * 6 + [1, 1, 0]
-    lines = [f"{1 + i % 3} 1:1" for i in range(9)]
-    assert Binary(path=write(tmp_path / "k", lines)).read(None)[1]["classes_are"] == ["1", "2", "3"]
-
-
 PLAIN = ["a,b,y,c", *(f"{i},w{i % 3},{i % 2},v{i % 5}" for i in range(100))]
 
 

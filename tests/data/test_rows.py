@@ -89,17 +89,16 @@ def test_a_sample_is_spread_over_all_rows_and_ordered_batches_are_all_of_them():
     assert {len(ids) for ids in batches[:6]} == {512}
 
 
-def test_any_rows_are_read_by_id_in_that_order(monkeypatch):
-    data = load()
-    ids = torch.tensor([39_999, 3, 20_000, 3, 0])
-    for buffer in (rows_module.BUFFER_ROWS, 4 * CHUNK_ROWS):
-        monkeypatch.setattr(rows_module, "BUFFER_ROWS", buffer)
-        for split in (data.train, data.test):  # rows of either
-            table = split.at(ids)
-            assert torch.equal(table.ids, ids)
-            assert torch.allclose(table.features["a"].numeric[:, 0], ids / 39_999)
-            assert torch.equal(table.features["a"].categorical[:, 0], (ids % 50).int())
-            assert torch.equal(table.labels, (ids % 3 == 0).long())
+@pytest.mark.parametrize("buffer", [1 << 18, 4 * CHUNK_ROWS])
+def test_any_rows_are_read_by_id_in_that_order(buffer, monkeypatch):
+    monkeypatch.setattr(rows_module, "BUFFER_ROWS", buffer)
+    data, ids = load(), torch.tensor([39_999, 3, 20_000, 3, 0])
+    for split in (data.train, data.test):  # rows of either
+        rows = split.at(ids)
+        assert torch.equal(rows.ids, ids)
+        assert torch.allclose(rows.features["a"].numeric[:, 0], ids / 39_999)
+        assert torch.equal(rows.features["a"].categorical[:, 0], (ids % 50).int())
+        assert torch.equal(rows.labels, (ids % 3 == 0).long())
     assert len(data.train.at(ids[:0])) == 0
     for outside in (-1, 40_000, 2**62):
         with pytest.raises(KeyError, match="2 rows, among which some are not in this table"):
