@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from support.builders import experiment
@@ -47,12 +48,10 @@ def load(n=1500):
 
 def load_stored(folder, n=3000):
     """The same from a file, through the cache of prepared tables."""
-    raw, draws = Drawn(n=n).read(None)[0], np.random.default_rng(4)
-    words = draws.permutation([f"w{code:02d}" for code in range(97)])
-    lines = ["x,y,z,p,q,r,target"]
-    for numbers, codes, y in zip(raw.numeric.tolist(), raw.categorical, raw.labels, strict=True):
-        lines.append(",".join([*map(repr, numbers), *words[codes], str(y)]))
-    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    raw = Drawn(n=n).read(None)[0]
+    words = np.random.default_rng(4).permutation([f"w{code:02d}" for code in range(97)])
+    columns = {**dict(zip("xyz", raw.numeric.T, strict=True)), **dict(zip("pqr", words[raw.categorical.T], strict=True))}
+    pd.DataFrame({**columns, "target": raw.labels}).to_csv(folder / "rows.csv", index=False)
     return Csv(path=str(folder / "rows.csv"), label="target", parties=PARTIES).load(torch.Generator().manual_seed(0))
 
 

@@ -23,16 +23,14 @@ from vflbench.errors import UserError
 COLUMNS = {"a": ("x", "k"), "b": ("x", "word", "gone"), "label": ("y", "own")}
 
 
-def values(n=240, seed=5) -> list[dict[str, str]]:
+def values(n=240) -> list[dict[str, str]]:
     """Rows with an identifier, in the order of the label party's file."""
-    draw = random.Random(seed)
-    rows = []
+    draw, rows = random.Random(5), []
     for i in range(n):
         a, b = draw.random(), draw.random()
-        row = {"id": f"{i:03d}", "a.x": repr(a), "a.k": draw.choice("pqr") if i else "rare"}
-        row |= {"b.x": repr(b) if i % 7 else "", "b.word": f"w{draw.randrange(40)}", "b.gone": str(i)}
-        row["label.y"] = "no" if a + b + draw.random() < 1.4 else "yes"
-        rows.append(row | {"label.own": str(draw.randrange(-50, 50))})
+        row = {"id": f"{i:03d}", "a.x": repr(a), "a.k": draw.choice("pqr") if i else "rare", "b.gone": str(i)}
+        row |= {"b.x": repr(b) if i % 7 else "", "b.word": f"w{draw.randrange(40)}", "label.own": str(draw.randrange(100))}
+        rows.append(row | {"label.y": "no" if a + b + draw.random() < 1.4 else "yes"})
     return rows
 
 
@@ -43,14 +41,14 @@ def lines_of(party: str, rows) -> list[str]:
     return [",".join(head), *(",".join(row["id" if name == "id" else f"{party}.{name}"] for name in head) for row in rows)]
 
 
-def files(folder, *, lacking=True, seed=1) -> dict[str, str]:
+def files(folder, *, lacking=True) -> dict[str, str]:
     """The parties' files: a and b in other orders than the label party's; each lacks some rows."""
-    rows, made = values(), {}
+    made = {}
     for number, party in enumerate(("label", "a", "b")):
-        own = [row for i, row in enumerate(rows) if not lacking or i % 11 != number]
+        held = [row for i, row in enumerate(values()) if not lacking or i % 11 != number]
         if party != "label":
-            random.Random(seed + number).shuffle(own)
-        made[party] = write(folder / f"{party}.csv", lines_of(party, own))
+            random.Random(1 + number).shuffle(held)
+        made[party] = write(folder / f"{party}.csv", lines_of(party, held))
     return made
 
 
@@ -100,7 +98,7 @@ def test_rows_that_all_parties_share_are_used_in_the_order_of_the_label_party_s_
         "party a: columns: 1 number (x), 1 category (k)",
         "party b: columns: 1 number (x), 1 category (word)",
         "party label: columns: 1 number (own)",
-        "label y: positive is yes (101 of 174 rows), negative is no",
+        "label y: positive is yes (104 of 174 rows), negative is no",
     ]
     assert data.notes == (
         "the parties share 174 rows; rows that another party does not have are left out: 44 of label, 44 of a, 44 of b",
@@ -108,7 +106,6 @@ def test_rows_that_all_parties_share_are_used_in_the_order_of_the_label_party_s_
 
 
 OPTIONS = {
-    "as they are": {},
     "of the train rows": {"fit_on": "train", "validation_fraction": 0.2, "min_count": 3},
     "thinned": {"sample": 0.7, "positive_ratio": 0.4, "numeric_transform": "log"},
     "the first": {"rows": 100, "split": "chronological"},
@@ -118,7 +115,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_apart_each_party_gets_the_table_that_it_has_in_one_process(name, tmp_path):
-    """Its own file, its positions and the roles alone are what it knows."""
+    """Its own file, its positions and the roles alone are what it knows; rows that the run does not use are zeros."""
     options, paths = OPTIONS[name], files(tmp_path)
     joint = csv(paths, **options).load(generator())
     sides = {party: csv({party: paths[party]}, **options).party_source(party) for party in paths}  # no other file is named
@@ -127,15 +124,15 @@ def test_apart_each_party_gets_the_table_that_it_has_in_one_process(name, tmp_pa
     messages = {party: side.ids for party, side in sides.items()}
     assert all(type(text) is str for ids in messages.values() for text in ids)
     alignment = label.align(messages, generator())
-    tables = {party: side.table(alignment.positions[party], alignment.role) for party, side in sides.items()}
-    rows = label.rows(alignment)
-    for party, table in tables.items():
+    for party, side in sides.items():
+        table = side.table(alignment.positions[party], alignment.role)
         assert_same_features(table.lookup(joint.train.all().ids), joint.train.all().features[party])
         assert not table.numeric[joint.train.role == 0].any()
         assert not table.categorical[joint.train.role == 0].any()
+    rows = label.rows(alignment)
     assert np.array_equal(rows.train.role, joint.train.role)
-    for name, theirs in {"train": joint.train, **joint.held_out}.items():
-        assert_same_rows((rows.train if name == "train" else rows.held_out[name]).all(), theirs.all(), ["label"])
+    for ours, theirs in zip((rows.train, *rows.held_out.values()), (joint.train, *joint.held_out.values()), strict=True):
+        assert_same_rows(ours.all(), theirs.all(), ["label"])
     everybodys = ("party_files", "columns_are")  # the label party knows its own columns alone
     known = {key: value for key, value in joint.facts.items() if key not in everybodys}
     assert {key: value for key, value in rows.facts.items() if key not in everybodys} == known
@@ -206,19 +203,17 @@ def test_what_is_wrong_with_a_file_is_said_with_the_party_the_file_and_the_line(
 
 def test_options_that_do_not_fit_are_refused(tmp_path):
     paths = files(tmp_path)
-    both = csv(paths)
-    wrong = {
+    for problem, dataset in {
         "dataset.path: it must be given, as dataset.path=FILE; or one file a party": Csv(label="y"),
         "dataset.id: it must name the column": csv(paths, id=None),
         "dataset.path=x: give this, or dataset.party_files, but not both": csv(paths, path="x"),
         "it must name a file of party label": csv({"a": paths["a"], "b": paths["b"]}),
         "dataset.parties=2: the files in dataset.party_files say which party holds which column": csv(paths, parties=2),
         "its columns are not those of": csv({**paths, "a": str(tmp_path / "*.csv")}),
-    }
-    for problem, dataset in wrong.items():
+    }.items():
         assert problem in error_of(dataset), problem
     with pytest.raises(UserError, match="it names no file of party c"):
-        both.party_source("c")
+        csv(paths).party_source("c")
 
 
 def test_messages_that_can_not_be_are_refused_by_those_who_get_them(tmp_path):
