@@ -1,8 +1,5 @@
 """Criteo and Avazu: what lands in which column, and rows of a day that are held out."""
 
-import gzip
-
-import numpy as np
 import pytest
 import torch
 from support.raw_files import avazu_line, criteo_line, error_of, in_file_order, load, write
@@ -42,22 +39,6 @@ def test_categories_are_texts_not_numbers_and_quotes_are_ordinary_characters(tmp
     lines = [criteo_line(i % 2, categories={7: word}) for i, word in enumerate(words)]
     split = load(Criteo(path=write(tmp_path / "x", lines), test_fraction=0.2))
     assert split.train.features["a"].columns.cardinalities[6] == len(words)
-
-
-@pytest.mark.slow
-@pytest.mark.data
-def test_real_rows_agree_with_a_reading_by_hand(data_folder):
-    path = data_folder / "criteo" / "train.txt.gz"
-    with gzip.open(path, "rt") as file:
-        rows = [line.rstrip("\n").split("\t") for line, _ in zip(file, range(3000), strict=False)]
-    numeric, categorical, labels = in_file_order(load(Criteo(path=str(path), rows=3000)))
-    assert labels.tolist() == [int(row[0]) for row in rows]
-    x = np.array([[float(value or 0) for value in row[1:14]] for row in rows])
-    spread = x.max(axis=0) - x.min(axis=0)
-    assert np.allclose(numeric, (x - x.min(axis=0)) / np.where(spread, spread, 1), atol=1e-6)
-    for j in range(26):
-        values = sorted({row[14 + j] for row in rows})
-        assert categorical[:, j].tolist() == [values.index(row[14 + j]) for row in rows]
 
 
 def clicks(path, rows, columns=AVAZU.columns):
@@ -102,11 +83,13 @@ def values(table, column):
     return sorted(block.categorical[:, block.columns.categorical.index(column)].tolist())
 
 
-def test_a_day_of_avazu_is_a_date(tmp_path):
+def test_a_day_of_avazu_is_a_date_and_later_days_are_in_no_vocabulary(tmp_path):
     for test_day, past, rows in ((2, 5, 9), (3, 14, 4)):
-        split = load(avazu(tmp_path, test_day=test_day))
-        assert values(split.train, "C14") == list(range(past))
-        assert values(split.test, "C14") == list(range(past, past + rows))
+        split = avazu(tmp_path, test_day=test_day, validation_fraction=0.2).load(torch.Generator().manual_seed(0))
+        columns = split.train.columns["a"]
+        assert dict(zip(columns.categorical, columns.cardinalities, strict=True))["C14"] == past + rows
+        assert sorted(values(split.train.all(), "C14") + values(split.validation.all(), "C14")) == list(range(past))
+        assert values(split.test.all(), "C14") == list(range(past, past + rows))
 
 
 def test_a_day_of_criteo_is_a_seventh_of_the_rows(tmp_path):
@@ -117,15 +100,6 @@ def test_a_day_of_criteo_is_a_seventh_of_the_rows(tmp_path):
         assert values(split.test, "C1") == list(range(before, before + of_day))
     used = load(Criteo(path=path, test_day=7, rows=14))
     assert (len(used.train), len(used.test)) == (12, 2)
-
-
-def test_later_days_are_in_no_vocabulary_and_validation_rows_are_from_the_past(tmp_path):
-    split = avazu(tmp_path, test_day=2, validation_fraction=0.2).load(torch.Generator().manual_seed(0))
-    columns = split.train.columns["a"]
-    assert dict(zip(columns.categorical, columns.cardinalities, strict=True))["C14"] == 14
-    assert len(split.validation) == 3
-    past = sorted(values(split.train.all(), "C14") + values(split.validation.all(), "C14"))
-    assert past == list(range(5))
 
 
 def test_a_day_that_is_not_there_and_hours_that_can_not_be_met_are_errors(tmp_path):

@@ -153,17 +153,14 @@ def test_a_first_line_of_numbers_may_be_a_row(tmp_path):
     assert any("say dataset.header=false" in note for note in load(Csv(path=path, label="0")).notes)
 
 
-@pytest.mark.parametrize(
-    ("first", "mark", "said"),
-    [
-        ([" y ,a"], ",", "did you mean ' y '?"),
-        (["y a"], " ", "dataset.delimiter=' '"),
-        (["sep=;", "y;a"], ";", "dataset.skip_lines=1"),
-    ],
-)
-def test_a_label_that_is_not_found_for_a_known_reason(tmp_path, first, mark, said):
-    lines = [*first, *(f"{i % 2}{mark}{3 + i % 7}" for i in range(N))]
-    assert said in error_of(Csv(path=write(tmp_path / "t.csv", lines), label="y"))
+def test_a_label_that_is_not_found_for_a_known_reason(tmp_path):
+    for said, mark, first in (
+        ("did you mean ' y '?", ",", [" y ,a"]),
+        ("dataset.delimiter=' '", " ", ["y a"]),
+        ("dataset.skip_lines=1", ";", ["sep=;", "y;a"]),
+    ):
+        lines = [*first, *(f"{i % 2}{mark}{3 + i % 7}" for i in range(N))]
+        assert said in error_of(Csv(path=write(tmp_path / "t.csv", lines), label="y"))
 
 
 def test_lines_of_prepare_fit_a_terminal(tmp_path):

@@ -1,4 +1,4 @@
-"""dataset=parquet: columns by their types, rows as those of a csv file with the same values."""
+"""dataset=parquet: columns by their types (test_readings.py: the same as of a csv file)."""
 
 import datetime
 import decimal
@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from pyarrow import csv, parquet
+from pyarrow import parquet
 from support.raw_files import error_of, in_file_order, load, refusal_of
 
-from vflbench.data.csv import Csv
 from vflbench.data.parquet import Parquet
 
 N = 60
@@ -57,18 +56,6 @@ def test_types_decide_what_is_numeric_and_what_is_missing(tmp_path):
     assert data.facts["classes_are"] == ["no", "yes"]
     with open(path, "rb") as stream:
         assert data.facts["file_sha256"] == hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def test_the_same_values_in_a_csv_file_give_the_same_rows(tmp_path):
-    table = pa.table({name: COLUMNS[name] for name in ("small", "large", "exact", "text", "long", "target")})
-    csv.write_csv(table, tmp_path / "rows.csv")
-    parquet.write_table(table, tmp_path / "rows.parquet")
-    options = {"label": "target", "fit_on": "train", "min_count": 2}
-    one, other = (
-        load(of(path=str(tmp_path / name), **options)) for of, name in ((Parquet, "rows.parquet"), (Csv, "rows.csv"))
-    )
-    assert one.train.columns == other.train.columns
-    assert all(map(torch.equal, in_file_order(one), in_file_order(other)))
 
 
 def test_types_can_be_overridden(tmp_path):

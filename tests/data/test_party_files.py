@@ -1,5 +1,6 @@
-"""One file a party: rows are aligned by identifiers, in one process and apart, with the same result bit for bit; and a
-party's table as files: what is read back is, bit for bit, what the joint table holds of that party.
+"""One file a party: rows are aligned by identifiers, in one process and apart, with the same result bit for bit. A party's
+table as files: what is read back is, bit for bit, what the joint table holds of that party. And several files of one owner,
+joined on an identifier: against a join by hand.
 """
 
 import json
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.pretend_device import CARD, PretendCard
-from support.raw_files import error_of, write
+from support.raw_files import error_of, in_file_order, load, write
 from support.reachable import arrays
 
 from vflbench.data import party_files, rows
@@ -147,18 +148,14 @@ def test_files_of_the_same_rows_in_the_same_order_are_read_as_one_file_of_all_co
     head = [f"{party}.{name}" for party in ("a", "b", "label") for name in COLUMNS[party]]
     one = write(tmp_path / "one.csv", [",".join(head), *(",".join(row[name] for name in head) for row in rows)])
     parties = {"a": ["a.*"], "b": ["b.x", "b.word"], "label": ["label.own"]}
-    whole = Csv(path=one, label="label.y", parties=parties, validation_fraction=0.1, missing_as="zero").load(generator())
-    apart = csv(paths, validation_fraction=0.1).load(generator())
-    assert np.array_equal(whole.train.role, apart.train.role)
-    assert whole.facts["class_rows"] == apart.facts["class_rows"]
-    assert whole.facts["classes_are"] == apart.facts["classes_are"] == ["no", "yes"]
+    whole = load(Csv(path=one, label="label.y", parties=parties, missing_as="zero"))
+    apart = load(csv(paths))
+    assert torch.equal(apart.test.ids, whole.test.ids)
+    assert apart.facts["class_rows"] == whole.facts["class_rows"]
+    assert apart.facts["classes_are"] == whole.facts["classes_are"] == ["no", "yes"]
     assert not any("left out" in note for note in apart.notes)
-    for ours, theirs in ((apart.train.all(), whole.train.all()), (apart.test.all(), whole.test.all())):
-        assert torch.equal(ours.ids, theirs.ids)
-        assert torch.equal(ours.labels, theirs.labels)
-        for party, block in theirs.features.items():
-            assert torch.equal(ours.features[party].numeric, block.numeric)
-            assert torch.equal(ours.features[party].categorical, block.categorical)
+    for party in parties:
+        assert all(map(torch.equal, in_file_order(apart, party), in_file_order(whole, party)))
 
 
 def test_identifiers_are_compared_as_texts(tmp_path):
@@ -270,18 +267,11 @@ def test_what_is_read_is_what_the_joint_table_holds(name, streamed, tmp_path, mo
             assert_same_rows(ours.at(ids), theirs.at(ids), ["label"])
             for party, table in tables.items():
                 assert_same_features(table.lookup(ids), joint.aligned().parties[party](ids))
+                with PretendCard():
+                    assert table.lookup(ids.to(CARD)).numeric.device == CARD
     written = [*(tmp_path / "tables").rglob("*")]
     assert {oct(file.stat().st_mode & 0o777) for file in written} == {"0o700", "0o600"}
     assert len(written) == 4 * len(tables) + 6
-
-
-def test_a_lookup_in_a_file_is_a_copy_where_the_ids_are(tmp_path):
-    table, ids = read_party_table(write_party_tables(small(), tmp_path)["a"]), torch.arange(5)
-    before = table.lookup(ids).numeric.clone()
-    table.lookup(ids).numeric.zero_()
-    assert torch.equal(table.lookup(ids).numeric, before)
-    with PretendCard():
-        assert table.lookup(ids.to(CARD)).numeric.device == CARD
 
 
 def test_a_party_s_folder_holds_no_bytes_of_another_s(tmp_path):
@@ -314,3 +304,61 @@ def test_a_damaged_folder_is_refused_by_the_name_of_the_file(tmp_path):
                     read(folders[party])
             file.write_bytes(whole)
         read(folders[party])
+
+
+N = 60
+PEOPLE = {f"p{i}": (str(i % 7), "ab"[i % 2], "yes" if i % 3 else "no") for i in range(N)}
+ORDERS = {f"p{(i * 17) % N}": (f"{i}.5", "xyz"[i % 3]) for i in range(5, N)}
+
+
+def stored(folder, **changes):
+    people = ["age,id,sort,y", *(f"{age},{key},{sort},{y}" for key, (age, sort, y) in PEOPLE.items())]
+    orders = [changes.get("header", "id;sum;what"), *(f"{key};{total};{what}" for key, (total, what) in ORDERS.items())]
+    orders += changes.get("more", [])
+    return [write(folder / "people.csv", people), write(folder / "orders.csv", orders)]
+
+
+def by_hand(folder):
+    rows = [f"{age},{sort},{','.join(ORDERS[key])},{y}" for key, (age, sort, y) in PEOPLE.items() if key in ORDERS]
+    return write(folder / "joined.csv", ["age,sort,sum,what,y", *rows])
+
+
+def same(ours, theirs):
+    return all(map(torch.equal, in_file_order(ours), in_file_order(theirs)))
+
+
+def test_files_are_joined_on_an_identifier(tmp_path):
+    ours = load(Csv(path=stored(tmp_path), id="id", label="y"))
+    theirs = load(Csv(path=by_hand(tmp_path), label="y"))
+    assert same(ours, theirs)
+    assert "2 files joined: 55 rows whose identifier is in all of them (people.csv 60, orders.csv 55)" in ours.notes
+    assert ours.facts["class_rows"] == theirs.facts["class_rows"]
+    first = load(Csv(path=stored(tmp_path), id="id", label="y", rows=20))
+    assert len(first.train) + len(first.test) == 20
+    turned = load(Csv(path=stored(tmp_path)[::-1], id="id", label="y"))
+    assert torch.equal(in_file_order(turned)[2], in_file_order(theirs)[2])
+    assert turned.train.columns["a"].numeric == ("sum", "age")
+
+
+def test_files_of_the_same_columns_follow_one_another(tmp_path):
+    header, *rows = ["id,x,y", *(f"k{i},{i % 7},{i % 2}" for i in range(40))]
+    paths = [write(tmp_path / "1.csv", [header, *rows[:20]]), write(tmp_path / "2.csv", [header, *rows[20:]])]
+    whole = load(Csv(path=write(tmp_path / "whole.csv", [header, *rows]), label="y"))
+    for path in (paths, str(tmp_path / "?.csv")):
+        assert same(load(Csv(path=path, label="y", id="id")), whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "problem"),
+    [
+        ({}, {"id": None}, "to join the files side by side, name the column that they share: dataset.id=id"),
+        ({}, {"id": "key"}, "it has no column key, which dataset.id names"),
+        ({}, {"label": "z"}, "none of them has the column z"),
+        ({"header": "id;age;what"}, {}, "both people.csv and orders.csv have the column age; rename it in one of them"),
+        ({"header": "id;y;what"}, {}, "2 of them have the column y; of files that are joined, one holds the labels"),
+        ({"more": ["p1;1.5;x"]}, {}, "column id has the identifier 'p1' more than once"),
+        ({"more": [";1.5;x"]}, {}, "column id has no identifier"),
+    ],
+)
+def test_what_can_not_be_joined(tmp_path, changes, options, problem):
+    assert problem in error_of(Csv(**{"path": stored(tmp_path, **changes), "id": "id", "label": "y", **options}))

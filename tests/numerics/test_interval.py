@@ -59,7 +59,6 @@ def test_the_range_of_a_figure():
         "leak_two_sided:spectral on embeddings": (0.5, 1.0),
         "leak_distance:norm": (0.0, 0.5),
         "leak_ami": (-math.inf, 1.0),
-        "rebuilt.entries_right:batch_reconstruction": (0.0, 1.0),
         "rebuilt.ssim": (-1.0, 1.0),
         "r2:column": (-math.inf, 1.0),
         "bytes_sent.gradient": (0.0, math.inf),

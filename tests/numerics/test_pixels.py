@@ -3,14 +3,6 @@ import torch
 from vflbench.numerics.pixels import Area, area_of, pixel_names, put_together
 
 
-def test_names_give_the_place_of_a_rectangle():
-    names = pixel_names(4, 6)
-    part = [name for name in names if name.split("_")[1] in "12" and name.split("_")[2] in "345"]
-    assert area_of(names) == Area(0, 0, 4, 6)
-    assert area_of(part) == Area(1, 3, 2, 3)
-    assert area_of(pixel_names(2, 3, channels=3)) == Area(0, 0, 2, 3, 3)
-
-
 def test_other_columns_are_no_rectangle():
     """None, another, one more, one that is missing at a corner or inside, and all in another order."""
     names = pixel_names(3, 3)
