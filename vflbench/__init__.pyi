@@ -58,7 +58,7 @@ from vflbench.models.optimizers import Optimizer as Optimizer
 from vflbench.protocols.adversaries import Adversary as Adversary
 from vflbench.protocols.base import Protocol as Protocol
 from vflbench.results.loggers import Logger as Logger
-from vflbench.results.runs import load as load
+from vflbench.results.table import load as load
 from vflbench.run.offline import AuditResult as AuditResult
 
 __version__: str

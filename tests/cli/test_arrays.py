@@ -14,7 +14,7 @@ import vflbench
 from vflbench.errors import UserError
 from vflbench.files import config_folder
 from vflbench.numerics.system import flushes_denormals
-from vflbench.results.runs import load
+from vflbench.results.table import load
 
 ROWS, BATCHES, WIDTH = 64, 12, 4
 

@@ -10,7 +10,7 @@ from support.warm_command import SMALL, command
 from vflbench.cli.command_line import audit_command
 from vflbench.errors import UserError
 from vflbench.results.folder import finished_folders
-from vflbench.results.runs import load
+from vflbench.results.table import load
 
 RUN = ("train", *SMALL, "record=messages", "batch_size=64", "epochs=2", "seed=3", "hydra.run.dir=live", "audit.probe=false")
 NAMED = "attack=[norm,spectral,cosine]"

@@ -17,7 +17,8 @@ from vflbench.report.charts import files
 from vflbench.report.page import write_report
 from vflbench.report.terminal import final_table
 from vflbench.results.folder import ERROR
-from vflbench.results.runs import Run, load, read_run
+from vflbench.results.runs import Run, read_run
+from vflbench.results.table import load
 
 PLACE = reading()
 NO_FILES = ("link", "loop", "fifo", "folder", "device")

@@ -10,8 +10,8 @@ import pytest
 
 from vflbench.errors import UserError
 from vflbench.results.recorder import Recorder
-from vflbench.results.runs import read_metrics
 from vflbench.results.schema import HEADER, LeakRecord, MetricRow, Summary
+from vflbench.results.table import read_metrics
 
 LOSS = [MetricRow(0, "train", metric="loss", value=1.0)]
 

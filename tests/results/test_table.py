@@ -17,8 +17,9 @@ from support.outputs_tree import interval, leak, marvell, reading, sweep, verdic
 
 from vflbench.errors import UserError
 from vflbench.report.group import sections
-from vflbench.results.runs import ENDINGS, TABLE_COLUMNS, export, load, read_tree
+from vflbench.results.runs import read_tree
 from vflbench.results.schema import HEADER
+from vflbench.results.table import ENDINGS, TABLE_COLUMNS, export, load
 
 
 def exported(*folders, file):

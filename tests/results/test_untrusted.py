@@ -16,8 +16,9 @@ from vflbench.errors import UserError
 from vflbench.report.pictures import read_pictures
 from vflbench.results.folder import MOST_BYTES, Unreadable, cleaned, leave_error, read_error, read_run_config, read_summary
 from vflbench.results.recorder import Recorder
-from vflbench.results.runs import entries, load, read_run
+from vflbench.results.runs import entries, read_run
 from vflbench.results.schema import MetricRow, Summary
+from vflbench.results.table import load
 
 
 def test_aliases_and_infinity_are_options_of_runs(tmp_path):

@@ -51,7 +51,7 @@ from vflbench.results.folder import (
 from vflbench.results.gate import Gate, judge
 from vflbench.results.loggers import Logger
 from vflbench.results.recorder import Meter, Recorder
-from vflbench.results.runs import load, read_metrics
+from vflbench.results.table import load, read_metrics
 from vflbench.results.terminal import path_text, wrapped
 from vflbench.run import offline
 from vflbench.run.offline import (

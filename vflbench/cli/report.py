@@ -26,7 +26,8 @@ def report(arguments: Sequence[str]) -> None:
     """Write the page on finished runs or export their measurements, and print how many runs were taken, and the place."""
     options = _parser().parse_args(arguments)
     from vflbench.results.folder import is_recording  # late, as below: --help need not wait for their imports
-    from vflbench.results.runs import export, read_tree
+    from vflbench.results.runs import read_tree
+    from vflbench.results.table import export
 
     for folder in options.folders:
         if not folder.is_dir():

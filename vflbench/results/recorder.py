@@ -257,7 +257,7 @@ class Recorder:
     def _begin_logging(self) -> None:
         self._logging = dict(self.loggers)
         if self._logging:
-            from vflbench.results.runs import read_metrics  # late: it loads pyarrow
+            from vflbench.results.table import read_metrics  # late: it loads pyarrow
 
             self._log("begin", self.folder, self.options, self.manifest, read_metrics(self.folder))
 
