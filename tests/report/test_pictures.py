@@ -30,10 +30,8 @@ def save(folder, *reconstructions, seed=0, pictures=None, **options):
 
 
 def save_arrays(folder, **pairs):
-    arrays = {
-        f"{n}/all/f2/{part}": a for n, pair in pairs.items() for part, a in zip(("truth", "answer"), pair, strict=True)
-    }
-    np.savez(folder / "reconstructions.npz", **arrays)
+    parts = [(name, zip(("truth", "answer"), pair, strict=True)) for name, pair in pairs.items()]
+    np.savez(folder / "reconstructions.npz", **{f"{n}/all/f2/{part}": array for n, pair in parts for part, array in pair})
 
 
 def pixels(url):
@@ -76,8 +74,7 @@ def test_nothing_was_rebuilt_or_nothing_that_can_be_shown(tmp_path):
     assert rebuilt_figures(section_of(tmp_path / "none"), []) == []
     shapes = {"scalar": (), "none": (0, 4), "wide": (2, 5000), "large": (1, 900, 900), "deep": (1, 2, 2, 2, 2)}
     pairs = {name: (np.zeros(shape), np.zeros(shape)) for name, shape in shapes.items()}
-    assert drawn_of(tmp_path / "shapes", **pairs) is None
-    assert drawn_of(tmp_path / "unlike", unlike=(np.zeros((2, 3)), np.zeros((3, 2)))) is None
+    assert drawn_of(tmp_path / "shapes", unlike=(np.zeros((2, 3)), np.zeros((3, 2))), **pairs) is None
 
 
 def test_the_first_run_of_each_setting_is_shown_and_what_cannot_be_read_is_named(tmp_path):
@@ -93,42 +90,32 @@ def test_the_first_run_of_each_setting_is_shown_and_what_cannot_be_read_is_named
     assert [one.path.name for one in odd] == ["reconstructions.npz"]
 
 
-@pytest.fixture
-def sweep(tmp_path):
+@pytest.mark.slow
+def test_what_was_rebuilt_stands_side_by_side_and_never_over_two_data_sets(tmp_path):
+    guess = rebuilt("mean", party="all", message="none", mse=0.1, ssim=0.4)
     for seed in range(2):
         pictures = np.random.default_rng(seed).random((4, 6, 6))
         for levels, mse in ((2, 0.02), (16, 0.1)):
-            entries = [
-                rebuilt(party="all", mse=mse, ssim=1 - mse),
-                rebuilt("mean", party="all", message="none", mse=0.1, ssim=0.4),
-            ]
-            how = {"defense": {"quantize": {"levels": levels}}, "test_auc": 0.7 + levels / 100, "pictures": pictures}
-            save(tmp_path / f"{levels}_{seed}", *entries, seed=seed, **how)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_what_was_rebuilt_stands_side_by_side_and_never_over_two_data_sets(sweep):
-    made = by_name(figures(section_of(sweep), []))
+            entries = rebuilt(party="all", mse=mse, ssim=1 - mse), guess
+            how = {"defense": {"quantize": {"levels": levels}}, "seed": seed, "pictures": pictures}
+            save(tmp_path / f"{levels}_{seed}", *entries, **how)
+    made = by_name(figures(section_of(tmp_path), []))
     two, sixteen = "quantize, levels 2", "quantize, levels 16"
     error = made["recovery_mse"]
     assert {point["y"]: point["x"] for point in points_of(error)} == {two: 0.02, sixteen: 0.1}
     assert levels_of(error) == {"no message: mean": 0.1}
-    along = rebuilt_by_table(section_of(sweep, by=("defense.quantize.levels",)))
+    along = rebuilt_by_table(section_of(tmp_path, by=("defense.quantize.levels",)))
     assert along.frame["bits a row"].tolist() == [16, 16]
     grid = made["inversion_inversion_pictures"]
-    assert [word for word in texts_of(grid) if word.strip() and word != grid.title] == [
-        "true",
-        f"{two}: MSE 0.020",
-        f"{sixteen}: MSE 0.100",
-    ]
+    words = [word for word in texts_of(grid) if word.strip() and word != grid.title]
+    assert words == ["true", f"{two}: MSE 0.020", f"{sixteen}: MSE 0.100"]
     assert len(grid.spec["datasets"]["pictures"]) == 3
     assert not [name for name in made if name.startswith("rebuilt_")], "no picture stands twice on a page"
     for levels in (2, 16):
         config = {"dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "train.txt", "rows": 5}}
         entries = rebuilt(party="all", mse=0.02), rebuilt("mean", party="all", message="none", mse=0.4)
-        save(sweep / f"fewer{levels}", *entries, defense={"quantize": {"levels": levels}}, config=config)
-    again = by_name(figures(section_of(sweep), []))
+        save(tmp_path / f"fewer{levels}", *entries, defense={"quantize": {"levels": levels}}, config=config)
+    again = by_name(figures(section_of(tmp_path), []))
     assert {"recovery_mse_1", "recovery_mse_2"} <= set(again), "guesses differ between data sets"
     assert levels_of(again["recovery_mse_2"]) == {"no message: mean": 0.4}
 

@@ -111,18 +111,14 @@ def experiment(**changes):
 @functools.cache
 def attack_nodes():
     """Choice -> what its file in configs/attack holds."""
-    return {
-        path.stem: yaml.safe_load(path.read_text()) or {} for path in sorted((config_folder() / "attack").glob("*.yaml"))
-    }
-
-
-FEWER_STEPS = {"model_completion": {"steps": 300}}
+    files = sorted((config_folder() / "attack").glob("*.yaml"))
+    return {path.stem: yaml.safe_load(path.read_text()) or {} for path in files}
 
 
 def every_attack(*names):
     """An attack of each choice in configs/attack that is no set, with its options but fewer steps; or of these names."""
     return {
-        choice: component({**nodes[choice], **FEWER_STEPS.get(choice, {})}, choice, Attack)
+        choice: component({**nodes[choice], **({"steps": 300} if choice == "model_completion" else {})}, choice, Attack)
         for choice, nodes in attack_nodes().items()
         if list(nodes) == [choice] and (not names or choice in names)
     }
@@ -152,10 +148,9 @@ def run_in(folder, **changes):
 
 def results(folder):
     """Lines of metrics.csv and figures of summary.json, times aside: what must not depend on where a run was stopped."""
-    lines = [line for line in (folder / "metrics.csv").read_bytes().splitlines() if b"seconds," not in line]
     summary = json.loads((folder / "summary.json").read_text())
     del summary["seconds"], summary["cpu_seconds"]
-    return lines, summary
+    return figures(folder), summary
 
 
 class CrashError(BaseException):

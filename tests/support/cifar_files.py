@@ -69,14 +69,13 @@ def cifar100_files(rows: int = 100, *, python: bool = False) -> dict[str, bytes]
     """`rows` training pictures and as many for testing; the group of class k is k % 20."""
     pixels, labels = pictures(2 * rows, 100)
     fine, coarse = ([f"{kind}_{k}" for k in range(count)] for kind, count in (("fine", 100), ("group", 20)))
-    files = {}
+    both, files = np.stack([labels % 20, labels], 1).astype(np.uint8), {}
     for name, part in (("train", slice(0, rows)), ("test", slice(rows, 2 * rows))):
-        flat, both = pixels[part].reshape(rows, -1), np.stack([labels[part] % 20, labels[part]], 1).astype(np.uint8)
+        flat, (of_coarse, of_fine) = pixels[part].reshape(rows, -1), both[part].T.tolist()
         if python:
-            of_fine, of_coarse = both[:, 1].tolist(), both[:, 0].tolist()
             files[name] = pickled({"fine_labels": of_fine, "coarse_labels": of_coarse, "data": flat, "filenames": []})
         else:
-            files[f"{name}.bin"] = np.hstack([both, flat]).tobytes()
+            files[f"{name}.bin"] = np.hstack([both[part], flat]).tobytes()
     if python:
         return files | {"meta": pickled({"fine_label_names": fine, "coarse_label_names": coarse})}
     return files | {f"{kind}_label_names.txt": "\n".join(n).encode() for kind, n in (("fine", fine), ("coarse", coarse))}

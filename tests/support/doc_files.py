@@ -1,6 +1,5 @@
 """Small files under the names that the commands of the documentation use: data sets, tables, recordings, runs."""
 
-import csv
 import gzip
 import io
 import random
@@ -9,13 +8,11 @@ import shutil
 import tarfile
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 from support import script_runs
 from support.cifar_files import cifar10_files, cifar100_files, write_archive, write_folder
 from support.doc_commands import ROOT
-from support.picture_files import write_idx
+from support.picture_files import write_mnist
 from support.raw_files import avazu_line, write
 
 from vflbench.data.clicklogs import AVAZU
@@ -54,50 +51,30 @@ def avazu(folder: Path) -> None:
 
 
 def pictures(folder: Path) -> None:
-    for seed, place in enumerate(("MNIST", "mnist", "FashionMNIST/raw", "fashion-mnist")):
-        (folder / place).mkdir(parents=True)
-        draw = np.random.default_rng(seed)
-        labels = np.arange(PICTURES) % 10
-        pixels = draw.integers(0, 60, (PICTURES, SIDE, SIDE))
-        pixels[np.arange(PICTURES), 2 * labels + 3] = draw.integers(180, 256, (PICTURES, SIDE))
-        write_idx(folder / place / "train-images-idx3-ubyte", pixels)
-        write_idx(folder / place / "train-labels-idx1-ubyte", labels)
+    for place in ("MNIST", "mnist", "FashionMNIST/raw", "fashion-mnist"):
+        write_mnist(folder / place, PICTURES, SIDE, part="train")
     write_folder(folder / "cifar-10-batches-bin", cifar10_files(40))
     write_archive(folder / "cifar-100-python.tar.gz", "cifar-100-python", cifar100_files(python=True))
 
 
 def tables(folder: Path) -> None:
     draw = random.Random(0)
-    rows = [
-        {"id": i, "customer": f"c{i}", "age": draw.randint(18, 80), "zip": draw.randint(1000, 1040)} for i in range(LINES)
-    ]
-    for row in rows:
-        row |= {"city": draw.choice(["Oslo", "Lima", "Pune"]), "device": draw.choice(["phone", "laptop"])}
-        row["clicked"] = "yes" if draw.random() < (0.7 if row["city"] == "Lima" else 0.2) else "no"
-        row["bought"] = row["y"] = row["label"] = int(row["clicked"] == "yes")
-    write_csv(folder / "my.csv", rows, "id", "age", "city", "device", "zip", "clicked")
-    write_csv(folder / "bank.csv", rows, "customer", "age", "city")
-    write_csv(folder / "shop.csv", rows, "customer", "device", "bought")
-    for name, columns in {"labels": ("id", "y"), "a": ("id", "age", "city"), "b": ("id", "device")}.items():
-        write_csv(folder / f"{name}.csv", rows, *columns)
-        write_parquet(folder / f"{name}.parquet", rows, *columns)
-    write_parquet(folder / "my.parquet", rows, "age", "city", "device", "clicked")
+    rows = pd.DataFrame({"id": range(LINES), "age": [draw.randint(18, 80) for _ in range(LINES)]})
+    rows = rows.assign(customer="c" + rows["id"].astype(str), zip=1000 + rows["age"] % 40)
+    rows["city"], rows["device"] = (draw.choices(of, k=LINES) for of in (["Oslo", "Lima", "Pune"], ["phone", "laptop"]))
+    rows["y"] = [int(draw.random() < (0.7 if city == "Lima" else 0.2)) for city in rows["city"]]
+    rows = rows.assign(clicked=rows["y"].map({1: "yes", 0: "no"}), bought=rows["y"])
+    whole = ["age", "city", "device", "clicked"]
+    files = {"labels": ["id", "y"], "a": ["id", "age", "city"], "b": ["id", "device"], "my": ["id", "zip", *whole]}
+    files |= {"bank": ["customer", "age", "city"], "shop": ["customer", "device", "bought"]}
+    for name, columns in files.items():
+        rows[columns].to_csv(folder / f"{name}.csv", index=False)
+        rows[whole if name == "my" else columns].to_parquet(folder / f"{name}.parquet", index=False)
     (folder / "my_folder").mkdir()
     for part in range(2):
-        write_parquet(folder / "my_folder" / f"{part}.parquet", rows[part::2], "age", "city", "device", "clicked")
-    bits = [f"{row['y']} " + " ".join(f"{k}:1" for k in range(1, 23) if draw.random() < 0.5 or k == 22) for row in rows]
-    (folder / "agaricus.txt.gz").write_bytes(gzip.compress(("\n".join(bits) + "\n").encode()))
-
-
-def write_csv(path: Path, rows: list[dict], *columns: str) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def write_parquet(path: Path, rows: list[dict], *columns: str) -> None:
-    pq.write_table(pa.table({name: [row[name] for row in rows] for name in columns}), path)
+        rows[whole][part::2].to_parquet(folder / "my_folder" / f"{part}.parquet", index=False)
+    bits = [f"{y} " + " ".join(f"{k}:1" for k in range(1, 23) if draw.random() < 0.5 or k == 22) for y in rows["y"]]
+    write(folder / "agaricus.txt.gz", bits, compress=True)
 
 
 def presets(folder: Path) -> None:

@@ -17,10 +17,10 @@ def write_idx(path: Path, values: np.ndarray, *, kind: int = 8, compress: bool =
 def write_mnist(folder: Path, rows: int = 60, side: int = 10, *, part: str = "t10k", compress: bool = False, seed: int = 0):
     """Noisy pictures in which the row of the class is bright. Returns pixels and labels."""
     draw = np.random.default_rng(seed)
-    labels = np.arange(rows) % side
+    labels = np.arange(rows) % min(side, 10)
     pixels = draw.integers(0, 60, (rows, side, side))
     pixels[np.arange(rows), labels] = draw.integers(180, 256, (rows, side))
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     end = ".gz" if compress else ""
     write_idx(folder / f"{part}-images-idx3-ubyte{end}", pixels, compress=compress)
     write_idx(folder / f"{part}-labels-idx1-ubyte{end}", labels, compress=compress)

@@ -1,7 +1,7 @@
 """Small raw files in the upstream formats, and what is loaded from them."""
 
 import gzip
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,20 +31,10 @@ def write(path: Path, lines, *, end="\n", compress=False) -> str:
     return str(path)
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """All rows of a dataset in memory."""
-
-    train: VerticalTable
-    test: VerticalTable
-    fingerprint: str
-    facts: dict
-    notes: tuple[str, ...]
-
-
-def load(dataset, seed=0) -> Loaded:
+def load(dataset, seed=0) -> TrainTest:
+    """With all its rows in memory."""
     data = dataset.load(torch.Generator().manual_seed(seed))
-    return Loaded(data.train.all(), data.test.all(), data.fingerprint, data.facts, data.notes)
+    return replace(data, train=data.train.all(), test=data.test.all())
 
 
 def all_rows(data: TrainTest) -> VerticalTable:
@@ -70,7 +60,7 @@ def refusal_of(dataset) -> str:
     return str(error.value)
 
 
-def in_file_order(split: Loaded, party="a"):
+def in_file_order(split, party="a"):
     """Numeric block, categorical block and labels, with the rows in the file's order."""
     ids = torch.cat([split.train.ids, split.test.ids])
     order = ids.argsort()

@@ -4,7 +4,7 @@ An instance is a private batch, the models of some rounds and the answers to the
 or rank-deficient (structured_batches.py). The messages are computed here, row by row. Small shapes are held against
 all batches that explain every message (consistent_batches.py), larger ones against the true batch. PATHS:
 
-    binary                    random models, some with several other participants; a few by the integer programmes
+    binary                    random models, some with several other participants
     mixed                     real-valued columns, -1/+1 columns, counts 0 to 3, beside binary columns
     selective, noisy          partly sent updates (random or the largest coordinates); noise, and float32
     zero                      gradient descent from theta = 0
@@ -19,7 +19,7 @@ explain the messages.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class Instance:
 
     declared: (d,) bool, the columns that everybody knows to be binary. groups: (start, size) of one-hot columns.
     step: (m,) the local step of each row. noise: whether messages are further off than by rounding. sent: (n, d) bool of
-    partly sent updates. chosen: options of the attack.
+    partly sent updates.
     """
 
     x: np.ndarray
@@ -60,7 +60,6 @@ class Instance:
     step: np.ndarray | None = None
     noise: bool = False
     sent: np.ndarray | None = None
-    chosen: dict[str, Any] = field(default_factory=dict)
 
     def seen(self, rules: Rules, messages: Rounds, **more: Any) -> "Instance":
         """With the rounds that an attacker sees of it."""
@@ -179,14 +178,11 @@ def private_batch(
 
 
 def binary(rng: Rng) -> Instance:
-    others, chosen = 1 if rng.random() < 0.75 else int(rng.integers(2, 4)), {}
-    if others == 1 and rng.random() < 0.07:
-        chosen = {"solver": str(rng.choice(["highs", "cbc"])), "formulation": str(rng.choice(["tight", "published"]))}
+    others = 1 if rng.random() < 0.75 else int(rng.integers(2, 4))
     shapes = _UNLABELLED if others == 1 else [(m, d) for m in range(1, 4) for d in range(1, 5)]
-    small = 0.8 if others == 1 and not chosen else 1.0
-    m, d, drawn = private_batch(rng, shapes, (12, 14), small=small, parts=others)
+    m, d, drawn = private_batch(rng, shapes, (12, 14), small=0.8 if others == 1 else 1.0, parts=others)
     rules = training_rules(rng, m, drawn, parties=others + 1)
-    return drawn.seen(rules, random_rounds(drawn, d + int(rng.integers(0, 8)), rules, rng), chosen=chosen)
+    return drawn.seen(rules, random_rounds(drawn, d + int(rng.integers(0, 8)), rules, rng))
 
 
 def other_columns(rng: Rng, m: int, k: int, x: np.ndarray) -> np.ndarray:
@@ -382,7 +378,7 @@ def _of_rows(
         # Values as close as 0.001 to integers count as these: no message is so exact that it must distinguish them.
         near = np.where(np.abs(part - np.rint(part)) <= 1e-3, np.rint(part), part)
         this = oracle.key(near) if np.array_equal(near, np.rint(near)) else "not integers"
-        if "proved" in says and not instance.chosen and this not in listed:
+        if "proved" in says and this not in listed:
             yield f"proved: {name} is not among the candidates"
         if "unique" in says and {this} != listed:
             yield f"unique: {name} is possible as well"
@@ -431,7 +427,7 @@ def try_one(path: str, seed: int, limit: float = 5.0) -> tuple[Verdict, dict[str
     """
     rng = np.random.default_rng([seed, list(PATHS).index(path)])
     instance = PATHS[path][0](rng)
-    options = BatchReconstruction(time_limit=limit, max_batches=2000, **instance.chosen)
+    options = BatchReconstruction(time_limit=limit, max_batches=2000)
     fewer = int(rng.integers(0, len(instance.thetas) + 1)) if rng.random() < 0.2 else 0
     solved: Solved = {}
     for n in filter(None, (fewer, len(instance.thetas))):

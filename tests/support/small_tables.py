@@ -9,15 +9,7 @@ from vflbench.data.readings import NUMBER
 from vflbench.data.text import TextFormat, parsed, texts
 from vflbench.errors import UserError
 
-TABS = TextFormat(
-    ("y", "n", "c"),
-    label="y",
-    delimiter="\t",
-    header=False,
-    quotes=False,
-    readings={"n": NUMBER},
-)
-COMMAS = TextFormat(("k", "y", "c"), label="y", ignored=frozenset({"k"}))
+TABS = TextFormat(("y", "n", "c"), label="y", delimiter="\t", header=False, quotes=False, readings={"n": NUMBER})
 GOOD = ["0\t-7\tpear", "1\t\tfig", "1\t12\t", "0\t3\tfig"]
 GOOD_NUMBERS = [-7, None, 12, 3]
 
