@@ -27,15 +27,11 @@ def ordered(answer):
 
 
 def read(attack, batches, prior):
-    """Scores of all rows after these batches, in the order of their ids."""
-    first = 0
-    for x in batches:
-        ids = torch.arange(first, first + len(x))
-        attack.observe(
-            view_of(attack.threat, MESSAGE_FACTS[getattr(attack, "message", "gradients")]({"f1": x}), shares(prior), ids=ids)
-        )
-        first += len(x)
-    return ordered(attack.epoch(view_of(attack.threat, shares(prior), ids=torch.arange(first), step=None)))
+    """Scores of all rows after these batches, as many rows each, in the order of their ids."""
+    x, fact = torch.cat([*batches]), MESSAGE_FACTS[getattr(attack, "message", "gradients")]
+    for ids in torch.arange(len(x)).split(len(batches[0])):
+        attack.observe(view_of(attack.threat, fact({"f1": x[ids]}), shares(prior), ids=ids))
+    return ordered(attack.epoch(view_of(attack.threat, shares(prior), ids=torch.arange(len(x)), step=None)))
 
 
 def along(rng, z, d=32, other=0.05):

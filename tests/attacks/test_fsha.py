@@ -1,4 +1,3 @@
-import pytest
 import torch
 from attacks.views import view_of
 from torch import nn
@@ -38,12 +37,8 @@ def test_it_has_no_answer_before_the_first_gradient_of_the_adversary():
     assert attack.batch(view_of(attack.threat, received, PeerDecoders({}), ids=torch.arange(2))) is None
 
 
-@pytest.mark.parametrize("classes", [2, 10])
-def test_without_its_adversary_it_is_skipped_with_a_reason(classes):
-    attacks, offers = {"fsha": Fsha()}, Split().offers
-    reasons = unmet_attacks(attacks, offers, classes)
-    assert reasons == {"fsha": "it needs a party that cheats; choose one with adversary=NAME (see: vflbench list adversary)"}
-    other = offered_with([MaliciousOptimizer()], offers)
-    reasons = unmet_attacks(attacks, other, classes, cheating=["a"])
-    assert reasons == {"fsha": "the decoder of adversary=fsha is not in this protocol for the label party"}
-    assert unmet_attacks(attacks, offered_with([Cheat()], offers), classes, cheating=["label"]) == {}
+def test_without_its_adversary_it_is_skipped_with_a_reason():
+    theirs, other = (offered_with([kind()], Split().offers) for kind in (Cheat, MaliciousOptimizer))
+    reason = "the decoder of adversary=fsha is not in this protocol for the label party"
+    assert unmet_attacks({"fsha": Fsha()}, other, 10, cheating=["a"]) == {"fsha": reason}
+    assert unmet_attacks({"fsha": Fsha()}, theirs, 10, cheating=["label"]) == {}

@@ -9,16 +9,11 @@ def scores(g, known, score):
     return scores_of(Hints(k=len(known), score=score), gradients(g), positives(known))
 
 
-def test_distance_is_to_the_nearest_known_row(rng):
-    g = torch.randn(30, 5, generator=rng)
-    expected = -torch.cdist(g.double(), g[[3, 8, 9]].double()).amin(1)
-    assert torch.allclose(scores(g, [3, 8, 9], "distance"), expected, atol=1e-10)
-
-
-def test_inner_product_is_the_largest(rng):
-    g = torch.randn(30, 5, generator=rng)
-    expected = torch.stack([g.double() @ g[j].double() for j in (3, 8, 9)]).amax(0)
-    assert torch.allclose(scores(g, [3, 8, 9], "inner_product"), expected)
+def test_scores_are_of_the_nearest_known_row_and_the_largest_inner_product(rng):
+    g = torch.randn(30, 5, generator=rng).double()
+    known = g[[3, 8, 9]]
+    assert torch.allclose(scores(g, [3, 8, 9], "distance"), -torch.cdist(g, known).amin(1), atol=1e-10)
+    assert torch.allclose(scores(g, [3, 8, 9], "inner_product"), (g @ known.T).amax(1))
 
 
 def test_more_hints_find_a_class_of_several_clusters(rng):

@@ -33,8 +33,6 @@ def test_shift_and_units_do_not_matter(rng, kind):
 
 
 def test_clusters_are_paired_one_to_one():
-    sizes = torch.tensor([5, 9, 2])
-    labels = torch.arange(3).repeat_interleave(sizes).numpy()
+    labels = torch.arange(3).repeat_interleave(torch.tensor([5, 9, 2])).numpy()
     assert by_ratios(labels, (0.2, 0.3, 0.5)).tolist() == [2, 0, 1]
-    both_near_the_first = torch.tensor([[0.0, 10.0], [1.0, 3.0]]).numpy()
-    assert by_hints(both_near_the_first).tolist() == [0, 1]
+    assert by_hints(torch.tensor([[0.0, 10.0], [1.0, 3.0]]).numpy()).tolist() == [0, 1]  # both near the first

@@ -18,18 +18,6 @@ def test_scores_are_euclidean_norms(rng):
     assert torch.allclose(answer.layers["f1"], 2 * answer.layers["f2"])
 
 
-def test_a_logistic_model_that_says_p_for_everyone_is_read_completely(rng):
-    """dL/dh_i = (p - y_i) w / n: longer for the rarer class, by (1 - p) / p, whatever w is."""
-    h = torch.randn(400, 6, generator=rng, requires_grad=True)
-    y = (torch.rand(400, generator=rng) < 0.25).float()
-    w = torch.randn(6, generator=rng)
-    logits = torch.full((400,), -1.0986) + 0 * (h @ w) + (h - h.detach()) @ w  # p = 1/4, gradient w
-    torch.nn.functional.binary_cross_entropy_with_logits(logits, y).backward()
-    scores = scores_of(Norm(), gradients(h.grad))
-    assert auc(scores, y) == 1.0
-    assert torch.allclose(scores, ((0.25 - y).abs() * w.norm() / 400).double(), rtol=1e-3)
-
-
 def test_the_longest_share_is_taken_for_positive(rng):
     """Of 40 rows the 10 longest, 8 of them positive: 8 of 10 positives and 28 of 30 negatives are right."""
     r, y = torch.arange(1.0, 41.0), torch.zeros(40, dtype=torch.long)

@@ -29,13 +29,6 @@ def test_noise_on_one_class_tells_it_at_every_width_without_a_rank(rng, d, rank)
             assert auc(scores(g, positive), y) > 0.98, (positive, noisy)
 
 
-def test_removing_more_directions_than_there_are_takes_the_noise_away(rng):
-    g, y = low_rank(rng, d=16)
-    assert auc(scores(g, rank=15), y) < 0.8
-    assert auc(scores(g, rank=1), y) < 0.7
-    assert auc(scores(g), y) > 0.99
-
-
 def test_a_given_rank_reaches_the_bayes_optimal_detector(rng):
     """Of classes N(0, S + t^2 I) and N(0, S + t^2 I + s^2 I), S of rank r and large: the squared remainders are chi-square
     numbers with d - r degrees of freedom, in the ratio 1 + s^2 / t^2, and nothing else tells the classes apart.
@@ -49,21 +42,15 @@ def test_a_given_rank_reaches_the_bayes_optimal_detector(rng):
 def test_remainders_are_those_of_the_singular_value_decomposition(rng):
     g = torch.randn(50, 12, generator=rng, dtype=torch.float64)
     v = torch.linalg.svd(g, full_matrices=False).Vh[:5]
-    rest = g - g @ v.T @ v
-    assert torch.allclose(
-        log_remainders(g, [5])[0] - log_remainders(g, [5])[0, 0], (rest.norm(dim=1) / rest[0].norm()).log() * 2
-    )
-
-
-ROWS, SHARE = 4000, 0.25
+    rest, ours = (g - g @ v.T @ v).norm(dim=1), log_remainders(g, [5])[0]
+    assert torch.allclose(ours - ours[0], (rest / rest[0]).log() * 2)
 
 
 def test_from_a_poor_guess_it_reaches_the_bayes_optimal_ratio(rng):
-    y = (torch.rand(ROWS, generator=rng) < SHARE).double()
-    x = torch.randn(ROWS, 4, generator=rng).double()
-    x[:, :2] *= (1 + 2 * y)[:, None]
-    guess = y + 2 * torch.randn(ROWS, generator=rng)
-    best = x[:, :2].square().sum(dim=1)
-    assert auc(guess, y != 0) < 0.7
-    mixing = torch.randn(4, 4, generator=rng).double()
-    assert auc(log_ratio_of_normals(1e-9 * x @ mixing, guess, SHARE, 20), y != 0) > auc(best, y != 0) - 0.005
+    y = torch.rand(4000, generator=rng) < 0.25
+    x = torch.randn(4000, 4, generator=rng).double()
+    x[:, :2] *= (1 + 2 * y.double())[:, None]
+    guess, best = y.double() + 2 * torch.randn(4000, generator=rng), x[:, :2].square().sum(dim=1)
+    assert auc(guess, y) < 0.7
+    mixed = 1e-9 * x @ torch.randn(4, 4, generator=rng).double()
+    assert auc(log_ratio_of_normals(mixed, guess, 0.25, 20), y) > auc(best, y) - 0.005

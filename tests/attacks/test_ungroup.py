@@ -1,12 +1,12 @@
 import pytest
 import torch
-from attacks.views import shares, view_of
+from attacks.epochs import ask, ordered
+from attacks.views import gradients, shares, view_of
 from defenses.contexts import drawing
 
 from vflbench.attacks.ungroup import Ungroup, rows_of_sums
 from vflbench.defenses.batch_average import BatchAverage
-from vflbench.messages.facts import Gradients, LocalModel
-from vflbench.messages.threat import View
+from vflbench.messages.facts import LocalModel
 from vflbench.numerics.auc import auc
 
 ROWS, D = 2048, 12
@@ -19,32 +19,25 @@ def planted(rng, positive=0.25):
     return y, (positive - y)[:, None] * j, torch.randn(ROWS, D, generator=rng)
 
 
-def attacked(attack, g, h, rng, group, epochs, positive=0.25):
+def attacked(g, h, rng, group, epochs, positive=0.25):
     """Scores after so many epochs of batches of 256."""
+    attack, model = Ungroup(), LocalModel(lambda ids: {"f1": h[ids]})
     for epoch in range(epochs):
         for ids in torch.randperm(ROWS, generator=rng).split(256):
-            sent = BatchAverage(group=group).gradient(g[ids], None, drawing(rng, ids, epoch)).values
-            attack.observe(view_of(attack.threat, Gradients({"f1": sent}), own(h), shares(positive), ids=ids, epoch=epoch))
-    asked = torch.arange(ROWS)
-    facts = {LocalModel: own(h), type(shares(positive)): shares(positive)}
-    answer = attack.epoch(View("a", epochs, None, asked, rng, attack.threat, facts))
-    assert torch.equal(answer.ids, asked)
-    return answer.layers["f1"]
-
-
-def own(h):
-    return LocalModel(lambda ids: {"f1": h[ids]})
+            sent = gradients(BatchAverage(group=group).gradient(g[ids], None, drawing(rng, ids, epoch)).values)
+            attack.observe(view_of(attack.threat, sent, model, shares(positive), ids=ids, epoch=epoch))
+    return ordered(ask(attack, h, prior=positive))
 
 
 @pytest.mark.parametrize(("group", "epochs", "low", "high"), [(4, 8, 0.99, 1.0), (8, 2, 0.74, 0.88), (None, 2, 0.4, 0.6)])
 def test_it_reads_groups_that_are_met_often_enough(rng, group, epochs, low, high):
     y, g, h = planted(rng)
-    assert low <= auc(attacked(Ungroup(), g, h, rng, group, epochs), y) <= high
+    assert low <= auc(attacked(g, h, rng, group, epochs), y) <= high
 
 
 def test_the_rarer_class_says_which_side_is_positive(rng):
     y, g, h = planted(rng, positive=0.75)
-    assert auc(attacked(Ungroup(), g, h, rng, 2, 3, positive=0.75), y) > 0.99
+    assert auc(attacked(g, h, rng, 2, 3, positive=0.75), y) > 0.99
 
 
 def grouped(rng, rows, size, epochs):
