@@ -8,10 +8,10 @@ from vflbench import Labels, LocalModel, PartyFeatures, PeerModels, UserError
 from vflbench.attacks.base import Attack, ClassCounts, RebuiltRows, Scores
 from vflbench.attacks.no_message import NoMessage
 from vflbench.attacks.norm import Norm
-from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients, Known
-from vflbench.messages.threat import Role, Threat, Unavailable, Undeclared, View
-from vflbench.results.recorder import Meter
-from vflbench.run.attackers import RUN_FACTS, Attacker, remembered, unmet_attacks
+from vflbench.messages.facts import BatchHints, ClassHints, ClassShares, Embeddings, Gradients
+from vflbench.messages.threat import Role, Threat, Unavailable, Undeclared
+from vflbench.run.attackers import remembered, unmet_attacks
+from vflbench.run.auditor import UNANSWERED
 
 
 class Echo(Attack):
@@ -38,8 +38,7 @@ class Follower(Attack):
         self.follows, self.met, self.groups = rows, {}, []
 
     def observe(self, view):
-        assert list(view[Gradients].layers) == ["f1", "f2"]
-        assert all(len(g) == len(view.ids) for g in view[Gradients].layers.values())
+        assert [len(g) for g in view[Gradients].layers.values()] == [len(view.ids)] * 2
         for name in view.ids.tolist():
             self.met[name] = self.met.get(name, 0) + 1
 
@@ -76,8 +75,8 @@ def test_an_attack_can_observe_every_round_and_answers_about_audited_ones(data):
     assert seen == [0, 1, 2, 3]
     (leak,) = [leak for leak in audited.leaks if leak.attack == "there"]
     assert (leak.batches, leak.raw.mean) == (2, 1.0)
-    alone = Audited(data, {"norm": Norm()}, audited=2)
-    assert [leak.raw for leak in alone.leaks] == [leak.raw for leak in audited.leaks if leak.attack == "norm"]
+    alone = Audited(data, {"norm": Norm()}, audited=2).leaks
+    assert [leak.raw for leak in alone] == [leak.raw for leak in audited.leaks if leak.attack == "norm"]
 
 
 def test_hints_are_positives_of_the_batch_and_are_not_scored(data):
@@ -96,26 +95,22 @@ def test_too_few_positives_leave_the_batch_out_with_a_reason(data):
     missed = [(leak.layer, leak.batches, leak.left_out) for leak in audited.leaks if leak.attack == "echo"]
     assert missed == [("f1", 0, 4), ("f2", 0, 4)]
     assert all(math.isnan(leak.raw.mean) for leak in audited.leaks if leak.attack == "echo")
-    ((name, reason),) = audited.auditor.unscored(audited.findings[-1]).items()
-    assert name == "echo"
-    assert reason.startswith("it needs 1000 known positives of each batch or group of rows, and the last one had ")
-    assert reason.endswith(f" {int(data.train.all().labels[300:400].sum())}")
+    there = int(data.train.all().labels[300:400].sum())
+    reason = f"it needs 1000 known positives of each batch or group of rows, and the last one had {there}"
+    assert audited.auditor.unscored(audited.findings[-1]) == {"echo": reason}
     resumed = Audited(data, {"echo": Echo(1000), "norm": Norm()}, epochs=0)
     resumed.auditor.restore(audited.auditor.state())
     assert resumed.auditor.unscored(audited.findings[-1]) == {"echo": reason}
 
 
 def test_a_class_without_a_row_leaves_the_batch_out_with_a_reason(data):
-    def batch(_):
-        raise AssertionError("no batch has a row of class 1")
-
-    negatives = data.train.all().ids[data.train.all().labels == 0]
-    audited = Audited(data, {"paired": scripted(Gradients, ClassHints, batch=batch)}, epochs=0)
-    audited.batches = negatives[:200].split(100)
-    found = audited.epoch(0)
-    assert [(leak.batches, leak.left_out) for leak in found.leaks] == [(0, 2), (0, 2)]
+    paired = scripted(Gradients, ClassHints, batch=lambda view: Scores(view.ids, view[Gradients].layers))
+    audited, rows = Audited(data, {"paired": paired}, epochs=0), data.train.all()
+    audited.batches = rows.ids[rows.labels == 0][:200].split(100)
+    findings = audited.epoch(0)
+    assert [(leak.batches, leak.left_out) for leak in findings.leaks] == [(0, 2), (0, 2)]
     reason = "it needs a known row of each class in each batch, and no batch had one"
-    assert audited.auditor.unscored(found) == {"paired": reason}
+    assert audited.auditor.unscored(findings) == {"paired": reason}
 
 
 def test_followed_rows_are_the_same_all_along_and_asked_about_once_met(data):
@@ -172,37 +167,30 @@ def test_the_rows_of_the_end_of_an_epoch_are_training_rows_in_no_order(data):
     assert not torch.equal(ids, audited.train.ids)
 
 
-def test_a_view_at_the_end_of_an_epoch_has_no_values_of_a_round(data):
+def test_a_view_at_the_end_of_an_epoch_has_no_values_of_a_round_and_a_reader_of_them_is_named(data):
     def epoch(view):
         assert view.step is None
         return Scores(view.ids, view[Gradients].layers)
 
-    with pytest.raises(Unavailable, match="reads Gradients, which party a does not have here"):
-        Audited(data, {"reader": scripted(Gradients, LocalModel, epoch=epoch)})
+    with pytest.raises(Unavailable, match="^attack=late: the attack reads Gradients, which party a does not have here"):
+        Audited(data, {"norm": Norm(), "late": scripted(Gradients, LocalModel, epoch=epoch)})
+    with pytest.raises(Undeclared, match="^attack=sly: the attack reads Gradients, "):
+        Audited(data, {"norm": Norm(), "sly": scripted(LocalModel, epoch=epoch)})
 
 
-def test_a_follower_of_hidden_layers_never_sees_what_other_parties_sent():
+def test_an_attacker_at_the_label_party_alone_sees_what_other_parties_sent_by_sender():
     seen = set()
 
-    def observe(view):
-        seen.add((view.party, view.visible, *view[Embeddings].layers))
-        assert view[Embeddings].received == {}
-
-    voyeur = scripted(Embeddings, follows=100, observe=observe, epoch=lambda _: None)
-    Audited(clicks(parties=2), {"voyeur": voyeur})
-    assert seen == {("a", True, "f1", "f2"), ("b", True, "f1", "f2"), ("label", False, "h1")}
-
-
-def test_an_attacker_at_the_label_party_sees_what_it_was_sent_by_sender():
-    seen = set()
-
-    def batch(view):
-        embeddings = view[Embeddings]
-        seen.add((view.party, view.visible, *embeddings.layers, *embeddings.received, *view[PeerModels].models))
+    def look(view):
+        embeddings, peers = view[Embeddings], view[PeerModels].models if PeerModels in view else ()
+        seen.add((view.party, view.visible, *embeddings.layers, *embeddings.received, *peers))
         assert BatchHints not in view
 
-    Audited(clicks(parties=2), {"receiver": scripted(Embeddings, PeerModels, threat={"role": Role.LABEL}, batch=batch)})
-    assert seen == {("label", True, "h1", *"ab", *"ab")}
+    voyeur = scripted(Embeddings, follows=100, observe=look, epoch=lambda _: None)
+    receiver = scripted(Embeddings, PeerModels, threat={"role": Role.LABEL}, batch=look)
+    Audited(clicks(parties=2), {"voyeur": voyeur, "receiver": receiver})
+    hidden = ("label", False, "h1")
+    assert seen == {("a", True, "f1", "f2"), ("b", True, "f1", "f2"), hidden, ("label", True, "h1", *"ab", *"ab")}
 
 
 def test_attacks_that_can_not_run_here_say_why():
@@ -219,39 +207,18 @@ def test_attacks_that_can_not_run_here_say_why():
     assert set(unmet_attacks(attacks, offers, 2, cheating=["a"])) == {"wise", "no_message"}
     ten = unmet_attacks({"norm": Norm()}, offers, 10, where="this recording")
     assert ten == {"norm": "it tells 2 classes apart, and the labels have 10"}
-    assert {Known, BatchHints, ClassHints} <= RUN_FACTS[Role.NON_LABEL]
-    assert not {Known, BatchHints, ClassHints} & RUN_FACTS[Role.LABEL]  # it has every label
-
-
-def attacker_of(attack):
-    return Attacker("mine", attack, attack.threat, "a", torch.Generator(), visible=True)
-
-
-def test_an_attack_gets_copies():
-    x = torch.ones(3, 2)
-    attacker = attacker_of(scripted(Gradients, batch=lambda view: view[Gradients].layers["f1"].fill_(0)))
-    attacker.attack.batch(View("a", 0, 0, torch.arange(3), attacker.rng, attacker.threat, {Gradients: Gradients({"f1": x})}))
-    assert bool((x == 1).all())
-
-
-@pytest.mark.parametrize(("fact", "refusal"), [(Embeddings, Undeclared), (Gradients, Unavailable)])
-def test_an_attack_that_reads_what_it_may_not_is_named(fact, refusal):
-    """Of several attacks, a user must know which one to mend."""
-    attacker = attacker_of(scripted(Gradients, batch=lambda view: view[fact]))
-    with pytest.raises(refusal, match=f"^attack=mine: the attack reads {fact.__name__}, "):
-        attacker.ask(View("a", 0, 0, torch.arange(2), attacker.rng, attacker.threat, {}), "batch", Meter())
 
 
 def test_attacks_may_change_what_their_network_remembers_of_the_rows_of_the_end():
     rows = torch.arange(5)
-    own = LocalModel(lambda ids: {"f1": ids[:, None].double()})
-    model = remembered({"a": {LocalModel: own}}, [rows, torch.arange(3, 9)])["a"][LocalModel]
+    network = LocalModel(lambda ids: {"f1": ids[:, None].double()})
+    model = remembered({"a": {LocalModel: network}}, [rows, torch.arange(3, 9)])["a"][LocalModel]
     model.embed(rows)["f1"].zero_()
     for asked in (rows, rows[:2], torch.tensor([8, 1, 4, 20, 3])):  # of one part, of both, and of none
         assert model.embed(asked.clone())["f1"][:, 0].tolist() == asked.tolist()
 
 
-def partial(labels, change=lambda ids, scores: (ids, scores), *, hints=0, when=("batch", "epoch")):
+def partial(labels, change=lambda ids, scores: (ids, scores), *, hints=0):
     """An attack that answers the truth about half of the rows, in another order, and nothing about the others."""
 
     def answer(view):
@@ -259,7 +226,7 @@ def partial(labels, change=lambda ids, scores: (ids, scores), *, hints=0, when=(
         ids = view.ids[chosen]
         return Scores(*change(ids, labels(ids).double()))
 
-    return scripted(Gradients, LocalModel, threat={"hints": hints}, **dict.fromkeys(when, answer))
+    return scripted(Gradients, LocalModel, threat={"hints": hints}, batch=answer, epoch=answer)
 
 
 def test_scores_about_some_rows_in_another_order_are_graded_against_these_rows(data, labels):
@@ -270,44 +237,30 @@ def test_scores_about_some_rows_in_another_order_are_graded_against_these_rows(d
         assert (batches.attack, batches.batches, end.attack, end.batches) == ("partial", 4, "partial (epoch)", 6)
 
 
-@pytest.mark.parametrize("hints", [0, 1])
-def test_names_that_were_not_asked_about_are_refused(data, hints):
-    names = Audited(data, {}, epochs=0)
-    wrong = {
-        "another row": lambda ids, scores: (torch.cat([ids[:-1], ids[-1:] + 1]), scores),
-        "twice": lambda ids, scores: (ids.repeat(2), scores.repeat(2)),
-        "ids of rows": lambda ids, scores: (names.ids(ids), scores),
-        "numbers": lambda ids, scores: (ids.double(), scores),
-        "no list": lambda ids, scores: (ids[:, None], scores),
-    }
-    for case, change in wrong.items():
-        problem = f"^attack={case}: an answer must be about rows of the view: ids from view.ids"
-        with pytest.raises(UserError, match=problem):
-            Audited(data, {case: partial(names.labels, change, hints=hints)})
+def test_names_that_were_not_asked_about_are_refused(data, labels):
+    for change in (
+        lambda ids, scores: (torch.cat([ids[:-1], ids[-1:] + 1]), scores),
+        lambda ids, scores: (ids.repeat(2), scores.repeat(2)),
+        lambda ids, scores: (ids.double(), scores),
+    ):
+        with pytest.raises(UserError, match="^attack=it: an answer must be about rows of the view: ids from view.ids"):
+            Audited(data, {"it": partial(labels, change)})
 
 
 def test_one_column_is_one_score_a_row_and_other_shapes_are_refused(data, labels):
-    column = partial(labels, lambda ids, scores: (ids, scores[:, None]))
-    leak, _ = Audited(data, {"column": column}).leaks
-    assert (leak.raw.mean, dict(leak.classes)) == (1.0, {})
-    pair = partial(labels, lambda ids, scores: (ids, torch.stack([1 - scores, scores], 1)))
-    leak, _ = Audited(data, {"pair": pair}).leaks
-    assert (leak.raw.mean, leak.classes["accuracy"].mean) == (1.0, 1.0)
-    wrong = {
-        r"must have the shape \(50,\), or \(50, 2\) with a column for each class, got \(50, 3\)": lambda s: (
-            s.expand(3, -1).T
-        ),
-        r"got \(49,\)": lambda s: s[1:],
-        r"got \(51,\)": lambda s: torch.cat([s, s[:1]]),
-        r"must be finite numbers, and 1 of 50 are not": lambda s: torch.cat([s[:-1], s[-1:] / 0]),
-    }
-    for problem, change in wrong.items():
-        attack = partial(labels, lambda ids, scores, change=change: (ids, change(scores + 1)))
-        with pytest.raises(UserError, match=f"^attack=wrong: its scores on f2 .*{problem}"):
-            Audited(data, {"wrong": attack})
-    late = partial(labels, lambda ids, scores: (ids, torch.cat([scores, scores])), when=["epoch"])
-    with pytest.raises(UserError, match=r"^attack=late: its scores on f2 .* got \(630,\)"):
-        Audited(data, {"late": late})
+    def leaks(change):
+        return Audited(data, {"it": partial(labels, lambda ids, scores: (ids, change(scores)))}).leaks
+
+    assert [(leak.raw.mean, dict(leak.classes)) for leak in leaks(lambda s: s[:, None])] == [(1.0, {})] * 2
+    pair, _ = leaks(lambda s: torch.stack([1 - s, s], 1))
+    assert (pair.raw.mean, pair.classes["accuracy"].mean) == (1.0, 1.0)
+    for problem, change in (
+        (r"\(50, 2\) with a column for each class, got \(50, 3\)", lambda s: s.expand(3, -1).T),
+        (r"got \(49,\)", lambda s: s[1:]),
+        ("must be finite numbers, and 1 of 50 are not", lambda s: s + torch.tensor([0.0] * 49 + [math.inf])),
+    ):
+        with pytest.raises(UserError, match=f"^attack=it: its scores on f2 .*{problem}"):
+            leaks(change)
 
 
 def test_class_counts_are_graded_beside_a_guess_from_the_class_shares(data, labels):
@@ -338,9 +291,7 @@ def test_an_attack_may_answer_nothing_or_several_things(data):
     assert [(leak.attack, leak.layer) for leak in audited.leaks] == expected
     assert audited.leaks[0].raw == audited.leaks[2].raw
     assert [one.attack for one in audited.findings[0].reconstructions] == ["talker"]
-    unscored = audited.auditor.unscored(audited.findings[-1])
-    assert list(unscored) == ["silent"]
-    assert unscored["silent"].startswith("it gave no answer that counts: none at all")
+    assert audited.auditor.unscored(audited.findings[-1]) == {"silent": UNANSWERED}
     odd = scripted(Gradients, batch=lambda view: {"f2": torch.zeros(len(view.ids))})
     with pytest.raises(UserError, match="attack=odd: it answered with dict; allowed are Scores, RebuiltRows"):
         Audited(data, {"odd": odd})
@@ -353,9 +304,8 @@ def test_rebuilt_rows_are_graded_against_the_rows_that_they_name(data):
         return RebuiltRows(view.ids[places], "f2", {view.party: view[PartyFeatures].rows(places)})
 
     rebuilt = Audited(data, {"owner": scripted(PartyFeatures, batch=batch)}).findings[0].reconstructions
-    (found,) = [r for r in rebuilt if r.attack == "owner" and r.layer == "f2"]
-    assert found.figures["mse"].mean == 0
-    assert found.figures["id_accuracy"].mean == 1
+    (answer,) = [r for r in rebuilt if r.layer == "f2"]
+    assert (answer.figures["mse"].mean, answer.figures["id_accuracy"].mean) == (0, 1)
 
 
 def test_a_single_tensor_counts_for_the_cut_layer_or_for_features(data):

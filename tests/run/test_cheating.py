@@ -1,17 +1,17 @@
-"""Runs in which a party cheats, beside the honest ones."""
+"""Runs in which a party cheats, beside the honest ones, and in which the feature side notices."""
 
 import json
 import shutil
 
 import pytest
-from support.builders import Stop, results, run_in
+from support.builders import Stop, every_attack, results, run_in
 
-from vflbench.attacks.norm import Norm
-from vflbench.attacks.spectral import Spectral
+from vflbench.attacks.fsha import Fsha as Read
 from vflbench.data.synthetic import Synthetic
-from vflbench.errors import UserError
+from vflbench.defenses.split_guard import SplitGuard
 from vflbench.options import options
 from vflbench.protocols.adversaries import Adversary
+from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.run.interruption import Interrupted
 from vflbench.run.settings import Audit, Settings
 
@@ -35,12 +35,11 @@ class Hoarder(Adversary):
 
 
 def parts(**changes):
-    settings = Settings(epochs=EPOCHS, batch_size=64, audit=Audit(batches=3), **changes.pop("settings", {}))
+    settings = {"epochs": EPOCHS, "batch_size": 64, "audit": Audit(batches=3), **changes.pop("settings", {})}
     return {
         "dataset": Synthetic(rows=400, vocabulary=100, parties=2),
-        "attacks": {"norm": Norm(), "spectral": Spectral()},
         "adversaries": {"hoarder": Hoarder(party="b")},
-        "settings": settings,
+        "settings": Settings(**settings),
         **changes,
     }
 
@@ -50,6 +49,21 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     run_in(folder, **parts())
     return folder
+
+
+def hijacked(**changes):
+    """The label party cheats, and the feature side looks out for that."""
+    hijack = {
+        "dataset": Synthetic(rows=400, vocabulary=100),
+        "attacks": {"fsha": Read(rows=8), **every_attack("norm")},
+        "adversaries": {"fsha": Fsha(warm_up=5, width=8)},
+        "defenses": {"split_guard": SplitGuard(threshold=1e-9, **GUARD)},
+        "settings": {"epochs": 3, "audit": Audit(batches=2, probe=False)},
+    }
+    return parts(**{**hijack, **changes})
+
+
+GUARD = {"p_fake": 0.4, "burn_in": 1, "policy": "fast"}
 
 
 @pytest.mark.slow
@@ -62,22 +76,20 @@ def test_the_honest_run_stands_beside_and_is_the_run_without_an_adversary(whole,
     assert "honest" not in summary
     assert cheated["test_auc"] != summary["test_auc"]
     assert not (whole / "honest" / "honest").exists()
-    assert [file.name for file in whole.rglob("checkpoint.pt")] == []
+    assert not [*whole.rglob("checkpoint.pt")]
 
 
 @pytest.mark.slow
 def test_the_manifest_says_who_cheats_and_whose_attacks_are_active(whole):
     manifest, honest = (json.loads((folder / "manifest.json").read_text()) for folder in (whole, whole / "honest"))
-    assert manifest["adversary"] == {
-        "hoarder": {"party": "b", "text": "Learns from the sum of all gradients so far. Nobody else does."}
-    }
+    text = "Learns from the sum of all gradients so far. Nobody else does."
+    assert manifest["adversary"] == {"hoarder": {"party": "b", "text": text}}
     assert honest["adversary"] == {}
-    attacks = [threat for threat in manifest["threats"].values() if threat["level"] != "reference"]
-    for threat in attacks:
+    for name in ("norm", "spectral"):
+        threat = manifest["threats"][name]
         assert (threat["active"], threat["level"]) == (True, "active")
         assert threat["text"].startswith("An active attacker at a non-label party, who knows: ")
-        assert threat["text"].endswith(" Party b cheats: Learns from the sum of all gradients so far. Nobody else does.")
-    assert len(attacks) == 2
+        assert threat["text"].endswith(f" Party b cheats: {text}")
     assert not any(threat["active"] or "cheats" in threat["text"] for threat in honest["threats"].values())
 
 
@@ -90,13 +102,12 @@ def test_both_runs_go_on_where_they_were_stopped(whole, tmp_path):
         with pytest.raises(Interrupted, match="saved; the same command goes on from there") as stopped:
             run_in(run, **parts(engine=Stop(at=at)))
         assert f"({run / 'honest' if where == 'honest' else run})" in str(stopped.value)
-        assert not (run / "summary.json").exists()
-        assert not (run / "honest" / "summary.json").exists()
+        assert not [*run.rglob("summary.json")]
     run_in(run, **parts())
     assert results(run) == expected
     assert results(run / "honest") == honest
-    assert len(json.loads((run / "manifest.json").read_text())["resumed"]) == 3
-    assert len(json.loads((run / "honest" / "manifest.json").read_text())["resumed"]) == 2
+    for folder, times in ((run, 3), (run / "honest", 2)):
+        assert len(json.loads((folder / "manifest.json").read_text())["resumed"]) == times
 
 
 @pytest.mark.slow
@@ -111,6 +122,32 @@ def test_overwrite_makes_the_honest_run_anew(whole, tmp_path):
     assert results(tmp_path) == results(whole)
 
 
-def test_a_party_that_does_not_exist_can_not_cheat(tmp_path):
-    with pytest.raises(UserError, match=r"adversary\.hoarder\.party=z: there is no such non-label party; there are a, b"):
-        run_in(tmp_path, **parts(adversaries={"hoarder": Hoarder(party="z")}))
+@pytest.mark.slow
+def test_a_label_party_that_cheats_makes_a_threat_active_and_stops_and_goes_on_to_the_same_bytes(tmp_path):
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    summary = run_in(whole, **hijacked())
+    with pytest.raises(Interrupted):
+        run_in(parted, **hijacked(engine=Stop(at=5 * 2 + 2 + 5)))
+    run_in(parted, **hijacked())
+    assert results(parted) == results(whole)
+    manifest = json.loads((whole / "manifest.json").read_text())
+    threat = manifest["threats"]["fsha"]
+    assert (threat["level"], threat["role"], threat["active"]) == ("active", "label party", True)
+    assert " Party label cheats: Send, in place of gradients of the loss, those of a critic" in threat["text"]
+    assert manifest["threats"]["norm"]["level"] == "messages only"  # of a party that does not cheat
+    assert manifest["adversary"]["fsha"]["party"] == "label"
+    assert manifest["skipped"] == {}
+    assert list(json.loads((whole / "honest" / "manifest.json").read_text())["skipped"]) == ["fsha"]
+    assert [one["attack"] for one in summary["reconstructions"] if one["message"] == "embedding"] == ["fsha"]
+    assert summary["honest"]["test_auc"] is not None
+
+
+def test_a_run_that_stops_ends_its_epoch_counts_as_failed_and_says_why(tmp_path):
+    stops = {"defenses": {"split_guard": SplitGuard(threshold=1 - 1e-9, on_alarm="stop", **GUARD)}}
+    summary = run_in(tmp_path / "run", **hijacked(adversaries={}, **stops))
+    figures = {f["figure"]: f["value"] for f in summary["figures"]}
+    step = figures["split_guard.noticed_step"]
+    why = f"party a stopped: split_guard noticed at batch {step} that the answers are not those of an honest label party"
+    assert summary["failed"] == why
+    assert summary["epochs"] == step // 5 + 1 < 3
+    assert summary["test_auc"] > 0

@@ -1,12 +1,13 @@
 import resource
 import signal
 
+import numpy as np
 import pytest
 import torch
 from support.damaged_checkpoints import DAMAGE, Bomb
 
 from vflbench.errors import UserError
-from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError, not_plain
+from vflbench.run.checkpoint import Checkpoint, UnusableCheckpointError
 
 STATE = {"weights": {"w": torch.arange(1000.0)}, "rows": [["a", 1, 0.5, None, True]], "empty": {}}
 
@@ -67,11 +68,8 @@ def test_a_full_disk_is_told_and_the_checkpoint_before_stays_whole(tmp_path):
 
 
 def test_what_no_checkpoint_can_hold_is_named_and_not_written(tmp_path):
-    import numpy as np
-
-    for odd, told in (({1, 2}, "set"), (np.float64(1), "float64"), (Bomb(), "Bomb"), (lambda: 0, "function")):
+    for odd, kind in (({1, 2}, "set"), (np.float64(1), "float64"), (Bomb(), "Bomb")):
         checkpoint = Checkpoint(tmp_path)
         assert not checkpoint.save({"attacks": [["norm", "a", {"seen": odd}]]})
-        assert checkpoint.refused == f"attacks.0.2.seen: {told}"
-    assert not_plain(STATE) is None
+        assert checkpoint.refused == f"attacks.0.2.seen: {kind}"
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ import yaml
 from support.audited import scripted
 from support.builders import experiment, run_in
 
-from vflbench import ClassCounts, Known, LocalModel, Role, Updates
+from vflbench import LocalModel, Role, Updates
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.norm import Norm
 from vflbench.attacks.spectral import Spectral
@@ -25,26 +25,20 @@ from vflbench.run.summary import trees
 NOWHERE = "it attacks at one of the participants, of whom there is nothing in this protocol"
 
 
-def knowing(view):
-    assert len(view[Known].ids) == 7
-    return ClassCounts({}) if view.epoch < 0 else None
-
-
-def manifest_of(folder, **changes):
-    settings = {"epochs": 1, "batch_size": 64, "audit": Audit(batches=2, probe=False), **changes.pop("settings", {})}
-    summary = run_in(folder, settings=Settings(**settings), **changes)
+def manifest_of(folder, batch_size, **changes):
+    settings = Settings(epochs=1, batch_size=batch_size, audit=Audit(batches=2, probe=False))
+    summary = run_in(folder, settings=settings, **changes)
     return json.loads((folder / "manifest.json").read_text()), summary
 
 
 def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_path):
-    attacks = {
-        "norm": Norm(),
-        "hints": Hints(k=60),
-        "curious": scripted(LocalModel, threat={"known_rows": 7}, epoch=knowing, __doc__="Knows rows.\n\nMore about it."),
-        "elsewhere": scripted(Updates, threat={"role": Role.PARTICIPANT}),
-    }
+    silent = {"epoch": lambda _: None, "__doc__": "Knows rows.\n\nMore about it."}
+    curious = scripted(LocalModel, threat={"known_rows": 7}, **silent)
+    attacks = {"norm": Norm(), "hints": Hints(k=60), "curious": curious}
+    attacks["elsewhere"] = scripted(Updates, threat={"role": Role.PARTICIPANT})
     manifest, summary = manifest_of(
         tmp_path,
+        64,
         dataset=Synthetic(rows=400, vocabulary=100, parties={"x": ["I*"], "y": ["C1*"], "label": ["C2*"]}),
         model=WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),
         attacks=attacks,
@@ -55,33 +49,22 @@ def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_pa
     assert manifest["skipped"] == summary["skipped"] == {"elsewhere": NOWHERE}
     assert manifest["unscored"] == summary["unscored"]
     assert sorted(manifest["unscored"]) == ["curious", "curious (own columns)", "hints", "hints (own columns)"]
-    reason = manifest["unscored"]["hints"]
-    assert reason.startswith("it needs 60 known positives of each batch or group of rows, and the last one had ")
     log = (tmp_path / "train.log").read_text()
-    assert f"attack=hints could not be scored: {reason}" in log
+    assert f"attack=hints could not be scored: {manifest['unscored']['hints']}" in log
     assert f"attack=elsewhere is skipped: {NOWHERE}" in log
-    assert list(manifest["threats"]) == [*attacks, "hints (own columns)", "curious (own columns)"]
-    norm = manifest["threats"]["norm"]
-    assert (norm["role"], norm["knows"], norm["level"]) == ("non-label party", ["gradients"], "messages only")
-    assert (norm["known_rows"], norm["hints"], norm["active"], norm["message"]) == (0, 0, False, "gradient")
-    assert norm["text"] == "An honest-but-curious attacker at a non-label party, who knows: gradients."
-    assert norm["does"] == "Score each row by the length of its gradient, at every layer of the non-label party."
-    curious = manifest["threats"]["curious"]
-    assert (curious["known_rows"], curious["knows"], curious["message"]) == (7, ["known labels", "own network"], "embedding")
-    assert curious["does"] == "Knows rows."
-    assert "the labels of 7 rows" in curious["text"]
-    assert manifest["threats"]["hints"]["hints"] == 60
-    assert manifest["threats"]["elsewhere"]["role"] == "participant"
+    threats = manifest["threats"]
+    assert list(threats) == [*attacks, "hints (own columns)", "curious (own columns)"]
+    assert (threats["norm"]["level"], threats["norm"]["message"]) == ("messages only", "gradient")
+    assert threats["norm"]["text"] == "An honest-but-curious attacker at a non-label party, who knows: gradients."
+    assert (threats["curious"]["known_rows"], threats["curious"]["does"]) == (7, "Knows rows.")
+    assert (threats["hints"]["hints"], threats["hints"]["level"]) == (60, "known labels")
+    assert threats["hints (own columns)"]["level"] == "reference"
+    assert threats["elsewhere"]["role"] == "participant"
 
 
 def test_a_federated_run_has_one_layer(tmp_path):
-    manifest, _ = manifest_of(
-        tmp_path,
-        dataset=Bernoulli(rows=4, features=5, batches=10),
-        protocol=FederatedLr(),
-        attacks={"norm": Norm()},
-        settings={"batch_size": "auto"},
-    )
+    data = Bernoulli(rows=4, features=5, batches=10)
+    manifest, _ = manifest_of(tmp_path, "auto", dataset=data, protocol=FederatedLr(), attacks={"norm": Norm()})
     assert manifest["cut_layers"] == manifest["layers"] == {"a": ["theta"], "b": ["theta"]}
     assert manifest["skipped"] == {"norm": NOWHERE.replace("one of the participants", "a non-label party")}
 

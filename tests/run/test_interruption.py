@@ -2,12 +2,11 @@ import os
 import signal
 
 import pytest
+from support.audited import scripted
 from support.builders import run_in
 
-from vflbench.attacks.base import Attack, Scores
+from vflbench import Gradients, Scores
 from vflbench.data.synthetic import Synthetic
-from vflbench.messages.facts import Gradients
-from vflbench.messages.threat import Threat
 from vflbench.run.interruption import Interrupted, Interruption
 from vflbench.run.settings import Audit, Settings
 
@@ -34,33 +33,25 @@ def test_the_second_signal_stops_at_once():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-class LastStep(Attack):
-    """Asks the run to stop at the last batch of the first epoch, once."""
-
-    threat = Threat(knows={Gradients})
-    stops = False
-
-    def batch(self, view):
-        if LastStep.stops and (view.epoch, view.step) == (0, 8):
-            LastStep.stops = False
-            os.kill(os.getpid(), signal.SIGTERM)
-        return Scores(view.ids, view[Gradients].layers["f2"].norm(dim=1))
-
-
 @pytest.mark.slow
 def test_a_recording_whose_run_was_stopped_after_the_last_batch_of_an_epoch_has_its_end(tmp_path):
-    def parts():
-        settings = Settings(epochs=2, batch_size=50, record="messages", audit=Audit(batches=3))
-        return {"dataset": Synthetic(rows=500, vocabulary=100), "attacks": {"last": LastStep()}, "settings": settings}
+    def run(name, *, stops=False):
+        def batch(view):
+            if stops and (view.epoch, view.step) == (0, 8):  # the last one of the epoch
+                os.kill(os.getpid(), signal.SIGTERM)
+            return Scores(view.ids, view[Gradients].layers["f2"].norm(dim=1))
 
-    LastStep.stops = True
+        settings = Settings(epochs=2, batch_size=50, record="messages", audit=Audit(batches=3))
+        attacks = {"last": scripted(Gradients, batch=batch)}
+        run_in(tmp_path / name, dataset=Synthetic(rows=500, vocabulary=100), attacks=attacks, settings=settings)
+
     with pytest.raises(Interrupted):
-        run_in(tmp_path / "stopped", **parts())
-    run_in(tmp_path / "stopped", **parts())
-    run_in(tmp_path / "whole", **parts())
-    folders = [tmp_path / run / "recording" for run in ("stopped", "whole")]
-    names = [sorted(path.name for path in folder.rglob("*") if path.is_file()) for folder in folders]
-    assert names[0] == names[1]
-    for name in names[1]:
-        stopped, whole = (next(folder.rglob(name)).read_bytes() for folder in folders)
-        assert stopped == whole, name
+        run("stopped", stops=True)
+    run("stopped")
+    run("whole")
+    stopped, whole = (
+        {path.name: path.read_bytes() for path in (tmp_path / run / "recording").rglob("*") if path.is_file()}
+        for run in ("stopped", "whole")
+    )
+    assert sorted(stopped) == sorted(whole)
+    assert [name for name in whole if stopped[name] != whole[name]] == []

@@ -1,6 +1,5 @@
 """An audit of label DP without canaries: when it may be believed, when it says so itself, and when it is wrong."""
 
-import json
 import math
 
 import pytest
@@ -23,11 +22,8 @@ class World:
     def released(self, eps: float, epochs: int = 1) -> Tensor:
         """(n,) share of epochs in which the released label is 1, flipped anew in each of them."""
         keep = 1 / (1 + math.exp(-eps))
-        drawn = [
-            torch.where(torch.rand(len(self.x), generator=self.rng) < keep, self.labels, 1 - self.labels)
-            for _ in range(epochs)
-        ]
-        return torch.stack(drawn).double().mean(dim=0)
+        is_kept = torch.rand(epochs, len(self.x), generator=self.rng) < keep
+        return torch.where(is_kept, self.labels, 1 - self.labels).double().mean(dim=0)
 
     def mixed(self, eps: float) -> Tensor:
         """(n,) the posterior log odds by features and one released label: no promise bounds them."""
@@ -49,39 +45,22 @@ def unchecked(*rows):
 
 
 @pytest.mark.slow
-def test_a_kept_promise_is_not_contradicted_and_a_broken_one_is():
-    world = World(3000, seed=0)
-    kept = observed_privacy({"direct": world.released(1.0)}, world.labels, world.x, 1.0)
-    assert 0.6 < kept.eps_low <= 1.0
-    assert kept.outcome == "nothing"
-    assert "proves nothing" in kept.verdict
-    for broken in (world.released(2.0), world.released(1.0, epochs=3)):
-        found = observed_privacy({"direct": broken}, world.labels, world.x, 1.0)
-        assert found.outcome == "against"
-        assert 1.2 < found.eps_low <= 3.0
-        assert found.odds_factor_needed > 1.5
-        assert "if features predict labels at most" in found.verdict
-        assert "no proof" in found.verdict
-        assert json.loads(json.dumps(found.written(), allow_nan=False))["outcome"] == "against"
-
-
-@pytest.mark.slow
 def test_guesses_that_follow_features_are_left_undecided():
     """The promise is kept; the bound is far above it, since a proxy that knows nothing can't correct for features."""
     world = World(4000, seed=0)
-    found = observed_privacy({"posterior": world.mixed(1.0)}, world.labels, world.x, 1.0, proxy=world.proxy("constant"))
-    assert found.eps_low > 1.5
-    assert found.reads_features
-    assert found.outcome == "undecided"
-    assert "Undecided" in found.verdict
+    seen = observed_privacy({"posterior": world.mixed(1.0)}, world.labels, world.x, 1.0, proxy=world.proxy("constant"))
+    assert seen.eps_low > 1.5
+    assert seen.reads_features
+    assert seen.outcome == "undecided"
+    assert "Undecided" in seen.verdict
 
 
 @pytest.mark.slow
 def test_an_attack_that_reads_features_does_not_hide_one_that_does_not():
     world = World(4000, seed=0)
     scores = {"features": world.log_odds, "direct": world.released(2.0)}
-    found = observed_privacy(scores, world.labels, world.x, 1.0, proxy=world.proxy("constant"))
-    assert (found.attack, found.outcome) == ("direct", "against")
+    seen = observed_privacy(scores, world.labels, world.x, 1.0, proxy=world.proxy("constant"))
+    assert (seen.attack, seen.outcome) == ("direct", "against")
 
 
 @pytest.mark.slow
@@ -90,11 +69,12 @@ def test_features_that_are_missing_make_a_mechanism_without_any_leak_look_broken
     world = World(2000, seed=0)
     guess = (world.log_odds > 0).double()
     unrelated = torch.randn(2000, 3, generator=world.rng)
-    found = observed_privacy({"direct": guess}, world.labels, unrelated, 0.5)
-    assert found.outcome == "against"
-    assert "if features predict labels at most" in found.verdict
-    shown = observed_privacy({"direct": guess}, world.labels, world.x, 0.5)
-    assert shown.outcome != "against"
+    seen = observed_privacy({"direct": guess}, world.labels, unrelated, 0.5)
+    assert seen.outcome == "against"
+    assert seen.odds_factor_needed > 1.5
+    assert "if features predict labels at most" in seen.verdict
+    assert "no proof" in seen.verdict
+    assert observed_privacy({"direct": guess}, world.labels, world.x, 0.5).outcome != "against"
 
 
 def test_scores_become_guesses():
@@ -111,12 +91,9 @@ def test_over_200_audits_of_randomized_response_the_bound_is_wrong_no_more_often
     kinds, wrong, bounds = ("constant", "underfitted", "overfitted", "miscalibrated"), 0, []
     for audit in range(200):
         world = World(2000, seed=audit)
-        proxy = world.proxy(kinds[audit % 4])
-        found = observed_privacy(
-            {"direct": world.released(eps)}, world.labels, world.x, eps, proxy=proxy, guess_model=unchecked, seed=audit
-        )
-        wrong += found.eps_low > eps
-        bounds.append(found.eps_low)
+        options = {"proxy": world.proxy(kinds[audit % 4]), "guess_model": unchecked, "seed": audit}
+        bounds.append(observed_privacy({"direct": world.released(eps)}, world.labels, world.x, eps, **options).eps_low)
+        wrong += bounds[-1] > eps
     assert stats.binomtest(wrong, 200, 0.05, alternative="greater").pvalue > 0.01, wrong
     assert sum(bounds) / 200 > 0.6 * eps
 
@@ -124,10 +101,10 @@ def test_over_200_audits_of_randomized_response_the_bound_is_wrong_no_more_often
 @pytest.mark.slow
 def test_broken_promises_are_found_at_2000_rows_in_at_least_38_of_40_audits():
     """An eps of twice the promise, and flips drawn again in each of three epochs; 0.5 promised, the hardest."""
-    found = {"twice": 0, "fresh": 0}
+    caught = {"twice": 0, "fresh": 0}
     for audit in range(40):
         world = World(2000, seed=audit)
         options = {"proxy": world.proxy("underfitted"), "guess_model": unchecked, "seed": audit}
         for name, released in (("twice", world.released(1.0)), ("fresh", world.released(0.5, epochs=3))):
-            found[name] += observed_privacy({"direct": released}, world.labels, world.x, 0.5, **options).eps_low > 0.5
-    assert min(found.values()) >= 38, found
+            caught[name] += observed_privacy({"direct": released}, world.labels, world.x, 0.5, **options).eps_low > 0.5
+    assert min(caught.values()) >= 38, caught

@@ -55,13 +55,11 @@ STEP = {"ids": torch.arange(4), "epoch": 0, "watched": False}
         ("embed", {**STEP, "ids": torch.tensor([0, 10**6])}, r"doesn't have: it has 60"),
         ("embed", {**STEP, "ids": torch.zeros(2, 2, dtype=torch.int64)}, "rows that are none"),
         ("embed", {**STEP, "ids": torch.zeros(241, dtype=torch.int64)}, "the same rows many times"),
-        ("embed", {**STEP, "epoch": None}, "an epoch that is none"),
         ("embed", {**STEP, "epoch": "5"}, "an epoch that is none"),
+        ("embed", {**STEP, "epoch": -1}, "an epoch that is none"),
         ("learn", {"gradient": {}, "watched": False}, "without an embedding"),
         ("resume", {"mark": "../../../etc/x"}, "checkpoint"),
-        ("resume", {"mark": ""}, "checkpoint"),
         ("resume", {"mark": "0123456789abcde/"}, "checkpoint"),
-        ("__init__", {}, "doesn't know"),
         ("handle", {}, "doesn't know"),
     ],
 )
@@ -71,21 +69,17 @@ def test_a_request_that_is_none_is_refused(link, method, content, problem):
         link.call(method, content)
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"f2": torch.zeros(4, 9)}, r"no gradient: layer f2 must be \(4, 8\) torch.float32, not \(4, 9\)"),
-        ({"f2": torch.zeros(4, 8, dtype=torch.float64)}, "float64"),
-        ({"f2": "x"}, "is no tensor"),
-    ],
-)
-def test_a_gradient_of_another_shape_is_refused_by_name(link, change, problem):
+F2, WIDE = torch.zeros(4, 8), {"wide": torch.zeros(4, 1)}
+
+
+def test_a_gradient_of_another_shape_is_refused_by_name(link):
     link.call("hello", HELLO)
     link.call("embed", STEP)
     before = [p.clone() for p in link.process.local_party.bottom.parameters()]
-    tensors = {"f2": torch.zeros(4, 8), "wide": torch.zeros(4, 1), **change}
-    with pytest.raises(PartyError, match=problem):
-        link.call("learn", {"gradient": tensors, "watched": False})
+    shape = r"no gradient: layer f2 must be \(4, 8\) torch.float32, not \(4, 7\)"
+    for f2, problem in ((F2[:, :7], shape), (F2.double(), "float64"), ("x", "is no tensor")):
+        with pytest.raises(PartyError, match=problem):
+            link.call("learn", {"gradient": {"f2": f2, **WIDE}, "watched": False})
     assert all(map(torch.equal, before, link.process.local_party.bottom.parameters()))
 
 
@@ -94,34 +88,18 @@ def answering(link, change):
     link.call = lambda method, content: {**call(method, content), **change}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"numeric": ["\x1b[2J"]},
-        {"cardinalities": [-1] * 26},
-        {"widths": [8]},
-        {"sends": ["f2", "f2"]},
-        {"guarded": "no"},
-        {"extra": 1},
-        {"rows": 10**300},
-        {"numeric": ["=1+1"] * 13},
-    ],
-)
+NO_NAMES = [{"numeric": [name]} for name in ("\x1b[2J", "=1+1")]
+NO_SIZES = [{"cardinalities": [-1] * 26}, {"widths": [8]}, {"rows": 10**300}]
+
+
+@pytest.mark.parametrize("change", [*NO_NAMES, *NO_SIZES, {"sends": ["f2", "f2"]}, {"guarded": "no"}, {"extra": 1}])
 def test_a_party_that_announces_what_is_none_is_refused_by_name(link, change):
     answering(link, change)
     with pytest.raises(PartyError, match="party a: it says no names and sizes"):
         join_parties({"a": link}, lambda: Chain({}), HELLO)
 
 
-@pytest.mark.parametrize(
-    "tensors",
-    [
-        {"f2": torch.zeros(4, 9), "wide": torch.zeros(4, 1)},
-        {"f2": torch.zeros(4, 8).double(), "wide": torch.zeros(4, 1)},
-        {"f2": torch.zeros(4, 8)},
-        {"wide": torch.zeros(4, 1), "f2": torch.zeros(4, 8), "more": torch.zeros(1)},
-    ],
-)
+@pytest.mark.parametrize("tensors", [{"f2": F2[:, :7], **WIDE}, {"f2": F2.double(), **WIDE}, {"f2": F2}])
 def test_an_embedding_of_another_shape_is_refused_by_name(link, party, tensors):
     answering(link, {"message": tensors})
     with pytest.raises(PartyError, match="party a: it sends no embedding as agreed"):

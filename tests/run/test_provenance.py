@@ -110,13 +110,9 @@ def test_data_counts_by_its_content_alone_on_every_machine(tmp_path, monkeypatch
     there = of(config=config)
     monkeypatch.chdir(tmp_path / "here")
     assert of(config=config) == there
-    found = data_files(config)["dataset.path"]
-    assert (found["bytes"], len(found["sha256"])) == (8, 64)
-    file = tmp_path / "here" / "clicks.csv"
-    replace(file, "a,b\n1,3\n")
+    assert data_files(config)["dataset.path"]["bytes"] == 8
+    replace(tmp_path / "here" / "clicks.csv", "a,b\n1,3\n")
     assert of(config=config) != there
-    file.write_text("a,b\n1,2\n")
-    assert of(config=config) == there
 
 
 def test_every_option_that_names_a_file_counts_and_patterns_and_folders_of_data(tmp_path):
@@ -144,47 +140,13 @@ def test_pictures_in_the_folder_of_the_environment_count(tmp_path, monkeypatch):
     assert of(config=config) != before
 
 
-RUN = ("train", *SMALL, "epochs=1", "attack=loud", "--plugins", "mine")
-PLUGIN = """import importlib
-import json
-from pathlib import Path
-
-from vflbench import Gradients, Scores
-from vflbench.attacks.norm import Norm
-
-SIGN = importlib.import_module("too" + "ls").SIGN
-
-
-class Loud(Norm):
-    def batch(self, view):
-        weight = json.loads((Path(__file__).parent / "weight.json").read_text())
-        layers = view[Gradients].layers
-        return Scores(view.ids, {layer: weight * SIGN * g.abs().amax(dim=1) for layer, g in layers.items()})
-"""
-
-
-def area(folder):
-    return json.loads((folder / "summary.json").read_text())["leak_auc"]["loud"]["gradient"]["f2"]
-
-
 @pytest.mark.slow
-def test_an_edited_plug_in_edited_data_and_changed_code_make_other_runs_and_the_same_again_is_shown(tmp_path):
-    sources = {"loud.py": PLUGIN, "tools.py": "SIGN =  1\n", "weight.json": " 1"}
-    write(tmp_path / "mine", {**sources, "attack/loud.yaml": "loud:\n  _target_: loud.Loud\n"})
-    assert command(*RUN, cwd=tmp_path).returncode == 0
-    (first,) = finished_folders(tmp_path)
-    assert "finished before" in command(*RUN, cwd=tmp_path).stdout
-    for number, (name, text) in enumerate((("tools.py", "SIGN = -1\n"), ("weight.json", "-1"))):
-        replace(tmp_path / "mine" / name, text)
-        said = " ".join(command(*RUN, cwd=tmp_path).stdout.split())
-        assert "finished before" not in said
-        newest = max(finished_folders(tmp_path), key=lambda folder: (folder / "summary.json").stat().st_mtime_ns)
-        assert area(newest) == pytest.approx(area(first) if number else 1 - area(first)), name
-    manifest = json.loads((newest / "manifest.json").read_text())
-    identity = manifest["identity"] | {"code": "0" * 64}
-    (newest / "manifest.json").write_text(json.dumps(manifest | {"identity": identity}))
-    result = command(*RUN, f"hydra.run.dir={newest}", cwd=tmp_path)
-    assert (result.returncode, len(result.stderr.strip().splitlines())) == (1, 1)
-    assert "differs in vflbench's code" in result.stderr
-    (newest / "manifest.json").write_text(json.dumps(manifest | {"versions": manifest["versions"] | {"torch": "1.0"}}))
-    assert "note: this run was made with torch 1.0 (now " in command(*RUN, cwd=tmp_path).stdout
+def test_a_run_that_was_made_with_other_versions_is_shown_with_a_note(tmp_path):
+    run = ("train", *SMALL, "epochs=1", "attack=norm")
+    assert command(*run, cwd=tmp_path).returncode == 0
+    path = finished_folders(tmp_path)[0] / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"versions": manifest["versions"] | {"torch": "1.0"}}))
+    shown = command(*run, cwd=tmp_path).stdout
+    assert "finished before" in shown
+    assert "note: this run was made with torch 1.0 (now " in shown

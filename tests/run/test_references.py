@@ -1,7 +1,5 @@
 """Levels of knowledge in a run: references beside attacks, rows of audited batches at the end of an epoch, the probe."""
 
-import json
-
 import pytest
 import torch
 from support.audited import scripted
@@ -39,12 +37,8 @@ def test_an_attack_that_collects_is_asked_about_the_rows_of_audited_batches(tmp_
 
     collector = scripted(Gradients, observe=observe, epoch=epoch)
     summary = run_in(tmp_path, attacks={"norm": Norm(), "collector": collector}, **parts(probe=False))
-    norm, collector = (
-        next(leak for leak in summary["leaks"] if leak["attack"] == name and leak["layer"] == "f2")
-        for name in ("norm", "collector")
-    )
-    assert collector["raw"]["mean"] == pytest.approx(norm["raw"]["mean"], abs=0.02)  # the same scores in other groups
-    assert collector["message"] == "gradient"
+    means = {leak["attack"]: leak["raw"]["mean"] for leak in summary["leaks"] if leak["layer"] == "f2"}
+    assert means["collector"] == pytest.approx(means["norm"], abs=0.02)  # the same scores in other groups
 
 
 def test_an_attack_that_follows_ten_rows_also_sees_the_twenty_whose_label_it_knows(tmp_path):
@@ -81,12 +75,6 @@ def test_beside_an_attack_with_labels_stands_the_same_attack_on_own_columns(tmp_
     by_name = {(leak["attack"], leak["message"], leak["layer"]) for leak in summary["leaks"]}
     references = {key for key in by_name if "own columns" in key[0]}
     assert references == {(f"{name} (own columns)", "none", "features") for name in ("cosine", "head")}
-    threats = json.loads((tmp_path / "manifest.json").read_text())["threats"]
-    assert {name: threat["level"] for name, threat in threats.items()} == {
-        "norm": "messages only",
-        **dict.fromkeys(("cosine", "head"), "known labels"),
-        **dict.fromkeys(("cosine (own columns)", "head (own columns)", "probe"), "reference"),
-    }
 
 
 def test_the_probe_of_followed_rows_hears_an_attack_that_follows_fewer_than_others(rng):

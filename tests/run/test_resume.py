@@ -8,18 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from support.builders import CrashError, Stop, crash, ctrl_c, results, run_in
+from support.builders import CrashError, Stop, crash, ctrl_c, every_attack, results, run_in
 from support.damaged_checkpoints import DAMAGE, changed
 
 from vflbench.attacks.attribute import Attribute
 from vflbench.attacks.averaging import Averaging
-from vflbench.attacks.base import Attack, Scores
 from vflbench.attacks.hints import Hints
 from vflbench.attacks.kmeans import Kmeans
-from vflbench.attacks.no_message import NoMessage
-from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
-from vflbench.defenses.base import LabelDefense, NonLabelDefense
 from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.embedding_noise import EmbeddingNoise
 from vflbench.defenses.label_dp import LabelDp
@@ -32,8 +28,6 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.top_k import TopK
 from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.errors import UserError
-from vflbench.messages.facts import Gradients
-from vflbench.messages.threat import Threat
 from vflbench.models.networks import WideDeep
 from vflbench.run.checkpoint import Checkpoint
 from vflbench.run.interruption import Interrupted
@@ -44,51 +38,20 @@ STEPS = 5
 EPOCH = STEPS * MESSAGES + 2 * 2  # messages of an epoch: its batches, and two predictions by two parties
 
 
-class Memory(NonLabelDefense, LabelDefense):
-    """Everything it does depends on all that it has seen and drawn."""
-
-    def __init__(self):
-        self.sum, self.calls = None, {"gradient": 0, "labels": 0}
-
-    def embedding(self, h, context):
-        self.calls["embedding"] = self.calls.get("embedding", 0) + 1
-        return h * (1 + 0.001 * self.calls["embedding"]) + 0.01 * torch.randn(h.shape, generator=context.rng)
-
-    def labels(self, y, logits, context):
-        self.calls["labels"] += 1
-        return torch.where(torch.rand(len(y), generator=context.rng) < 0.001 * self.calls["labels"], 1 - y, y)
-
-    def penalty(self, embeddings, y):
-        return 0.01 * self.calls["labels"] * embeddings[0].square().mean()
-
-    def gradient(self, g, y, context):
-        self.sum = g.mean(0) if self.sum is None else self.sum + g.mean(0)
-        return g + 0.1 * self.sum
-
-
-class Grudge(Attack):
-    """Scores by a direction that it turns with each batch it sees."""
-
-    threat = Threat(knows={Gradients})
-
-    def batch(self, view):
-        scores = {}
-        for layer, g in view[Gradients].layers.items():
-            kept = vars(self).setdefault("kept", {})
-            kept[layer] = kept.get(layer, 0) + g.mean(0) + 1e-4 * torch.randn(g.shape[1], generator=view.rng)
-            scores[layer] = g @ kept[layer]
-        return Scores(view.ids, scores)
-
-
 def parts(**changes: Any) -> dict[str, Any]:
-    """A run of tenths of a second whose defenses and attacks remember."""
+    """A run of tenths of a second, with canaries, whose defenses and attacks draw and remember."""
     settings = {"epochs": EPOCHS, "batch_size": BATCH, "audit": Audit(batches=2, probe=False), **changes.pop("settings", {})}
-    attacks = {"norm": Norm(), "grudge": Grudge(), "averaging": Averaging(rows=50), "unscored": Hints(k=60)}
+    attacks = {"averaging": Averaging(rows=50), "unscored": Hints(k=60), "kmeans": Kmeans(message="gradients", map="hints")}
     return {
         "dataset": Synthetic(rows=400, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]}),
         "model": WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),
-        "defenses": {"max_norm": MaxNorm(), "marvell": Marvell(), "memory": Memory()},
-        "attacks": attacks | {"kmeans": Kmeans(message="gradients", map="hints"), "no_message": NoMessage()},
+        "defenses": {
+            "fresh": LabelDp(fresh_every_epoch=True),
+            "max_norm": MaxNorm(),
+            "nopeek": Nopeek(),
+            "marvell": Marvell(),
+        },
+        "attacks": attacks | every_attack("norm", "remainder", "no_message"),
         "settings": Settings(**settings),
         **changes,
     }
@@ -123,35 +86,36 @@ def crashed(crash_of_parts, tmp_path):
     return shutil.copytree(crash_of_parts, tmp_path, dirs_exist_ok=True)
 
 
-MOMENTS = {
-    "at the first message": 0,
-    "in epoch 0": STEPS * MESSAGES // 2,
-    "while epoch 0 predicts": EPOCH - 3,
-    "in the middle of epoch 1": EPOCH + STEPS * MESSAGES // 2,
-    "at the very last": EPOCHS * EPOCH - 1,
-}
-"""Numbers of messages, by what happens then."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["in epoch 0", "in the middle of epoch 1", "at the very last"])
-def test_what_a_crash_loses_is_computed_again_to_the_same_bytes(tmp_path, whole, name):
-    stopped(tmp_path, crash, MOMENTS[name], CrashError)
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (STEPS * MESSAGES // 2, "left nothing to go on from"),
+        (EPOCH + STEPS * MESSAGES // 2, "going on before epoch 1\n"),
+        (EPOCHS * EPOCH - 1, "going on before epoch 2\n"),
+    ],
+    ids=["in epoch 0", "in the middle of epoch 1", "at the very last"],
+)
+def test_what_a_crash_loses_is_computed_again_to_the_same_bytes(tmp_path, whole, message, line):
+    stopped(tmp_path, crash, message, CrashError)
     run_in(tmp_path, **parts())
     assert results(tmp_path) == whole
-    epoch = MOMENTS[name] // EPOCH
-    line = f"going on before epoch {epoch}\n" if epoch else "left nothing to go on from"
     assert line in (tmp_path / "train.log").read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["at the first message", "while epoch 0 predicts", "in the middle of epoch 1"])
-def test_ctrl_c_loses_nothing_and_goes_on_after_that_very_batch(tmp_path, whole, name):
-    epoch, message = divmod(MOMENTS[name], EPOCH)
-    error = stopped(tmp_path, ctrl_c, MOMENTS[name], Interrupted)
-    in_steps = message < STEPS * MESSAGES
-    place = f"epoch {epoch}, step {message // MESSAGES + 1}" if in_steps else f"epoch {epoch + 1}"
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        pytest.param(0, "epoch 0, step 1", marks=pytest.mark.slow, id="at the first message"),
+        pytest.param(EPOCH - 3, "epoch 1", marks=pytest.mark.slow, id="while epoch 0 predicts"),
+        pytest.param(EPOCH + 5, "epoch 1, step 2", id="in epoch 1"),
+    ],
+)
+def test_ctrl_c_loses_nothing_and_goes_on_after_that_very_batch(tmp_path, whole, message, place):
+    error = stopped(tmp_path, ctrl_c, message, Interrupted)
     assert f"stopped before {place}, and saved; the same command goes on from there ({tmp_path})" == str(error)
+    with (tmp_path / "metrics.csv").open("a") as file:
+        file.write("1,train,,,,,loss,0.12")  # a torn last line, which is cut off
     run_in(tmp_path, **parts())
     assert results(tmp_path) == whole
     assert f"going on before {place}\n" in (tmp_path / "train.log").read_text()
@@ -176,14 +140,6 @@ def test_rows_that_no_checkpoint_knows_are_written_once(tmp_path, whole, monkeyp
     assert results(tmp_path) == whole
 
 
-def test_a_torn_last_line_is_cut_off_and_the_rest_goes_on_after_the_batch_at_which_it_stopped(tmp_path, whole):
-    stopped(tmp_path, ctrl_c, EPOCH + 5, Interrupted)
-    with (tmp_path / "metrics.csv").open("a") as file:
-        file.write("1,train,,,,,loss,0.12")
-    run_in(tmp_path, **parts())
-    assert results(tmp_path) == whole
-
-
 def with_state(path, place, value):
     torch.save(changed(torch.load(path, weights_only=True), place, value), path)
 
@@ -193,6 +149,7 @@ UNUSABLE = {
     **{name: DAMAGE[name] for name in QUICK[:2]},
     "metrics.csv cut": lambda path: (path.parent / "metrics.csv").write_text("epoch\n"),
     "other rows": lambda path: with_state(path, ("metrics_bytes",), 100),
+    "an epoch twice": lambda path: with_state(path, ("results",), 2 * torch.load(path, weights_only=True)["results"]),
     "fits only in part": lambda path: with_state(path, ("session", "label", "network"), {}),
 }
 
@@ -210,15 +167,6 @@ def test_a_checkpoint_that_can_not_be_used_costs_the_epochs_but_not_the_run(cras
     assert "starting from the beginning" in printed(capsys)
     assert results(crashed) == whole
     assert not (crashed / "executed").exists()
-
-
-@pytest.mark.slow
-def test_a_state_in_the_second_epoch_without_the_results_of_the_first_is_not_gone_on_with(tmp_path, whole, capsys):
-    stopped(tmp_path, ctrl_c, EPOCH + 5, Interrupted)
-    with_state(tmp_path / "checkpoint.pt", ("results",), [])
-    run_in(tmp_path, **parts())
-    assert "starting from the beginning" in printed(capsys)
-    assert results(tmp_path) == whole
 
 
 def test_data_that_has_changed_is_not_gone_on_with(crashed):
@@ -267,47 +215,17 @@ def test_without_a_checkpoint_a_run_that_was_stopped_begins_again(tmp_path, whol
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mechanism", "at", "trip", "error"),
-    [
-        ("randomized_response", EPOCH + 7, ctrl_c, Interrupted),
-        ("lp_2st", 2 * EPOCH + 5, crash, CrashError),
-        ("zero_sum", EPOCH + 7, crash, CrashError),
-    ],
-)
-def test_a_label_that_was_randomized_stays_so_when_the_run_goes_on(tmp_path, monkeypatch, mechanism, at, trip, error):
-    released: dict[int, set[int]] = {}
-
-    def labels(self, y, logits, context, real=LabelDp.labels):
-        noisy = real(self, y, logits, context)
-        for row, label in zip(context.ids.tolist(), noisy.tolist(), strict=True):
-            released.setdefault(row, set()).add(label)
-        return noisy
-
-    def defended():
-        return parts(defenses={"label_dp": LabelDp(mechanism=mechanism), "max_norm": MaxNorm()}, attacks={})
-
-    run_in(tmp_path / "whole", **defended())
-    monkeypatch.setattr(LabelDp, "labels", labels)
-    with pytest.raises(error):
-        run_in(tmp_path / "run", **defended() | {"engine": Stop(at=at, trip=trip)})
-    run_in(tmp_path / "run", **defended())
-    assert results(tmp_path / "run") == results(tmp_path / "whole")
-    assert len(released) > 340
-    assert all(len(seen) == 1 for seen in released.values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
     "made",
     [
+        *((LabelDp(mechanism=mechanism), MaxNorm()) for mechanism in ("randomized_response", "lp_2st", "zero_sum")),
         (TopK(fraction=0.5), Quantize(learn_batches=STEPS + 3), Binomial(n=8, biased=True)),
         (Nopeek(warmup=20), VectorQuantize(words=4, learn_batches=STEPS + 3)),
         (EmbeddingNoise(eps=50.0, memoise="noise"), EmbeddingNoise(mechanism="laplace", eps=50.0, memoise="message")),
         (EmbeddingNoise(eps=50.0), Mid(beta=0.1, width=4), PeLoss()),
     ],
 )
-def test_learned_ranges_codebooks_and_noise_go_on_as_they_were(tmp_path, made):
-    attacks = {"no_message": NoMessage(), "attribute": Attribute(known=50, rows=200)}
+def test_randomized_labels_learned_ranges_codebooks_and_noise_go_on_as_they_were(tmp_path, made):
+    attacks = every_attack("no_message") | {"attribute": Attribute(known=50, rows=200)}
     changes = {"defenses": {f"d{number}": defense for number, defense in enumerate(made)}, "attacks": attacks}
     run_in(tmp_path / "whole", **parts(**changes))
     for at, trip, error in ((15, ctrl_c, Interrupted), (EPOCH + 12, crash, CrashError)):
