@@ -35,6 +35,7 @@ CASES = [
     ("csv", TABLE, {"types": {"b": "numeric"}}, ["row 2", "column b: it holds numbers", "yes"]),
     ("csv", TABLE, {"positive": "maybe"}, ["dataset.positive=maybe", "0, 1"]),
     ("csv", TABLE, {"delimiter": "--"}, ["one character"]),
+    ("csv", ["skipped", *TABLE, "1,2"], {"skip_lines": 1}, ["row 43: Expected 3 columns, got 2"]),
     ("csv", TABLE, {"encoding": "utf-9"}, ["unknown encoding: utf-9"]),
     ("csv", ["x,y", '"a', 'b",0', "c,1", "d"], {}, ["row 4: Expected 2 columns, got 1"]),
     ("csv", ["a\x1b[31m,y", *("1,0", "2,1")], {}, ["row 1: "]),
