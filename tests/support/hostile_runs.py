@@ -94,8 +94,4 @@ def faults(page: Path) -> list[str]:
 
 
 def is_formula(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return cell[:1] in tuple("=+-@\t\r") or re.search(r";\s*[=+\-@]", cell) is not None
-    return False
+    return re.search(r"^[=+\-@\t\r](?!([\d.e+-]*|inf)$)|;\s*[=+\-@]", cell) is not None

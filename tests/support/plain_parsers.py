@@ -34,32 +34,16 @@ def record(text: str, start: int, delimiter: str, *, multiline: bool) -> tuple[l
     A carriage return ends a line too. None for the fields of a line that is no record; the next one then starts on the next
     line.
     """
+    ends, inner = rf"{re.escape(delimiter)}\r\n", '[^"]' if multiline else r'[^"\r\n]'
+    field = re.compile(rf'(?:"({inner}*(?:""{inner}*)*)"|(?!")([^{ends}]*))(?=[{ends}]|\Z)')
     fields, place = [], start
-    while True:
-        field = ""
-        if text[place : place + 1] == '"':
-            place += 1
-            while True:
-                if place >= len(text) or (text[place] in "\r\n" and not multiline):
-                    return None, _next_line(text, start)
-                if text[place] == '"' and text[place + 1 : place + 2] == '"':
-                    field, place = field + '"', place + 2
-                elif text[place] == '"':
-                    place += 1
-                    break
-                else:
-                    field, place = field + text[place], place + 1
-        else:
-            while place < len(text) and text[place] not in f"{delimiter}\r\n":
-                field, place = field + text[place], place + 1
-        fields.append(field)
-        if place >= len(text):
-            return fields, len(text)
-        if text[place] in "\r\n":
-            return fields, place + 1 + (text[place : place + 2] == "\r\n")
-        if text[place] != delimiter:
-            return None, _next_line(text, start)
-        place += 1
+    while match := field.match(text, place):
+        fields.append(match[2] if match[1] is None else match[1].replace('""', '"'))
+        place = match.end() + 1
+        if place > len(text) or text[place - 1] != delimiter:
+            return fields, min(place + (text[place - 1 : place + 1] == "\r\n"), len(text))
+    end = re.compile(r"\r\n?|\n").search(text, start)
+    return None, end.end() if end else len(text)
 
 
 def records(content: bytes, delimiter: str, *, multiline: bool) -> list[list[str] | None]:
@@ -71,8 +55,3 @@ def records(content: bytes, delimiter: str, *, multiline: bool) -> list[list[str
             found.append(fields)
         place = after
     return found
-
-
-def _next_line(text: str, start: int) -> int:
-    end = re.compile(r"\r\n?|\n").search(text, start)
-    return end.end() if end else len(text)
