@@ -31,20 +31,10 @@ class Audited:
         self.rows = data.aligned().relabelled(self.canaries.planted)
         self.train = data.train.all()
         self.session = session(self.train, rows=self.rows, **options)
-        self.auditor = Auditor(
-            attacks,
-            self.generators,
-            self.session.roles(),
-            data.train,
-            self.rows,
-            self.canaries,
-            group=size,
-            how=Audit(batches="all" if audited is None else audited, probe=False),
-            held_out=data.test,
-            auxiliary=data.test,
-            cut_layers=self.session.cut_layers(),
-            cheating=cheating,
-        )
+        known = attacks, self.generators, self.session.roles(), data.train, self.rows, self.canaries
+        how = {"how": Audit(batches="all" if audited is None else audited, probe=False), "group": size}
+        how |= {"held_out": data.test, "auxiliary": data.test, "cut_layers": self.session.cut_layers(), "cheating": cheating}
+        self.auditor = Auditor(*known, **how)
         self.names = partial(mix, key=self.auditor.name_key)  # of ids
         self.ids = partial(unmix, key=self.auditor.name_key)  # of names
         self.batches = self.train.ids[: steps * size].split(size)

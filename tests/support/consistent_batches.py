@@ -3,9 +3,10 @@
 Shares no code with vflbench. A batch is a multiset of rows; its key is the sorted tuple of its rows.
 """
 
-from dataclasses import dataclass
+from collections import namedtuple
 from functools import cache
 from itertools import combinations_with_replacement, product
+from math import comb
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -23,44 +24,34 @@ def key(rows):
 
 
 def number_of_batches(rows, columns, labelled):
-    types = 2 ** (columns + 1) - 1 if labelled else 2**columns
-    count = 1
-    for k in range(rows):
-        count = count * (types + k) // (k + 1)
-    return count
+    return comb((2 ** (columns + 1) - 1 if labelled else 2**columns) + rows - 1, rows)
 
 
-@dataclass(frozen=True)
-class Table:
-    """All batches of a shape. x: (N, m, d) int8; y: (N, m) int8; alpha: (N, d, d); beta: (N, d), int32."""
+Table = namedtuple("Table", ("x", "alpha", "beta"))
+"""All batches of a shape. x: (N, m, d) int8; alpha: (N, d, d); beta: (N, d), int32."""
 
-    x: np.ndarray
-    y: np.ndarray
-    alpha: np.ndarray
-    beta: np.ndarray
+
+def _multisets(types, rows):
+    """(N, m, k) of these types of rows, and their numbers of pairs of ones, (N, k, k)."""
+    chosen = np.array(list(combinations_with_replacement(range(len(types)), rows)), dtype=np.int32).reshape(-1, rows)
+    x = np.array(types, dtype=np.int8)[chosen]
+    wide = x.astype(np.int32)
+    return x, wide.swapaxes(1, 2) @ wide
 
 
 @cache
 def all_batches(rows, columns):
     """Every labelled binary batch, up to row order. A row of zeros has label 1, as its label is in no message."""
     types = [(*bits, y) for bits in product((0, 1), repeat=columns) for y in (-1, 1) if any(bits) or y == 1]
-    chosen = np.array(list(combinations_with_replacement(range(len(types)), rows)), dtype=np.int32).reshape(-1, rows)
-    whole = np.array(types, dtype=np.int8)[chosen]
-    x, y = whole[:, :, :-1], whole[:, :, -1]
-    wide = x.astype(np.int32)
-    alpha = np.einsum("nri,nrj->nij", wide, wide)
-    return Table(x, y, alpha, np.einsum("nri,nr->ni", wide, y.astype(np.int32)))
+    whole, products = _multisets(types, rows)
+    return Table(whole[:, :, :-1], products[:, :-1, :-1], products[:, :-1, -1])
 
 
 @cache
 def _by_alpha(rows, columns):
-    types = np.array(list(product((0, 1), repeat=columns)), dtype=np.int8).reshape(-1, columns)
-    chosen = np.array(list(combinations_with_replacement(range(len(types)), rows)), dtype=np.int32).reshape(-1, rows)
-    x = types[chosen]
-    alpha = np.einsum("nri,nrj->nij", x.astype(np.int32), x.astype(np.int32))
     table: dict[bytes, list[np.ndarray]] = {}
-    for batch, sums_ in zip(x, alpha, strict=True):
-        table.setdefault(sums_.tobytes(), []).append(batch)
+    for batch, alpha in zip(*_multisets(list(product((0, 1), repeat=columns)), rows), strict=True):
+        table.setdefault(alpha.tobytes(), []).append(batch)
     return table
 
 

@@ -54,58 +54,37 @@ def pages():
 
 
 def read_page(page, text):
-    """In the order of the page: commands of code blocks, files to write, and whole commands in running text."""
-    found: list[Command | File] = []
-    for start, language, lines in blocks(text):
-        if language in ("python", "yaml") and lines and (name := _path(lines[0], text.split("\n")[start - 4 : start - 2])):
-            found.append(File(page, start, name[1], "\n".join(lines) + "\n"))
-        elif language in SHELLS:
-            found += _commands(page, start, lines)
-    found += _inline(page, text)
-    return sorted(found, key=lambda entry: entry.line)
-
-
-def _path(first, above):
-    """Of the file that a block is: in the comment that it begins with, or at the end of the lines above, ` in `PATH`:`."""
-    name = r"([\w./-]+\.(?:py|yaml))"
-    return re.fullmatch(f"# {name}", first) or re.search(f" in `{name}`:\\s*$", "\n".join(above))
-
-
-def blocks(text):
-    """First line, language, and lines of every code block, fenced or indented."""
+    """In the order of the page: commands of code blocks, files to write, and commands with options in running text."""
+    found, lines, name = [], text.split("\n"), r"([\w./-]+\.(?:py|yaml))"
     for token in MarkdownIt().parse(text):
+        line = token.map[0] + 1 if token.map else 0
         if token.type in ("fence", "code_block"):
-            first = token.map[0] + 1 + (token.type == "fence")
-            yield first, token.info.split(" ")[0], token.content.splitlines()
+            language, first = token.info.split(" ")[0], token.content.partition("\n")[0]
+            above = "\n".join(lines[line - 3 : line - 1])  # the file's path ends them, or stands in the first comment
+            named = re.fullmatch(f"# {name}", first) or re.search(f" in `{name}`:\\s*$", above)
+            if language in ("python", "yaml") and named:
+                found.append(File(page, line, named[1], token.content))
+            elif language in SHELLS:
+                found += _commands(page, line, token.content)
+        for code in token.children or ():
+            if code.type == "code_inline" and re.match("vflbench [a-z]+ .*=", code.content):
+                found.append(Command(page, line, code.content, tuple(shlex.split(code.content, comments=True))))
+    return found
 
 
-def _commands(page, start, lines):
+def _commands(page, line, content):
     """Of one block. `...` stands for the words of the last command of the block without it."""
     whole: tuple[str, ...] = ()
-    number = 0
-    while number < len(lines):
-        first, text = number, lines[number].removeprefix("$ ").strip()
-        while text.endswith("\\") and number + 1 < len(lines):
-            number += 1
-            text = text[:-1].rstrip() + " " + lines[number].strip()
-        number += 1
+    for text in re.sub(r" *\\\n *", " ", content).split("\n"):
+        text = text.removeprefix("$ ").strip()
         if text.split(" ")[0] not in PROGRAMS and not re.match(r"[A-Z_]+=\S* (?:vflbench|python)", text):
             continue
         words = tuple(shlex.split(text, comments=True))
         if "..." in words:
-            rest = tuple(word for word in words[2:] if word != "...")
-            words = (*whole, *rest) if whole else words
+            words = (*(whole or words[:2]), *(word for word in words[2:] if word != "..."))
         elif words[:2] == ("vflbench", "train"):
             whole = words
-        yield Command(page, start + first, text, words)
-
-
-def _inline(page, text):
-    """`vflbench train KEY=VALUE` in running text; without options it is the name of a command."""
-    without = re.sub(r"^\s*```.*?^\s*```", lambda block: "\n" * block[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
-    for match in re.finditer(r"(?<!`)`(vflbench [a-z]+ [^`]*=[^`]*)`", without):
-        line = without[: match.start()].count("\n") + 1
-        yield Command(page, line, match[1], tuple(shlex.split(match[1].replace("\n", " "), comments=True)))
+        yield Command(page, line, text, words)
 
 
 def small(words, config):
@@ -135,13 +114,12 @@ def few_runs(words, compared=()):
     """Of a sweep, the first of the values of each option, and the first two of an option that the page compares. Of a
     published experiment a run with the first, and the second, value that it has itself for such an option, else one run.
     """
-    kept: list[str] = []
-    for word in words:
-        if word not in ("-m", "--multirun") and not word.startswith(("hydra.launcher.", "hydra/launcher=")):
-            key, _, _ = word.partition("=")
-            values = values_of(word)
-            few = values[: 2 if key in compared else 1]
-            kept.append(f"{key}={','.join(few)}" if len(values) > 1 else word)
+    kept = [
+        word
+        for word in words
+        if word not in ("-m", "--multirun") and not word.startswith(("hydra.launcher.", "hydra/launcher="))
+    ]
+    kept = [first_value(word, 2 if word.partition("=")[0] in compared else 1) for word in kept]
     name = next((word.removeprefix("experiment=") for word in words if word.startswith("experiment=")), "")
     if not name:
         sweep = any(len(values_of(word)) > 1 or word.startswith("hydra.sweeper.runs=") for word in kept)
@@ -157,10 +135,10 @@ def few_runs(words, compared=()):
     return [[*single, f"{key}={value.strip()}", "hydra.mode=RUN"] for value in values] or [[*single, "hydra.mode=RUN"]]
 
 
-def first_value(word):
+def first_value(word, most=1):
     """KEY=A,B -> KEY=A."""
     values = values_of(word)
-    return f"{word.partition('=')[0]}={values[0]}" if len(values) > 1 else word
+    return f"{word.partition('=')[0]}={','.join(values[:most])}" if len(values) > 1 else word
 
 
 def values_of(word):

@@ -72,9 +72,8 @@ class PretendCard(TorchFunctionMode):
         if True in marks and (name in _READS or (name == "to" and wanted is False) or _masks(name, args)):
             self.reads.append(name)
         result = func(*args, **kwargs)
-        on = wanted if wanted is not None else (True in marks if leaves and marks != {None} else (None if leaves else False))
-        if name == "cpu":
-            on = False
+        of_leaves = True in marks if leaves and marks != {None} else (None if leaves else False)
+        on = False if name == "cpu" else of_leaves if wanted is None else wanted
         for leaf in tree_flatten(result)[0]:
             if isinstance(leaf, Tensor) and not (name in ("to", "type_as") and on is None):
                 if name.endswith("_") and leaf is (args[0] if args else None):
@@ -109,14 +108,11 @@ def _device_of(name, args, kwargs):
     if device is not None:
         wanted = torch.device(device).type == "cuda"
         kwargs["device"] = torch.device("cpu")
+    for value in args[1:] if name == "to" else ():
+        if isinstance(value, torch.device | str):
+            wanted = torch.device(value).type == "cuda"
+        elif isinstance(value, Tensor):
+            wanted = _mark(value)
     if name == "to":
-        plain = []
-        for value in args[1:]:
-            if isinstance(value, torch.device | str):
-                wanted = torch.device(value).type == "cuda"
-                value = torch.device("cpu")
-            elif isinstance(value, Tensor):
-                wanted = _mark(value)
-            plain.append(value)
-        args = (args[0], *plain)
+        args = tuple(torch.device("cpu") if isinstance(value, torch.device | str) else value for value in args)
     return wanted, args, kwargs

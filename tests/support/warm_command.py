@@ -37,11 +37,7 @@ FEW_CANDIDATES = {"_PENALTIES": (0.15,), "_STEPS": 5, "_FEW": 0}
 _UNCHANGED = {"COMP_LINE", "HYDRA_FULL_ERROR", "VFLBENCH_CACHE"}
 """Environment variables that no module reads when it is imported."""
 
-_WARM = (
-    "scipy.optimize",
-    *("vflbench.cli.build", "vflbench.cli.launcher", "vflbench.cli.mistakes", "vflbench.cli.train"),
-    *("vflbench.cli.audit", "vflbench.report.page"),
-)
+_WARM = ("cli.build", "cli.launcher", "cli.mistakes", "cli.train", "cli.audit", "report.page")
 """Modules that the process imports before it forks; a run would import most of them, which takes seconds."""
 
 _server: tuple[TextIO, TextIO] | None = None
@@ -55,15 +51,8 @@ def command(*arguments, cwd, **environment):
     """
     if set(environment) <= _UNCHANGED:
         return run(arguments, cwd, {**OPEN, **environment}, FEW_CANDIDATES)
-    return subprocess.run(
-        [sys.executable, "-m", "vflbench", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        stdin=subprocess.DEVNULL,
-        env={**OPEN, **environment},
-    )
+    how = {"env": {**OPEN, **environment}, "capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    return subprocess.run([sys.executable, "-m", "vflbench", *arguments], cwd=cwd, timeout=300, **how)
 
 
 def script(code, cwd):
@@ -76,8 +65,8 @@ def run(arguments, cwd, environment, probe=()):
     orders, answers = _server
     with tempfile.TemporaryDirectory() as folder:
         files = [str(Path(folder) / name) for name in ("out", "err")]
-        order = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment), "files": files}
-        order["probe"] = dict(probe)
+        order = {"arguments": list(arguments), "cwd": str(cwd), "files": files, "probe": dict(probe)}
+        order["environment"] = dict(environment)
         print(json.dumps(order), file=orders, flush=True)
         code = json.loads(answers.readline())
         out, err = (Path(file).read_text() for file in files)
@@ -109,7 +98,7 @@ def serve(orders, answers):
     if not line:
         return
     as_python_begins()
-    for module in _WARM:
+    for module in ("scipy.optimize", *(f"vflbench.{name}" for name in _WARM)):
         importlib.import_module(module)
     from hydra import compose, initialize_config_dir
 
