@@ -13,18 +13,18 @@ WIDTH, ROWS = 8, 1000
 def scores(h, y, known, classes=2, **options):
     """Of all rows but the first `known`, whose labels are known. The cut is the last of two layers."""
     attack = ModelCompletion(known=known, **{"steps": 100, **options})
-    own = LocalModel(lambda rows: {"f1": torch.zeros(len(rows), 3), "f2": h[rows]})
-    facts = Known(torch.arange(known), y[:known]), ClassShares((1 / classes,) * classes), own
+    model = LocalModel(lambda rows: {"f1": torch.zeros(len(rows), 3), "f2": h[rows]})
+    facts = Known(torch.arange(known), y[:known]), ClassShares((1 / classes,) * classes), model
     answer = attack.epoch(view_of(attack.threat, *facts, ids=torch.arange(known, len(h)), step=None))
     assert list(answer.layers) == ["f2"]
     return answer.layers["f2"]
 
 
-@pytest.mark.parametrize(("apart", "least", "most"), [(6.0, 0.99, 1.0), (1.5, 0.6, 0.86), (0.0, 0.42, 0.58)])
-def test_twenty_labels_read_what_the_embedding_holds(apart, least, most, rng):
-    """Two clusters `apart` deviations apart: fully, up to the best reader's Phi(apart / sqrt 2), or nothing."""
+@pytest.mark.parametrize(("gap", "least", "most"), [(6.0, 0.99, 1.0), (1.5, 0.6, 0.86), (0.0, 0.42, 0.58)])
+def test_twenty_labels_read_what_the_embedding_holds(gap, least, most, rng):
+    """Two clusters `gap` deviations from each other: fully, up to the best reader's Phi(gap / sqrt 2), or nothing."""
     y = (torch.rand(ROWS, generator=rng) < 0.4).long()
-    h = torch.randn(ROWS, WIDTH, generator=rng) + apart * y[:, None] * torch.eye(WIDTH)[2]
+    h = torch.randn(ROWS, WIDTH, generator=rng) + gap * y[:, None] * torch.eye(WIDTH)[2]
     assert least <= auc(scores(h, y, known=20), y[20:]) <= most
 
 
