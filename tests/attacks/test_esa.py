@@ -54,11 +54,7 @@ def logits_of(rows, started):
 
 @pytest.mark.parametrize(
     ("numeric", "classes", "message"),
-    [
-        ({"a": 1}, 2, "logits"),
-        ({"a": 2, "b": 3, "label": 6}, 7, "logits"),
-        ({"a": 2, "b": 1, "c": 3}, 7, "probabilities"),
-    ],
+    [({"a": 1}, 2, "logits"), ({"a": 2, "b": 3, "label": 6}, 7, "logits"), ({"a": 2, "b": 1, "c": 3}, 7, "probabilities")],
 )
 def test_no_more_columns_than_independent_logits_come_back_within_the_bound(rng, numeric, classes, message):
     rows = rows_of(rng, numeric, classes=classes)

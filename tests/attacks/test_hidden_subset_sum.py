@@ -15,8 +15,7 @@ TWO_EPOCHS = {"features": 14, "epochs": 2}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "protocol",
-    [{}, {"rows": 4, "reduction": "sum", "intercept": True}, {"rows": 4, "parties": 3, "aggregation": "plain"}],
+    "protocol", [{}, {"rows": 4, "reduction": "sum", "intercept": True}, {"rows": 4, "parties": 3, "aggregation": "plain"}]
 )
 def test_new_batches_in_every_round_hide_nothing(tmp_path, protocol):
     figures = rebuilt(tmp_path, HiddenSubsetSum(), defense=Shuffle(), **TWO_EPOCHS, **protocol)

@@ -9,14 +9,6 @@ from vflbench.defenses.gaussian import Gaussian
 from vflbench.numerics.auc import auc
 
 
-def undefended(rng, n=4000, positive=0.25, d=32):
-    """Gradients (p - y) J with p around the share of positives, and J in a narrow cone."""
-    y = torch.rand(n, generator=rng) < positive
-    p = (positive + 0.08 * torch.randn(n, generator=rng)).clamp(0.02, 0.98)
-    cone = along(rng, 1 + 0.2 * torch.rand(n, generator=rng), d)
-    return (p - y.float())[:, None] * cone, y
-
-
 @pytest.mark.parametrize("positive", [0.1, 0.75])
 def test_the_bayes_optimal_detector_of_two_gaussians_is_reached(rng, positive):
     """Planted N(1, 0.5^2) and N(-1, 1) along a direction: the optimum scores by the true log odds."""
@@ -30,7 +22,9 @@ def test_the_bayes_optimal_detector_of_two_gaussians_is_reached(rng, positive):
 
 
 def test_isotropic_noise_averages_out_of_the_direction(rng):
-    g, y = undefended(rng, n=8000, d=128)
+    y = torch.rand(8000, generator=rng) < 0.25
+    p = (0.25 + 0.08 * torch.randn(8000, generator=rng)).clamp(0.02, 0.98)
+    g = (p - y.float())[:, None] * along(rng, 1 + 0.2 * torch.rand(8000, generator=rng), 128)  # (p - y) J, J in a cone
     assert auc(read(Mixture(), Gaussian(ratio=1.0).gradient(g, y.long(), drawing(rng)).split(500), 0.25), y) > 0.99
 
 

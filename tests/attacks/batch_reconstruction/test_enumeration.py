@@ -9,13 +9,7 @@ from support import consistent_batches as oracle
 from support.reconstruction_rounds import batch
 
 from vflbench.attacks.batch_reconstruction import enumeration
-from vflbench.attacks.batch_reconstruction.enumeration import (
-    TimeLimit,
-    column_search,
-    is_alone,
-    order_columns,
-    unique_batch,
-)
+from vflbench.attacks.batch_reconstruction.enumeration import TimeLimit, column_search, is_alone, order_columns, unique_batch
 from vflbench.attacks.batch_reconstruction.gram import Gram, agreed, rank, sort_rows
 from vflbench.attacks.batch_reconstruction.integer_programme import solve
 
