@@ -9,7 +9,6 @@ from support.builders import session, setup_of, table, weights
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.base import NonLabelDefense
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.embedding_noise import EmbeddingNoise
@@ -39,6 +38,7 @@ from vflbench.models.networks import Mlp, WideDeep
 from vflbench.models.optimizers import Adam, Sgd
 from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 from vflbench.protocols.shared_embeddings import SharedEmbeddings
+from vflbench.protocols.split import Split
 
 PARTIES = (("a",), ("a", "b"), ("a", "b", "c", "d"), ("a", "b", "label"))
 EVERYTHING = SharedEmbeddings().offers(Role.NON_LABEL) | SharedEmbeddings().offers(Role.LABEL)
@@ -101,22 +101,13 @@ def kept_largest(h: Tensor, count: int) -> Tensor:
     return torch.where(h.abs() >= least, h, 0.0)
 
 
-def numeric_rows(rng, parties, classes=3, rows=60):
-    """Numeric columns alone, so that an Mlp takes them."""
-    features = {
-        party: Features(Columns(("x1", "x2", "x3"), (), ()), torch.rand(rows, 3, generator=rng), torch.empty(rows, 0).int())
-        for party in parties
-    }
-    return VerticalTable(torch.arange(rows), features, torch.randint(classes, (rows,), generator=rng), classes)
-
-
 @pytest.mark.slow
 def test_it_is_algorithm_1_written_by_hand_in_float64(rng):
     """Stale compressed embeddings and a stale top at the parties; stale embeddings, and a top of now, at the server."""
     lr = 0.3
     for classes, steps, keep in ((3, 1, None), (2, 3, None), (3, 4, 2)):
         names = ("a", "b", "c")
-        rows = numeric_rows(rng, names, classes)
+        rows = table(rng, rows=60, parties=names, classes=classes, numeric=3, sizes=())
         defense = () if keep is None else (TopK(fraction=keep / 6),)
         model = Mlp(bottom_layers=2, top_layers=1, width=7, cut_width=6)
         shared = session(
@@ -168,32 +159,28 @@ def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradien
     rows = table(rng, parties=("a", "b", "label"))
     shared = session(rows, model=SMALL, defenses=(Quantize(levels=4, range=[0.0, 1.0]),), protocol=SharedEmbeddings())
     ids = rows.ids[:20]
-    before = {p.name: p.bottom.frozen() for p in shared.parties}
+    before = shared.parties[0].bottom.frozen()
     facts = shared.round(ids, watch=EVERYTHING | {Gradients, SummedGradients}).facts
-    assert not any({Gradients, SummedGradients} & set(known) for known in facts.values())
-    assert set(facts["label"]) == SharedEmbeddings().offers(Role.LABEL)  # all that is offered is there
+    assert set(facts["label"]) == SharedEmbeddings().offers(Role.LABEL)  # all that is offered is there, and no gradients
     assert set(facts["a"]) == set(facts["b"]) == SharedEmbeddings().offers(Role.NON_LABEL)
     grid = torch.tensor([0, 1 / 3, 2 / 3, 1])
     for name, others in (("a", {"b", "label"}), ("b", {"a", "label"}), ("label", {"a", "b"})):
-        received = facts[name][Embeddings].received
-        assert set(received) == others == set(facts[name][PeerModels].models) == set(facts[name][Queries].answer)
-        assert set(facts[name][PeerArchitectures].peers) == others
-        assert set(facts[name][Compression].encoded) == others
+        known = facts[name]
+        received = known[Embeddings].received
+        assert set(received) == others == set(known[PeerModels].models) == set(known[Queries].answer)
+        assert set(known[PeerArchitectures].peers) == others == set(known[Compression].encoded)
         for other in others:
             assert (received[other]["f2"][..., None] - grid).abs().min(dim=-1).values.max() < 1e-6
             columns = rows.features[other]
-            asked = facts[name][Queries].answer[other](columns.numeric[ids], columns.categorical[ids], rng)
+            asked = known[Queries].answer[other](columns.numeric[ids], columns.categorical[ids], rng)
             assert torch.equal(asked["f2"], received[other]["f2"])  # as it stood when it sent
-        assert torch.equal(facts[name][Labels].classes, rows.labels[ids])
-        columns = facts[name][PartyFeatures]
+        assert torch.equal(known[Labels].classes, rows.labels[ids])
+        columns = known[PartyFeatures]
         assert torch.equal(columns.numeric, rows.features[name].numeric[ids])
-        logits = facts[name][LocalTop].logits(received, columns)
-        assert torch.allclose(logits, facts[name][Predictions].logits, atol=1e-5), name
-    # all receivers of a message get the same, and a party knows its own embedding without compression
-    assert torch.equal(facts["a"][Embeddings].received["label"]["f2"], facts["b"][Embeddings].received["label"]["f2"])
-    assert torch.equal(facts["label"][Embeddings].received["a"]["f2"], facts["b"][Embeddings].received["a"]["f2"])
+        assert torch.allclose(known[LocalTop].logits(received, columns), known[Predictions].logits, atol=1e-5), name
+    # a party knows its own embedding without compression
     a = rows.features["a"]
-    assert torch.equal(facts["a"][Embeddings].layers["f2"], before["a"](a.numeric[ids], a.categorical[ids])["f2"])
+    assert torch.equal(facts["a"][Embeddings].layers["f2"], before(a.numeric[ids], a.categorical[ids])["f2"])
     between = shared.facts(ids, EVERYTHING)
     assert set(between["a"][PeerModels].models) == {"b", "label"}
     assert {Labels, LocalModel, LocalTop, PartyFeatures, Queries} <= set(between["a"])
@@ -215,7 +202,7 @@ def test_a_restored_session_goes_on_to_the_bit(rng):
     assert all(map(torch.equal, weights(whole), weights(second)))
 
 
-def test_a_penalty_of_a_partys_own_is_learned_at_home(rng):
+def test_a_penalty_of_a_partys_own_is_learned_at_home_as_in_split_learning(rng):
     class Pull(NonLabelDefense):
         """Adds the gradient of |h|^2 to the one that it learns from."""
 
@@ -223,17 +210,13 @@ def test_a_penalty_of_a_partys_own_is_learned_at_home(rng):
             assert context.columns.numeric.shape == (20, 2)
             return g + 2 * h
 
-    rows = table(rng, parties=("a", "b"))
-    norms = {}
-    for name, defenses in (("pulled", (Pull(),)), ("free", ())):
-        shared = session(
-            rows, model=SMALL, defenses=defenses, optimizer=Sgd(lr=0.1), protocol=SharedEmbeddings(local_steps=2)
-        )
-        for _ in range(20):
-            shared.round(rows.ids[:20])
-        known = shared.round(rows.ids[:20], watch=EVERYTHING).facts["a"][Embeddings]
-        norms[name] = known.layers["f2"].norm().item()
-    assert norms["pulled"] < 0.1 * norms["free"]
+    rows, moved_to = table(rng, parties=("a", "b")), []
+    for protocol, defenses in ((Split(), (Pull(),)), (SharedEmbeddings(), (Pull(),)), (SharedEmbeddings(), ())):
+        parties = session(rows, model=SMALL, defenses=defenses, optimizer=Sgd(lr=0.1), protocol=protocol)
+        parties.round(rows.ids[:20])
+        moved_to.append(weights(parties)[0])
+    assert torch.equal(moved_to[0], moved_to[1])
+    assert not torch.equal(moved_to[1], moved_to[2])
 
 
 def test_what_has_no_place_is_refused(rng):
