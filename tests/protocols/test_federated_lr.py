@@ -40,36 +40,36 @@ def test_parties_keep_their_batches_and_the_curious_one_takes_new_ones(rng):
     rows = table(rng, 24)
     first, second = rounds(started(rows), rows)
     assert len(first) == 3
-    for one, other in zip(first, second, strict=True):
-        assert torch.equal(one[:4], other[:4])
+    assert [torch.equal(one[:4], other[:4]) for one, other in zip(first, second, strict=True)] == [True] * 3
     assert not all(torch.equal(one[4:], other[4:]) for one, other in zip(first, second, strict=True))
-    owned = [set(torch.cat([ids[part] for ids in first]).tolist()) for part in (slice(4), slice(4, 8))]
-    assert not owned[0] & owned[1]
-    assert owned[1] == set(torch.cat([ids[4:] for ids in second]).tolist())
+    shares = [set(torch.cat([ids[part] for ids in first]).tolist()) for part in (slice(4), slice(4, 8))]
+    assert not shares[0] & shares[1]
+    assert shares[1] == set(torch.cat([ids[4:] for ids in second]).tolist())
 
 
-def test_the_curious_one_sees_the_sum_of_the_others_updates(rng):
-    for parties in (2, 4):
-        rows = table(rng, 40)
-        session = started(rows, parties=parties, reduction="sum")
-        assert session.roles() == {Role.PARTICIPANT: ("abcd"[parties - 1],)}
-        (epoch,) = rounds(session, rows, epochs=1)
-        for step, ids in enumerate(epoch):
-            done = session.round(ids, epoch=3, step=step, watch=EVERYTHING)
-            ((curious, facts),) = done.facts.items()
-            assert curious == session.curious
-            assert set(facts) == {Updates, PartyFeatures}
-            x, y, updates = done.private.x, done.private.y, facts[Updates]
-            assert torch.allclose(updates.others, -0.1 * gradient(updates.before, x, y, "sum"), atol=1e-12)
-            assert done.private.owner == "+".join("abc"[: parties - 1])
-            others = rows.rows(ids[:-4])
-            assert torch.equal(x, session.design(others))
-            assert torch.equal(y, others.labels * 2.0 - 1)
-            assert torch.equal(updates.after, session.model)
-            assert torch.equal(done.ids, ids[-4:])  # the curious participant's own, which it knows
-            assert torch.equal(facts[PartyFeatures].numeric, session.design(rows.rows(ids[-4:])))
-            assert torch.equal(done.training.ids, ids)
-            assert torch.equal(done.training.labels, rows.labels[ids])
+@pytest.mark.parametrize("parties", [2, 4])
+def test_the_curious_one_sees_the_sum_of_the_others_updates_and_watching_changes_nothing(rng, parties):
+    rows = table(rng, 40)
+    alone, session = (started(rows, parties=parties, reduction="sum") for _ in range(2))
+    assert session.roles() == {Role.PARTICIPANT: ("abcd"[parties - 1],)}
+    for step, ids in enumerate(rounds(session, rows, epochs=1)[0]):
+        unseen, done = alone.round(ids), session.round(ids, epoch=3, step=step, watch=EVERYTHING)
+        assert (unseen.facts, unseen.private, unseen.training.loss) == ({}, None, done.training.loss)
+        ((curious, facts),) = done.facts.items()
+        assert curious == session.curious
+        assert set(facts) == {Updates, PartyFeatures}
+        x, y, updates = done.private.x, done.private.y, facts[Updates]
+        assert torch.allclose(updates.others, -0.1 * gradient(updates.before, x, y, "sum"), atol=1e-12)
+        assert done.private.owner == "+".join("abc"[: parties - 1])
+        others = rows.rows(ids[:-4])
+        assert torch.equal(x, session.design(others))
+        assert torch.equal(y, others.labels * 2.0 - 1)
+        assert torch.equal(updates.after, session.model)
+        assert torch.equal(done.ids, ids[-4:])  # the curious participant's own, which it knows
+        assert torch.equal(facts[PartyFeatures].numeric, session.design(rows.rows(ids[-4:])))
+        assert torch.equal(done.training.ids, ids)
+        assert torch.equal(done.training.labels, rows.labels[ids])
+    assert torch.equal(alone.model, session.model)
 
 
 def test_plain_aggregation_shows_each_update_and_changes_nothing_else(rng):
@@ -85,7 +85,7 @@ def test_plain_aggregation_shows_each_update_and_changes_nothing_else(rng):
     assert torch.equal(summed.model, plain.model)
 
 
-def test_the_server_adds_the_mean_of_what_a_defense_leaves(rng):
+def test_the_server_adds_the_mean_of_what_a_defense_leaves_and_all_goes_over_the_wire(rng):
     class Half(ParticipantDefense):
         def update(self, u, context):
             contexts.append((context.ids.tolist(), context.epoch))
@@ -99,32 +99,10 @@ def test_the_server_adds_the_mean_of_what_a_defense_leaves(rng):
     assert torch.equal(halved.model, whole.model / 2)
     assert contexts == [(ids[:4].tolist(), 4), (ids[4:].tolist(), 4)]
     assert all(torch.equal(participant.model, halved.model) for participant in halved.participants)
-
-
-def test_being_watched_changes_no_model_by_a_bit(rng):
-    rows = table(rng, 24)
-    alone, watched = started(rows), started(rows)
-    for epoch in rounds(alone, rows):
-        for ids in epoch:
-            unseen, seen = alone.round(ids), watched.round(ids, watch=EVERYTHING)
-            assert (unseen.facts, unseen.private) == ({}, None)
-            assert unseen.training.loss == seen.training.loss
-    assert torch.equal(alone.model, watched.model)
-    assert torch.equal(alone.predict(rows.ids), watched.predict(rows.ids))
-
-
-def test_everything_goes_over_the_wire(rng):
-    rows = table(rng, 24)
-    session = started(rows)
-    session.round(rounds(session, rows, epochs=1)[0][0])
-    traffic = session.wire.take_traffic()
-    width = 2 + 5 + 7  # numeric, one-hot
-    assert {route: (t.messages, t.bytes) for route, t in traffic.items()} == {
-        ("a", "server", Kind.UPDATE): (1, 8 * width),
-        ("b", "server", Kind.UPDATE): (1, 8 * width),
-        ("server", "a", Kind.MODEL): (1, 8 * width),
-        ("server", "b", Kind.MODEL): (1, 8 * width),
-    }
+    traffic = {route: (t.messages, t.bytes) for route, t in whole.wire.take_traffic().items()}
+    sent = (1, 8 * (2 + 5 + 7))  # numeric, one-hot
+    routes = [("a", "server", Kind.UPDATE), ("b", "server", Kind.UPDATE)]
+    assert traffic == dict.fromkeys([*routes, ("server", "a", Kind.MODEL), ("server", "b", Kind.MODEL)], sent)
 
 
 def test_the_rules_say_which_columns_are_binary(rng):
@@ -134,11 +112,10 @@ def test_the_rules_say_which_columns_are_binary(rng):
     assert started(rows).rules.schema == Schema(categories, False, one_hot)
     shifted = Schema((0, *(j + 1 for j in categories)), True, tuple((first + 1, size) for first, size in one_hot))
     assert started(rows, intercept=True).rules.schema == shifted
-    for column in range(2):
-        block = next(iter(rows.features.values()))
-        block.numeric[:, column] = torch.arange(len(rows)) % 2
+    numeric = rows.features["a"].numeric
+    numeric[:] = (torch.arange(24) % 2)[:, None]
     assert started(rows).rules.schema.binary == (0, 1, *categories)
-    block.numeric[-1, 1] = 2.0
+    numeric[-1, 1] = 2.0
     session = started(rows)
     assert session.rules.schema.binary == (0, *categories)
     design = session.design(rows)
@@ -174,29 +151,27 @@ def test_a_session_goes_on_where_another_stood(rng):
 
 
 def test_what_does_not_fit_is_refused(tmp_path, rng):
-    settings = Settings(audit=Audit())
     with pytest.raises(ValueError, match="asynchronous"):
         FederatedLr(batches=2)
-    refused = {
-        r"need 2000 training rows": {"dataset": Bernoulli(rows=5), "protocol": FederatedLr(batch_size=1000)},
-        r"defense=max_norm: it stands at the label party, which the protocol FederatedLr does not have, so it would": {
+    nowhere = "which the protocol {} does not have, so it would"
+    for problem, parts in {
+        "need 2000 training rows": {"dataset": Bernoulli(rows=5), "protocol": FederatedLr(batch_size=1000)},
+        f"defense=max_norm: it stands at the label party, {nowhere.format('FederatedLr')}": {
             "dataset": Bernoulli(),
             "protocol": FederatedLr(),
             "defenses": {"max_norm": MaxNorm()},
         },
-        r"defense=selective_update: it stands at the participant, which the protocol Split does not have, so it would": {
+        f"defense=selective_update: it stands at the participant, {nowhere.format('Split')}": {
             "defenses": {"selective_update": SelectiveUpdate()}
         },
-    }
-    for problem, parts in refused.items():
+    }.items():
         with pytest.raises(UserError, match=problem):
-            run_in(tmp_path, **{"attacks": {}, "settings": settings, **parts})
+            run_in(tmp_path, **{"attacks": {}, "settings": Settings(audit=Audit()), **parts})
     with pytest.raises(UserError, match="two classes"):
         started(table(rng, 24, classes=3))
-    with pytest.raises(UserError, match="adversary=cheat: it cheats in protocol=split"):
-        started(table(rng, 24), adversaries={"cheat": Adversary()})
-    with pytest.raises(UserError, match="adversary=fsha: it cheats in protocol=split"):
-        started(table(rng, 24), adversaries={"fsha": Fsha()})
+    for adversary in (Adversary(), Fsha()):
+        with pytest.raises(UserError, match="adversary=it: it cheats in protocol=split"):
+            started(table(rng, 24), adversaries={"it": adversary})
 
 
 def binary_rows(rng, rows=6, columns=3):

@@ -15,7 +15,6 @@ from vflbench.messages.threat import View
 from vflbench.models.networks import Cnn, WideDeep
 from vflbench.models.optimizers import Adam
 from vflbench.protocols.adversaries.fsha import EarlierEmbeddings, Fsha
-from vflbench.protocols.federated_lr import FederatedLr
 
 FACTS = frozenset({Embeddings, Gradients, PeerDecoders})
 SMALL = {"warm_up": 5, "width": 8}
@@ -108,18 +107,10 @@ def test_labels_whose_privacy_is_promised_are_not_read(rng):
 def test_a_run_that_goes_on_sends_the_same(rng):
     rows = table(rng, parties=("a", "b"), classes=3)
     others = table(rng, rows=100, parties=("a", "b"), classes=3)
-    draws = []
-
-    def drawn(_):  # other rows at each call, as of a generator that goes on
-        draws.append(1)
-        block = slice(50 * (len(draws) % 2), 50 * (len(draws) % 2) + 50)
-        columns = {p: PartyFeatures(held.numeric[block], held.categorical[block]) for p, held in others.features.items()}
-        return Auxiliary(columns, others.labels[block])
 
     def fresh():
-        draws.clear()
         adversary = Fsha(start=1, pilot_steps=1, knows_labels=True, evades=1.5, **SMALL)
-        return session(rows, adversaries={"fsha": adversary}, auxiliary=drawn)
+        return session(rows, adversaries={"fsha": adversary}, auxiliary=auxiliary(others))
 
     for stop in (1, 3):  # before the first gradient, within
         whole, stopped, resumed = fresh(), fresh(), fresh()
@@ -137,7 +128,7 @@ def test_a_run_that_goes_on_sends_the_same(rng):
         assert torch.equal(*(split.label_party.adversary._spaces["b"].decoder[0].weight for split in (whole, resumed)))
 
 
-def test_no_other_party_and_no_other_protocol_has_gradients_to_send(rng):
+def test_no_other_party_has_gradients_to_send(rng):
     rows = table(rng)
     with pytest.raises(
         UserError, match=r"adversary\.x\.party=a: it cheats with gradients, which only the party label sends"
@@ -145,9 +136,6 @@ def test_no_other_party_and_no_other_protocol_has_gradients_to_send(rng):
         session(rows, adversaries={"x": Fsha(party="a")})
     with pytest.raises(UserError, match=r"adversary\.y\.party=label: another adversary cheats at that party already"):
         session(rows, adversaries={"x": Fsha(), "y": Fsha()}, auxiliary=auxiliary(rows))
-    problem = "adversary=x: it cheats in protocol=split"
-    with pytest.raises(UserError, match=problem):
-        session(rows, protocol=FederatedLr(), adversaries={"x": Fsha()})
 
 
 def read(split, rows):
