@@ -4,12 +4,10 @@ import copy
 
 import pytest
 import torch
-import yaml
-from support.builders import run_in, session, table
+from support.builders import defenses, run_in, session, table
 from support.pretend_device import CARD, CardGenerator, MixedDevicesError, PretendCard
 
-from vflbench.cli.components import component
-from vflbench.defenses.base import Defense, LabelDefense
+from vflbench.defenses.base import LabelDefense
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.errors import UserError
@@ -19,26 +17,17 @@ from vflbench.models.lazy_adam import LazyAdam
 from vflbench.options import options
 from vflbench.run.settings import Audit, Settings
 
-FOLDER = config_folder() / "defense"
-DEFENSES = sorted(file.stem for file in FOLDER.glob("*.yaml") if file.stem not in ("none", "binomial"))
+FILES = (config_folder() / "defense").glob("*.yaml")
+DEFENSES = sorted(file.stem for file in FILES if file.stem not in ("none", "binomial"))
 UNDEFENDED = 1  # the loss
 READS = {
-    "alibi": 2,
-    "batch_average": 1,
-    "binomial": 3,
-    "dcor": 9,
-    "gaussian": 1,
-    "label_dp": 1,
-    "label_gdp": 2,
-    "marvell": 6,
-    "mid": 2,
-    "nopeek": 8,
+    **dict.fromkeys(("batch_average", "gaussian", "label_dp", "fake_labels", "split_guard"), 1),
+    **dict.fromkeys(("alibi", "label_gdp", "mid", "tpsl", "vector_quantize"), 2),
+    **dict.fromkeys(("binomial", "quantize"), 3),
     "pe_loss": 4,
-    "quantize": 3,
-    "fake_labels": 1,
-    "split_guard": 1,
-    "tpsl": 2,
-    "vector_quantize": 2,
+    "marvell": 6,
+    "nopeek": 8,
+    "dcor": 9,
 }
 """Of a defended step, besides; docs/performance.md says which."""
 
@@ -53,11 +42,6 @@ def generators_of_the_card(monkeypatch):
         return self._made.setdefault((str(device), name), CardGenerator().manual_seed(len(self._made)))
 
     monkeypatch.setattr(Generators, "on", pretended)
-
-
-def defenses(*names):
-    nodes = {key: node for name in names for key, node in yaml.safe_load((FOLDER / f"{name}.yaml").read_text()).items()}
-    return {key: component(node, key, Defense) for key, node in nodes.items()}
 
 
 def reads_of_a_step(rng, chosen):

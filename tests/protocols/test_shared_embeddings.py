@@ -17,20 +17,7 @@ from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.split_guard import SplitGuard
 from vflbench.defenses.top_k import TopK
 from vflbench.errors import UserError
-from vflbench.messages.facts import (
-    Compression,
-    Embeddings,
-    Gradients,
-    Labels,
-    LocalModel,
-    LocalTop,
-    PartyFeatures,
-    PeerArchitectures,
-    PeerModels,
-    Predictions,
-    Queries,
-    SummedGradients,
-)
+from vflbench.messages import facts as kinds
 from vflbench.messages.threat import Role
 from vflbench.messages.wire import Kind, Wire
 from vflbench.models.lazy_adam import LazyAdam
@@ -160,30 +147,32 @@ def test_each_party_gets_what_the_others_sent_and_the_top_and_nothing_of_gradien
     shared = session(rows, model=SMALL, defenses=(Quantize(levels=4, range=[0.0, 1.0]),), protocol=SharedEmbeddings())
     ids = rows.ids[:20]
     before = shared.parties[0].bottom.frozen()
-    facts = shared.round(ids, watch=EVERYTHING | {Gradients, SummedGradients}).facts
+    facts = shared.round(ids, watch=EVERYTHING | {kinds.Gradients, kinds.SummedGradients}).facts
     assert set(facts["label"]) == SharedEmbeddings().offers(Role.LABEL)  # all that is offered is there, and no gradients
     assert set(facts["a"]) == set(facts["b"]) == SharedEmbeddings().offers(Role.NON_LABEL)
     grid = torch.tensor([0, 1 / 3, 2 / 3, 1])
     for name, others in (("a", {"b", "label"}), ("b", {"a", "label"}), ("label", {"a", "b"})):
         known = facts[name]
-        received = known[Embeddings].received
-        assert set(received) == others == set(known[PeerModels].models) == set(known[Queries].answer)
-        assert set(known[PeerArchitectures].peers) == others == set(known[Compression].encoded)
+        received = known[kinds.Embeddings].received
+        assert set(received) == others == set(known[kinds.PeerModels].models) == set(known[kinds.Queries].answer)
+        assert set(known[kinds.PeerArchitectures].peers) == others == set(known[kinds.Compression].encoded)
         for other in others:
             assert (received[other]["f2"][..., None] - grid).abs().min(dim=-1).values.max() < 1e-6
             columns = rows.features[other]
-            asked = known[Queries].answer[other](columns.numeric[ids], columns.categorical[ids], rng)
+            asked = known[kinds.Queries].answer[other](columns.numeric[ids], columns.categorical[ids], rng)
             assert torch.equal(asked["f2"], received[other]["f2"])  # as it stood when it sent
-        assert torch.equal(known[Labels].classes, rows.labels[ids])
-        columns = known[PartyFeatures]
+        assert torch.equal(known[kinds.Labels].classes, rows.labels[ids])
+        columns = known[kinds.PartyFeatures]
         assert torch.equal(columns.numeric, rows.features[name].numeric[ids])
-        assert torch.allclose(known[LocalTop].logits(received, columns), known[Predictions].logits, atol=1e-5), name
+        assert torch.allclose(known[kinds.LocalTop].logits(received, columns), known[kinds.Predictions].logits, atol=1e-5), (
+            name
+        )
     # a party knows its own embedding without compression
     a = rows.features["a"]
-    assert torch.equal(facts["a"][Embeddings].layers["f2"], before(a.numeric[ids], a.categorical[ids])["f2"])
+    assert torch.equal(facts["a"][kinds.Embeddings].layers["f2"], before(a.numeric[ids], a.categorical[ids])["f2"])
     between = shared.facts(ids, EVERYTHING)
-    assert set(between["a"][PeerModels].models) == {"b", "label"}
-    assert {Labels, LocalModel, LocalTop, PartyFeatures, Queries} <= set(between["a"])
+    assert set(between["a"][kinds.PeerModels].models) == {"b", "label"}
+    assert {kinds.Labels, kinds.LocalModel, kinds.LocalTop, kinds.PartyFeatures, kinds.Queries} <= set(between["a"])
 
 
 def test_a_restored_session_goes_on_to_the_bit(rng):

@@ -108,6 +108,13 @@ def experiment(**changes):
     return Experiment(**{**parts, **changes})
 
 
+def defenses(*names: str) -> dict[str, Defense]:
+    """New ones of these choices, with the options of their files in configs/defense."""
+    files = [config_folder() / "defense" / f"{name}.yaml" for name in names]
+    nodes = {key: node for file in files for key, node in yaml.safe_load(file.read_text()).items()}
+    return {key: component(node, key, Defense) for key, node in nodes.items()}
+
+
 @functools.cache
 def attack_nodes():
     """Choice -> what its file in configs/attack holds."""

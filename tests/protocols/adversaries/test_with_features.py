@@ -1,16 +1,23 @@
+"""Parties with features that cheat: what a deviation reaches, and the published deviations."""
+
 import copy
 
 import pytest
 import torch
 from support.builders import session, table, weights
-from torch import optim
+from torch import nn, optim
 
+from vflbench.defenses.base import Context
 from vflbench.errors import UserError
 from vflbench.messages.codec import Encoded
 from vflbench.messages.facts import Embeddings, Gradients, SummedGradients
-from vflbench.models.optimizers import Sgd
+from vflbench.models.lazy_adam import LazyAdam
+from vflbench.models.optimizers import Adam, Sgd
+from vflbench.numerics.distance_correlation import distance_correlation
 from vflbench.options import options
 from vflbench.protocols.adversaries import Adversary
+from vflbench.protocols.adversaries.embedding_extension import EmbeddingExtension
+from vflbench.protocols.adversaries.malicious_optimizer import MaliciousOptimizer
 
 FACTS = frozenset({Embeddings, Gradients, SummedGradients})
 
@@ -103,3 +110,85 @@ def test_parties_that_can_not_cheat_are_refused(rows):
             session(rows, adversaries=adversaries)
     both = session(rows, adversaries={"x": Loud(), "y": Stubborn(party="b")})
     both.round(rows.ids)
+
+
+def steps(adversary, optimizer, gradients):
+    """What each of these gradients moves the weights by."""
+    network, moves = nn.ParameterList([torch.zeros(gradients.shape[1])]), []
+    stepper = adversary.attach(network, optimizer)
+    for g in gradients:
+        before = network[0].detach().clone()
+        stepper.zero_grad()
+        network[0].grad = g.clone()
+        stepper.step()
+        moves.append(network[0].detach() - before)
+    return torch.stack(moves)
+
+
+def test_sgd_steps_follow_the_published_ratio_coordinate_by_coordinate():
+    g = torch.tensor([[1.0, 1.0, 1.0, 0.0, 1.0], [2.0, -1.0, 9.0, 1.0, 0.0], [6.0, -1.0, 9.0, 1.0, 1.0]])
+    scaled = -steps(MaliciousOptimizer(), Sgd(lr=1.0), g)
+    assert scaled[0].tolist() == g[0].tolist()
+    assert scaled[1].tolist() == [6.0, -1.0, 45.0, 1.0, 0.0]  # ratios 1 + 2, 1 + -1 raised to 1, 1 + 9 cut to 5, 1, 1
+    assert torch.allclose(scaled[2], torch.tensor([6 * 2.0, -1 * 2.0, 9 * 1.2, 1 * 2.0, 1.0]))  # the last ones were scaled
+
+
+def test_adam_steps_are_scaled_not_the_gradients_that_adam_would_normalise():
+    g = torch.ones(20, 3)
+    honest, scaled = (steps(a, Adam(lr=0.01), g) for a in (MaliciousOptimizer(gamma=0.0), MaliciousOptimizer()))
+    assert torch.allclose(honest, torch.full_like(honest, -0.01), rtol=1e-3)
+    ratio = scaled / honest
+    assert torch.allclose(ratio[0], torch.ones(3))
+    assert bool((ratio[1:] > 1.3).all() and (ratio <= 5.001).all())
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(lr=0.1), Adam(), LazyAdam(kernel="torch")])
+def test_without_a_ratio_it_is_honest_and_what_it_keeps_is_restored(rng, optimizer):
+    rows = table(rng)
+    honest, idle = (session(rows, optimizer=optimizer, adversaries=a) for a in ({}, {"it": MaliciousOptimizer(gamma=0.0)}))
+    for _ in range(3):
+        honest.round(rows.ids)
+        idle.round(rows.ids)
+    assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(weights(honest), weights(idle), strict=True))
+    whole, resumed = (session(rows, optimizer=optimizer, adversaries={"it": MaliciousOptimizer()}) for _ in range(2))
+    for _ in range(2):
+        whole.round(rows.ids)
+    resumed.restore(copy.deepcopy(whole.state()))
+    for split in (whole, resumed):
+        for _ in range(2):
+            split.round(rows.ids)
+    assert all(map(torch.equal, weights(whole), weights(resumed)))
+
+
+def context(rows):
+    return Context(torch.arange(rows), None, 0, torch.Generator().manual_seed(0))
+
+
+def test_distance_correlation_with_the_labels_vanishes_and_the_other_columns_keep_the_label(rng):
+    y = (torch.rand(512, generator=rng) < 0.5).float()[:, None]
+    h = torch.randn(512, 8, generator=rng) + 3 * y
+    sent = EmbeddingExtension().embedding("f1", h, context(512))
+    assert torch.equal(sent[:, :6], h[:, :6])
+    assert float(distance_correlation(h, y)) > 0.5
+    assert float(distance_correlation(sent, y)) < 0.05
+
+
+def test_its_values_are_drawn_afresh_and_of_the_stated_size(rng):
+    h, given = torch.randn(64, 8, generator=rng), context(64)
+    first, second = (EmbeddingExtension(scale=7.0).embedding("f1", h, given)[:, 6:] for _ in range(2))
+    assert torch.allclose(first.abs(), 7 * h.square().mean().sqrt().expand(64, 2))
+    assert not torch.equal(first, second)
+
+
+def test_it_does_not_learn_from_columns_that_it_made(rng):
+    g = torch.randn(5, 8, generator=rng)
+    learned = EmbeddingExtension(share=0.5).gradient("f1", g, g, context(5))
+    assert torch.equal(learned[:, :4], g[:, :4])
+    assert not learned[:, 4:].any()
+
+
+def test_a_single_column_and_constant_embeddings_stay_usable():
+    one = torch.ones(4, 1)
+    assert torch.equal(EmbeddingExtension().embedding("wide", one, context(4)), one)
+    assert torch.equal(EmbeddingExtension().gradient("wide", one, one, context(4)), one)
+    assert not EmbeddingExtension().embedding("f1", torch.zeros(4, 8), context(4)).any()
