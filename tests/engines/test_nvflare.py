@@ -78,14 +78,12 @@ class Running:
 
     def others(self):
         """Its processes, other than the one that was called."""
-        found = []
+        others = []
         for one in psutil.process_iter():
-            try:
+            with suppress(psutil.Error):
                 if one.environ().get("VFLBENCH_RUN") == self.mark and one.status() != psutil.STATUS_ZOMBIE:
-                    found.append(one)
-            except psutil.Error:
-                continue
-        return found
+                    others.append(one)
+        return others
 
     def party(self):
         return next(one for one in self.others() if "--client" in one.cmdline())
@@ -165,9 +163,7 @@ def test_another_protocol_is_refused(tmp_path):
 
 def test_a_workspace_that_is_there_is_not_touched(tmp_path):
     (tmp_path / "mine").mkdir()
-    with (
-        pytest.raises(UserError, match="engine.workspace=.*File exists; name a new folder"),
-        workspace(str(tmp_path / "mine")),
-    ):
+    problem = "engine.workspace=.*File exists; name a new folder"
+    with pytest.raises(UserError, match=problem), workspace(str(tmp_path / "mine")):
         pass
     assert list((tmp_path / "mine").iterdir()) == []

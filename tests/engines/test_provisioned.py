@@ -18,18 +18,16 @@ from pathlib import Path
 import psutil
 import pytest
 from support.builders import figures
+from support.warm_command import OPEN
 
 from vflbench.engines.nvflare import PARTY_AT_HOST, write_job
 
 PATIENCE = 180
 """Seconds after which a test gives up. No test asserts a time."""
 
-ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("HYDRA_FULL_ERROR", "VFLBENCH_TRACEBACK")}
-
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
@@ -60,12 +58,15 @@ class Parties:
         (kit / "party.yaml").write_text(text.replace("experiment: null", "experiment: experiment.yaml"))
 
     def call(self, *words: str, code: int = 0) -> subprocess.CompletedProcess:
-        result = subprocess.run(
-            [sys.executable, "-m", "vflbench", "parties", *words],
-            cwd=self.folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE, check=False,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "vflbench", "parties", *words]
+        result = subprocess.run(command, cwd=self.folder, env=OPEN, capture_output=True, text=True, timeout=PATIENCE)
         assert result.returncode == code, result.stdout + result.stderr
         return result
+
+    def spawn(self, log: str, *words: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "vflbench", "parties", *words]
+        with open(self.folder / f"{log}.txt", "w") as printed:
+            return subprocess.Popen(command, cwd=self.folder, env=OPEN, stdout=printed, stderr=printed)
 
     def said(self, name: str) -> str:
         return (self.folder / f"{name}.txt").read_text()
@@ -73,18 +74,13 @@ class Parties:
     def start(self, *names: str) -> None:
         """Start parties, and return when they are connected."""
         for name in names or self.names:
-            with open(self.folder / f"{name}.txt", "w") as printed:
-                command = [sys.executable, "-m", "vflbench", "parties", "start"]
-                command.append(str(self.project / name))
-                self.running[name] = subprocess.Popen(command, env=ENVIRONMENT, stdout=printed, stderr=printed)
+            self.running[name] = self.spawn(name, "start", str(self.project / name))
         for name in names or self.names:
             ready = "ready" if name == "label" else "connected to the label party"
             until(lambda name=name, ready=ready: ready in self.said(name), f"{name} does not start")
 
     def begin(self, *words: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", "vflbench", "parties", "run", "project", *self.agreed, *words]
-        with open(self.folder / "run.txt", "w") as printed:
-            return subprocess.Popen(command, cwd=self.folder, env=ENVIRONMENT, stdout=printed, stderr=printed)
+        return self.spawn("run", "run", "project", *self.agreed, *words)
 
     def run(self, *words: str, code: int = 0) -> str:
         """What `vflbench parties run` prints."""
@@ -94,10 +90,6 @@ class Parties:
 
     def outputs(self, name: str) -> Path:
         return next((self.folder / "outputs").glob(f"{name}_*"))
-
-    def begun(self, name: str, line: str) -> bool:
-        """Whether the log of a run has a line with this."""
-        return any(line in log.read_text() for log in (self.folder / "outputs").glob(f"{name}_*/train.log"))
 
     def of_a_run(self, name: str) -> list[psutil.Process]:
         """The processes of a run at a party, beside the one that was started."""
@@ -137,17 +129,10 @@ def test_the_commands_of_the_page_make_a_run_of_four_parties(tmp_path):
     script = tmp_path / "bin" / "vflbench"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vflbench "$@"\n')
     script.chmod(0o755)
-    environment = ENVIRONMENT | {"PATH": f"{script.parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = OPEN | {"PATH": f"{script.parent}{os.pathsep}{os.environ['PATH']}"}
     try:
-        result = subprocess.run(
-            ["bash", "-ec", commands],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        bash = ["bash", "-ec", commands]
+        result = subprocess.run(bash, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert result.returncode == 0, result.stdout + result.stderr
     finally:
         for pid in (tmp_path / "pids").read_text().split():
@@ -161,7 +146,9 @@ def test_the_commands_of_the_page_make_a_run_of_four_parties(tmp_path):
 def test_a_run_resumes_to_the_same_figures_after_a_party_was_killed(two):
     two.run("name=whole")
     process = two.begin("name=cut")
-    until(lambda: two.begun("cut", "epoch 1 of ") or process.poll() is not None, "the run does not begin")
+    logs = (two.folder / "outputs").glob
+    begun = lambda: any("epoch 1 of " in log.read_text() for log in logs("cut_*/train.log"))  # noqa: E731
+    until(lambda: begun() or process.poll() is not None, "the run does not begin")
     for child in two.of_a_run("a"):
         child.send_signal(signal.SIGKILL)
     assert process.wait(PATIENCE) == 1
@@ -238,10 +225,8 @@ def test_who_holds_the_submitting_key_can_bring_no_code_name_no_other_class_and_
     content = json.loads(config.read_text())
     content["components"][0]["args"] = {"x": {"path": "subprocess.Popen", "args": {"args": ["touch", str(touched)]}}}
     config.write_text(json.dumps(content))
-    words = [str(two.project / "submit"), str(tmp_path / "code"), str(tmp_path / "class")]
-    result = subprocess.run(
-        [sys.executable, "-c", SUBMIT, *words], env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE, check=True
-    )
+    command = [sys.executable, "-c", SUBMIT, two.project / "submit", tmp_path / "code", tmp_path / "class"]
+    result = subprocess.run(command, env=OPEN, capture_output=True, text=True, timeout=PATIENCE, check=True)
     lines = result.stdout.splitlines()[-3:]
     assert "BYOC not permitted" in lines[0]
     assert lines[1].startswith("FINISHED:ABNORMAL")

@@ -58,9 +58,8 @@ def test_a_round_holds_what_crossed_and_what_each_layer_computed(rng):
     assert list(at_label.layers) == ["h1", "h2"]
     assert {party: list(sent) for party, sent in at_label.received.items()} == {p: ["f3", "wide"] for p in "ab"}
     assert torch.equal(at_label.received["b"]["f3"], messages[1].tensors["f3"])
-    own = done.facts["a"][PartyFeatures]
-    assert torch.equal(own.numeric, rows.features["a"].numeric)
-    assert torch.equal(own.categorical, rows.features["a"].categorical)
+    for kind in ("numeric", "categorical"):
+        assert torch.equal(getattr(done.facts["a"][PartyFeatures], kind), getattr(rows.features["a"], kind))
     assert done.layers("a", Kind.GRADIENT) == ("f1", "f2", "f3", "wide")
     assert done.layers("a", None) == ("features",)
     assert done.layers("label", Kind.GRADIENT) == ()
@@ -81,7 +80,7 @@ def test_gradients_of_layers_and_of_parameters_are_those_of_back_propagation(rng
         assert torch.allclose(facts[SummedGradients].parameters[name], reference, atol=1e-8), name
 
 
-def test_an_attacker_of_either_seat_is_offered_what_it_could_really_have(rng):
+def test_an_attacker_at_either_party_is_offered_what_it_could_really_have(rng):
     running = session(table(rng, parties=("a", "b", "label")), model=WideDeep(bottom_layers=2, width=8, wide=True))
     assert running.roles() == {Role.NON_LABEL: ("a", "b"), Role.LABEL: ("label",)}
     assert Split().offers(Role.NON_LABEL) == {Embeddings, Gradients, SummedGradients, PartyFeatures, LocalModel}
@@ -151,38 +150,29 @@ def test_compression_and_the_mean_of_its_noise_are_facts_of_the_label_party(rng)
 
 
 def test_the_label_party_has_labels_columns_and_its_networks_as_they_answered(rng):
-    for parties in (("a", "b"), ("a", "b", "label")):
+    """Also where a defense leaves three of eight fake classes: an attacker who compares with predictions needs the same."""
+    cases = ((("a", "b"), True, ()), (("a", "b", "label"), True, ()), (("a", "b"), False, (FakeLabels(),)))
+    for parties, wide, defenses in cases:
         rows = table(rng, parties=parties, classes=3)
-        split = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=True))
+        split = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=wide), defenses=defenses)
+        split.round(rows.ids)  # in which fake classes are drawn
         done = split.round(rows.ids, watch=EVERYTHING).facts["label"]
         assert torch.equal(done[Labels].classes, rows.labels)
-        own = done[PartyFeatures]
+        columns = done[PartyFeatures]
         if "label" in parties:
-            assert torch.equal(own.numeric, rows.features["label"].numeric)
+            assert torch.equal(columns.numeric, rows.features["label"].numeric)
         else:
-            assert own.numeric.shape == own.categorical.shape == (len(rows), 0)
+            assert columns.numeric.shape == columns.categorical.shape == (len(rows), 0)
         received = {
             party: {layer: h.requires_grad_() for layer, h in sent.items()}
             for party, sent in done[Embeddings].received.items()
         }
-        logits = done[LocalTop].logits(received, own)
+        logits = done[LocalTop].logits(received, columns)
         assert torch.equal(logits, done[Predictions].logits)  # before the step, although the party has learned since
         logits.sum().backward()
         assert all(bool(h.grad.any()) for sent in received.values() for h in sent.values())
         assert not any(weights.requires_grad for weights in done[LocalTop].networks.forward.parameters())
         now = split.facts(rows.ids, EVERYTHING)["label"]
-        assert torch.equal(now[LocalTop].logits(split_embeddings(split, rows), now[PartyFeatures]), split.predict(rows.ids))
+        sent = {party.name: dict(party.predict(rows.ids).tensors) for party in split.parties}
+        assert torch.equal(now[LocalTop].logits(sent, now[PartyFeatures]), split.predict(rows.ids))
         assert torch.equal(now[Labels].classes, rows.labels)
-
-
-def split_embeddings(split, rows):
-    return {party.name: dict(party.predict(rows.ids).tensors) for party in split.parties}
-
-
-def test_the_own_top_says_what_defenses_make_of_its_logits(rng):
-    """Of eight fake classes, three are left: an attacker who compares with predictions needs the same."""
-    rows = table(rng, parties=("a", "b"), classes=3)
-    split = session(rows, defenses=(FakeLabels(),))
-    split.round(rows.ids)  # in which the fake classes are drawn
-    done = split.round(rows.ids, watch=EVERYTHING).facts["label"]
-    assert torch.equal(done[LocalTop].logits(done[Embeddings].received, done[PartyFeatures]), done[Predictions].logits)
