@@ -96,18 +96,6 @@ class Pixels(nn.Module):
         return layers | {"cut": torch.tanh(layers["out"])}
 
 
-class Named(nn.Module):
-    """Names its layers itself."""
-
-    def __init__(self, inputs):
-        super().__init__()
-        self.first, self.second = nn.Linear(inputs, 7), nn.Linear(7, 3)
-
-    def forward(self, x):
-        hidden = torch.tanh(self.first(x))
-        return {"zeta": hidden, "alpha": self.second(hidden)}
-
-
 def numeric_table(rng, columns=8):
     return table(rng, rows=40, parties=("a", "b"), numeric=columns, sizes=())
 
@@ -161,9 +149,10 @@ def test_which_layers_are_read(rng):
     assert layers_of(rows, pair(Plain, layers=["net.3", "net.0"])) == (["net.0", "net.3", "cut"], [])
     assert layers_of(rows, pair(Plain, layers=["top.last"])) == (["cut"], ["top.last"])
     assert layers_of(rows, pair(Plain, layers=[])) == (["cut"], [])
-    assert layers_of(rows, pair(Named)) == (["zeta", "alpha"], ["top.first"])
-    assert layers_of(rows, pair(Named, layers=["first"])) == (["first", "zeta", "alpha"], [])
-    split = session(rows, model=pair(Named))
+    named = of(lambda self, x: {"zeta": (h := torch.tanh(self.layer(x))), "alpha": 2 * h})
+    assert layers_of(rows, pair(named)) == (["zeta", "alpha"], ["top.first"])
+    assert layers_of(rows, pair(named, layers=["layer"])) == (["layer", "zeta", "alpha"], [])
+    split = session(rows, model=pair(named))
     assert split.cut_layers() == {"a": ("alpha",), "b": ("alpha",)}
     facts = split.round(rows.ids, watch=FACTS).facts["a"]
     assert list(facts[Gradients].layers) == ["zeta", "alpha"]  # the cut is last, and not sorted by its name

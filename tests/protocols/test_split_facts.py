@@ -97,25 +97,6 @@ def test_an_attacker_at_either_party_is_offered_what_it_could_really_have(rng):
     assert running.layers() == {"a": ("f1", "f2"), "b": ("f1", "f2"), "label": ("f1", "f2", "h1", "h2", "h3")}
 
 
-def test_models_and_answers_of_peers_are_those_of_the_round(rng):
-    rows = table(rng, parties=("a", "b"))
-    started = session(rows)
-    started.round(rows.ids)
-    done = started.round(rows.ids, watch=EVERYTHING)
-    for _ in range(2):
-        started.round(rows.ids)  # what follows changes no copy
-    facts = done.facts["label"]
-    for party in ("a", "b"):
-        columns = rows.features[party].columns
-        model = facts[PeerModels].models[party]
-        assert (model.numeric, model.cardinalities) == (columns.numeric, columns.cardinalities)
-        arrived = facts[Embeddings].received[party]["f2"]
-        asked = facts[Queries].answer[party](*columns_of(rows, party), rng)
-        assert set(asked) == {"f2"}
-        for answer in (model.network(*columns_of(rows, party))["f2"], asked["f2"]):
-            torch.testing.assert_close(answer, arrived, rtol=0, atol=0)
-
-
 def test_a_partys_own_model_is_the_one_of_the_moment(rng):
     """`LocalModel` and the facts between rounds answer about any of the party's rows, with the network as it stands."""
     rows = table(rng, parties=("a", "b"))
