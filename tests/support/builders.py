@@ -16,6 +16,7 @@ from vflbench.cli.components import component
 from vflbench.data.rows import AlignedRows
 from vflbench.data.synthetic import Synthetic
 from vflbench.data.table import Columns, Features, VerticalTable
+from vflbench.defenses.base import Defense
 from vflbench.defenses.chain import Chain
 from vflbench.engines.base import Local
 from vflbench.files import config_folder
@@ -108,7 +109,7 @@ def experiment(**changes):
     return Experiment(**{**parts, **changes})
 
 
-def defenses(*names: str) -> dict[str, Defense]:
+def defenses(*names):
     """New ones of these choices, with the options of their files in configs/defense."""
     files = [config_folder() / "defense" / f"{name}.yaml" for name in names]
     nodes = {key: node for file in files for key, node in yaml.safe_load(file.read_text()).items()}
