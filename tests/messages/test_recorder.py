@@ -133,8 +133,8 @@ def test_training_is_the_same_bit_for_bit(tmp_path):
     assert torch.equal(*models)
 
 
-def test_gradients_of_several_backwards_add_up(tmp_path):
-    """Also where other batches come in between."""
+def test_gradients_of_several_backwards_add_up_and_one_may_only_be_asked_for(tmp_path):
+    """Also where other batches come in between; by torch.autograd.grad, as in FATE and in gradient penalties."""
     loop = Loop()
     with Recording(tmp_path, party="media") as rec:
         h, loss = loop.forward(rec, 0)
@@ -142,7 +142,9 @@ def test_gradients_of_several_backwards_add_up(tmp_path):
         loop.step(rec, 1)
         (loss * 3).backward()
         loop.received.insert(0, h.grad)
-    loop.assert_recorded(tmp_path, steps(2))
+        h, loss = loop.forward(rec, 2)
+        loop.received.append(torch.autograd.grad(loss, h)[0])
+    loop.assert_recorded(tmp_path, steps(3))
 
 
 def test_a_change_of_h_in_place_comes_too_late(tmp_path):
@@ -181,13 +183,14 @@ def test_a_gradient_that_is_sent_back_by_hand(tmp_path):
 def test_evaluations_are_not_recorded(tmp_path):
     """Neither under no_grad, nor where no backward follows."""
     loop = Loop()
+    x = loop.batch(9)[1]
     with Recording(tmp_path, party="media") as rec:
         for number in range(3):
             loop.step(rec, number)
             with torch.no_grad():
-                rec.watch(loop.bottom(loop.batch(9)[1]), ids=range(N))
+                rec.watch(loop.bottom(x), ids=range(N))
         for _ in range(3):
-            rec.watch(loop.bottom(loop.batch(9)[1]), ids=range(N))
+            rec.watch(loop.bottom(x), ids=range(N))
         loop.step(rec, 3)
     assert list(batches(tmp_path)) == [(0, 0), (0, 1), (0, 2), (0, 6)]
     assert rec.dropped == 3
@@ -278,14 +281,13 @@ bottom = torch.nn.Linear(4, 3)
 for step in range(20):
     rec.watch(bottom(torch.ones(5, 4)), ids=range(5)).sum().backward()
     rec.label(range(5), [0] * 5)
-if sys.argv[2] == "kill":
-    os.kill(os.getpid(), 9)
+os.kill(os.getpid(), 9)
 """
 
 
 @pytest.mark.slow
 def test_a_killed_process_leaves_whole_files_and_is_gone_on_with(tmp_path):
-    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "kill"]).returncode == -9
+    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)]).returncode == -9
     count = len(batches(tmp_path))
     assert list(batches(tmp_path)) == steps(count)
     assert count >= 15
@@ -302,11 +304,11 @@ def test_a_killed_process_leaves_whole_files_and_is_gone_on_with(tmp_path):
 def test_overwrite_deletes_this_party_and_its_labels_only(tmp_path):
     loop = Loop()
 
-    def record(party: str, count: int, ids_from: int, **options) -> None:
+    def record(party, count, row, **options):
         with Recording(tmp_path, party, **options) as rec:
             for number in range(count):
                 loop.step(rec, number)
-            rec.label([ids_from], [1])
+            rec.label([row], [1])
 
     record("a", 3, 0)
     record("b", 3, 1)
@@ -334,16 +336,6 @@ def test_two_recorders_of_one_party_do_not_overwrite_each_other(tmp_path):
         second.close()
     loop.sent.pop()
     loop.assert_recorded(tmp_path, steps(1))
-
-
-def test_a_gradient_that_is_only_asked_for(tmp_path):
-    """By torch.autograd.grad, as in FATE and in gradient penalties."""
-    loop = Loop()
-    with Recording(tmp_path, "media") as rec:
-        for number in range(3):
-            h, loss = loop.forward(rec, number)
-            loop.received.append(torch.autograd.grad(loss, h)[0])
-    loop.assert_recorded(tmp_path, steps(3))
 
 
 def test_nothing_recorded_is_said(tmp_path):

@@ -175,18 +175,11 @@ def test_bf16_changes_products_alone_and_learns_as_well(rng):
     rows, losses = Synthetic(rows=4000, vocabulary=300).load(rng).train.at(torch.arange(4000)), {}
     for precision in ("float32", "bf16"):
         started = session(rows, precision=precision)
-        seen = []
-        for start in range(0, 3500, 100):
-            watch = EVERYTHING if start == 500 else frozenset()
-            done = started.round(rows.ids[start : start + 100], watch=watch)
-            seen.append(done.training.loss)
-            if watch:
-                known = [*done.facts["a"][Embeddings].layers.values(), *done.facts["a"][Gradients].layers.values()]
-                known += [done.facts["label"][Predictions].logits, *done.facts["a"][SummedGradients].parameters.values()]
-                assert {t.dtype for t in known} == {torch.float32}
-        assert {w.dtype for w in weights(started)} == {torch.float32}
-        assert started.predict(rows.ids[:10]).dtype == torch.float32
-        losses[precision] = seen
+        losses[precision] = [started.round(ids).training.loss for ids in rows.ids[:3500].split(100)]
+        facts = started.round(rows.ids[:100], watch=EVERYTHING).facts
+        known = [*facts["a"][Embeddings].layers.values(), *facts["a"][Gradients].layers.values()]
+        known += [facts["label"][Predictions].logits, *facts["a"][SummedGradients].parameters.values()]
+        assert {t.dtype for t in (*known, *weights(started), started.predict(rows.ids[:10]))} == {torch.float32}
     assert losses["bf16"] != losses["float32"]
     assert sum(losses["bf16"][-20:]) == pytest.approx(sum(losses["float32"][-20:]), rel=0.02)
 
