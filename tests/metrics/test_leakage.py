@@ -157,25 +157,26 @@ def test_a_coin_on_many_small_batches_is_no_leak(rng, n, of_perfect):
 
 @pytest.mark.slow
 def test_the_best_of_several_directions_is_chosen_once_and_stands_beside_what_a_coin_reaches(rng):
-    positives, n, m, batches = 64, 256, 8, 12
-    truth = first_positive(n, positives)
+    positives, n, m, batches = 64, 256, 8, 12  # beside a row that is known
+    truth = first_positive(n + 1, positives + 1)
 
-    def several(plant=lambda columns, batch: columns):
-        drawn = [plant(torch.randn(n, m, generator=rng), batch) for batch in range(batches)]
+    def drawn():
+        return [torch.randn(n + 1, m, generator=rng) for _ in range(batches)]
+
+    def best_of(drawn):
         return leak_of((columns[:, 0], truth, torch.tensor([0]), None, columns) for columns in drawn)
 
-    def planted(columns, batch):
-        columns[:, 5] -= 2.0 * truth  # AUC 1 - Phi(2 / sqrt 2) = 0.079
-        columns[:, 2] += (-1) ** batch * 9.0 * truth  # perfect, but another way in each batch
-        return columns
-
-    coins = [several() for _ in range(30)]
+    coins = [best_of(drawn()) for _ in range(30)]
     assert coins[0].candidates == m
     assert sum(leak.oriented.mean for leak in coins) / len(coins) == pytest.approx(coins[0].coin, abs=0.003)
     error = math.sqrt((n + 1) / (12 * positives * (n - positives) * batches))
     assert coins[0].coin == pytest.approx(0.5 + 1.85 * error, abs=1e-3)
     assert sum(leak.net.low > 0.5 for leak in coins) <= 4
-    leak = several(planted)
+    planted = drawn()
+    for batch, columns in enumerate(planted):
+        columns[:, 5] -= 2.0 * truth  # AUC 1 - Phi(2 / sqrt 2) = 0.079
+        columns[:, 2] += (-1) ** batch * 9.0 * truth  # perfect, but another way in each batch
+    leak = best_of(planted)
     assert leak.oriented.mean == pytest.approx(0.921, abs=0.015)
     assert leak.net.mean == pytest.approx(leak.oriented.mean, abs=0.002)
     assert leak.net.low <= 0.921 <= leak.net.high

@@ -30,40 +30,34 @@ def table_of(drawn, positives=50, negatives=150, names=None, candidates=None):
 @pytest.mark.slow
 def test_the_interval_covers_the_worst_of_many_coins_and_of_mixed_leaks(rng):
     """Of 12 attacks and 9 batches: coins; one leak among coins; leaks of any size; leaks whose direction flips."""
-    flipping = torch.where(torch.arange(9) % 2 == 0, 0.7, 0.3).double()
-    cases = {
-        "coins": torch.full((12, 9), 0.5, dtype=torch.float64),
-        "one of 0.6": torch.cat([torch.full((1, 9), 0.6), torch.full((11, 9), 0.5)]).double(),
-        "all sizes": torch.linspace(0.45, 0.8, 12, dtype=torch.float64)[:, None].expand(12, 9),
-        "flipping 0.7": torch.cat([flipping[None], torch.full((11, 9), 0.5, dtype=torch.float64)]),
-    }
+    coins, flips = torch.full((12, 9), 0.5, dtype=torch.float64), torch.arange(9) % 2 == 0
+
+    def among_coins(truth):
+        return torch.cat([truth.expand(1, 9).double(), coins[1:]])
 
     def drawn_anew():
         """Each batch leaks another amount in another direction: 0.5 +- |N(0, 0.15^2)|, clipped; the mean is 0.62."""
-        deviation = 0.15 * torch.randn(12, 9, generator=rng, dtype=torch.float64)
-        return torch.cat([0.5 + deviation[:1].clamp(-0.45, 0.45), torch.full((11, 9), 0.5, dtype=torch.float64)])
+        return among_coins(0.5 + (0.15 * torch.randn(9, generator=rng)).clamp(-0.45, 0.45))
 
-    for name, truths in [*cases.items(), ("drawn anew", None)]:
-        drawn = truths is None
-        worst_truth = 0.5 + (0.15 * math.sqrt(2 / math.pi) if drawn else (truths - 0.5).abs().mean(dim=1).max().item())
-        covered = 0
-        for _ in range(100):
-            truths = drawn_anew() if drawn else truths
-            verdict = worst(table_of(areas(truths, 50, 150, rng)).leaks())
-            covered += verdict.low <= worst_truth + 1e-9 and verdict.high >= worst_truth - 1e-9
+    for name, worst_truth, truths in (
+        ("coins", 0.5, lambda: coins),
+        ("one of 0.6", 0.6, lambda: among_coins(torch.tensor(0.6).double())),
+        ("all sizes", 0.8, lambda: torch.linspace(0.45, 0.8, 12, dtype=torch.float64)[:, None].expand(12, 9)),
+        ("flipping 0.7", 0.7, lambda: among_coins(torch.where(flips, 0.7, 0.3))),
+        ("drawn anew", 0.5 + 0.15 * math.sqrt(2 / math.pi), drawn_anew),
+    ):
+        verdicts = [worst(table_of(areas(truths(), 50, 150, rng)).leaks()) for _ in range(100)]
+        covered = sum(verdict.low <= worst_truth + 1e-9 and verdict.high >= worst_truth - 1e-9 for verdict in verdicts)
         assert covered >= 0.95 * 100 - 3 * math.sqrt(100 * 0.95 * 0.05), name
 
 
 @pytest.mark.slow
 def test_a_picked_leak_is_not_taken_at_its_own_interval(rng):
     """The largest of 40 coins seems to leak at 95 %, one at a time, and does not at the interval of the verdict."""
-    alone = together = 0
-    for _ in range(40):
-        leaks = table_of(areas(torch.full((40, 9), 0.5, dtype=torch.float64), 50, 150, rng)).leaks()
-        alone += max(reading(leak).low for leak in leaks) > 0.5
-        together += worst(leaks).low > 0.5
-    assert alone > 20
-    assert together <= 5
+    coins = torch.full((40, 9), 0.5, dtype=torch.float64)
+    tables = [table_of(areas(coins, 50, 150, rng)).leaks() for _ in range(40)]
+    assert sum(max(reading(leak).low for leak in leaks) > 0.5 for leaks in tables) > 20
+    assert sum(worst(leaks).low > 0.5 for leaks in tables) <= 5
 
 
 def test_the_direction_that_flips_outweighs_a_mean_that_hides_it(rng):
@@ -76,40 +70,34 @@ def test_the_direction_that_flips_outweighs_a_mean_that_hides_it(rng):
 
 
 def test_candidates_count_as_readings_and_coins_among_them_stay_coins(rng):
-    covered = strong = 0
+    verdicts = []
     for _ in range(60):
         columns = areas(torch.full((1, 9, 10), 0.5, dtype=torch.float64), 50, 150, rng)
-        (leak,) = table_of(columns[:, :, 0], candidates=columns).leaks()
-        covered += worst([leak]).low <= 0.5
+        coin = worst(table_of(columns[:, :, 0], candidates=columns).leaks())
         columns[..., 3] = areas(torch.full((1, 9), 0.3, dtype=torch.float64), 50, 150, rng)
-        (leak,) = table_of(columns[:, :, 0], candidates=columns).leaks()
-        verdict = worst([leak])
-        strong += verdict.low <= 0.7 <= verdict.high
-        assert verdict.value == pytest.approx(0.7, abs=0.07)
-        assert verdict.readings == 11
-    assert covered >= 53  # 57, less 2.4 standard deviations
-    assert strong >= 53
+        verdicts.append((coin, worst(table_of(columns[:, :, 0], candidates=columns).leaks())))
+    assert sum(coin.low <= 0.5 for coin, _ in verdicts) >= 53  # 57, less 2.4 standard deviations
+    assert sum(strong.low <= 0.7 <= strong.high for _, strong in verdicts) >= 53
+    for _, strong in verdicts:
+        assert strong.value == pytest.approx(0.7, abs=0.07)
+        assert strong.readings == 11
 
 
 def test_levels_are_kept_apart_and_references_and_hidden_layers_do_not_count():
     table, truth = LeakTable(), torch.arange(100) < 25
     noise = torch.linspace(0, 1, 100).flip(0).double()
-    for name, visible, message in (
-        ("norm", True, "gradient"),
-        ("completion", True, "gradient"),
-        ("probe", True, "gradient"),
-        ("no_message", True, "none"),
-        ("spectral", False, "embedding"),
-    ):
+    levels = dict.fromkeys(("norm", "spectral"), "messages only") | {"completion": "known labels"}
+    levels |= dict.fromkeys(("probe", "no_message"), "reference")
+    for name in levels:
+        message = {"no_message": "none", "spectral": "embedding"}.get(name, "gradient")
         for weight in (0.1, 0.2, 0.3):
             scores = truth * weight + noise if name == "norm" else truth.double()
-            table.add((name, message, "a", "f5", visible), scores, truth.long())
-    levels = {"norm": "messages only", "completion": "known labels", "spectral": "messages only"}
-    levels |= dict.fromkeys(("probe", "no_message"), "reference")
-    names = {level: [leak.attack for leak in at_levels(table.leaks(), levels, level)] for level in set(levels.values())}
+            table.add((name, message, "a", "f5", name != "spectral"), scores, truth.long())
+    leaks = table.leaks()
+    names = {level: [leak.attack for leak in at_levels(leaks, levels, level)] for level in levels.values()}
     assert names == {"messages only": ["norm"], "known labels": ["completion"], "reference": ["probe"]}
-    assert worst(at_levels(table.leaks(), levels, "active")) is None
-    assert worst(at_levels(table.leaks(), levels, "known labels")).value == 1.0
+    assert worst(at_levels(leaks, levels, "active")) is None
+    assert worst(at_levels(leaks, levels, "known labels")).value == 1.0
 
 
 def test_only_a_leak_that_is_surely_above_its_ceiling_is_listed(rng):
