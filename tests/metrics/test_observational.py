@@ -1,5 +1,6 @@
 import itertools
 import math
+from functools import cache, reduce
 
 import numpy as np
 import pytest
@@ -31,10 +32,8 @@ def test_strata_follow_the_order_of_the_chances_and_have_equal_sizes(rng):
 
 def test_the_cut_finds_the_score_that_tells_labels_and_its_direction(rng):
     positive = torch.rand(4000, generator=rng) < 0.2
-    scores = {
-        "noise": torch.randn(4000, generator=rng),
-        "reversed": torch.randn(4000, generator=rng) - 2 * positive.double(),
-    }
+    noise = torch.randn(2, 4000, generator=rng)
+    scores = {"noise": noise[0], "reversed": noise[1] - 2 * positive.double()}
     cut = best_cut(scores, positive, torch.zeros(4000, dtype=torch.int64))
     assert (cut.name, cut.sign) == ("reversed", -1)
     high, low = cut.groups(scores)
@@ -77,8 +76,9 @@ def test_a_proxy_depends_on_no_label_of_the_rows_it_is_asked_about(rng):
     assert better({**scores, "wrong": -scores["logistic"]}, positive[ask]) != "wrong"
 
 
-def of(*strata: tuple[int, int, int, int]) -> StratifiedTable:
-    return StratifiedTable(*(np.array(column, dtype=np.int64) for column in zip(*strata, strict=True)))
+def of(*strata):
+    """high, high_positive, low, low_positive of each stratum."""
+    return StratifiedTable(*np.array(strata).T)
 
 
 def test_of_one_stratum_it_inverts_the_tail_of_fishers_noncentral_hypergeometric_law():
@@ -90,13 +90,10 @@ def test_of_one_stratum_it_inverts_the_tail_of_fishers_noncentral_hypergeometric
 
 
 def test_of_several_strata_it_inverts_the_tail_of_the_sum():
-    table = of((4, 3, 5, 1), (6, 4, 3, 1), (2, 1, 2, 1))
-    odds = math.exp(table.log_odds_low(0.2))
-    laws = [stats.nchypergeom_fisher(*shape, odds) for shape in ((9, 4, 4), (9, 5, 6), (4, 2, 2))]
-    masses = [law.pmf(np.arange(7)) for law in laws]
-    tail = np.convolve(np.convolve(masses[0], masses[1]), masses[2])[3 + 4 + 1 :].sum()
+    odds = math.exp(of((4, 3, 5, 1), (6, 4, 3, 1), (2, 1, 2, 1)).log_odds_low(0.2))
+    masses = [stats.nchypergeom_fisher(*shape, odds).pmf(np.arange(7)) for shape in ((9, 4, 4), (9, 5, 6), (4, 2, 2))]
     assert odds > 1
-    assert tail == pytest.approx(0.2, rel=1e-4)
+    assert reduce(np.convolve, masses)[3 + 4 + 1 :].sum() == pytest.approx(0.2, rel=1e-4)
 
 
 def test_no_rows_one_class_and_one_group_show_nothing():
@@ -116,11 +113,10 @@ def test_a_difference_between_strata_is_no_difference_between_groups():
 
 
 def test_the_estimate_finds_the_odds_ratio_that_strata_share():
-    draws = np.random.default_rng(0)
-    high, low = np.full(200, 30), np.full(200, 30)
+    draws, rows = np.random.default_rng(0), np.full(200, 30)
     base = draws.uniform(-2, 2, 200)
-    p = lambda log_odds: 1 / (1 + np.exp(-log_odds))  # noqa: E731
-    table = StratifiedTable(high, draws.binomial(high, p(base + 1.3)), low, draws.binomial(low, p(base)))
+    positive = [draws.binomial(rows, 1 / (1 + np.exp(-log_odds))) for log_odds in (base + 1.3, base)]
+    table = StratifiedTable(rows, positive[0], rows, positive[1])
     estimate, error = table.log_odds()
     assert abs(estimate - 1.3) < 3 * error
     assert error < 0.06
@@ -135,21 +131,17 @@ def test_randomized_response_exceeds_2_eps_no_more_often_than_alpha_for_any_grou
     rows = np.array(list(itertools.product((0, 1), repeat=n)))  # (2^n, n)
     keep = 1 / (1 + math.exp(-eps))
     law_of_labels = np.prod(np.where(rows == 1, prior, 1 - prior), axis=1)
-    bounds: dict[tuple[int, int, int, int], float] = {}
-
-    def groupings(z: np.ndarray) -> list[np.ndarray]:
-        """1: high, 0: low, -1: not guessed."""
-        majority = int(z.sum() * 2 > n)
-        return [z, np.where(np.arange(n) < 2 + z.sum(), z, -1), z if majority else 1 - z]
-
-    for grouping in range(3):
+    groupings = (  # 1: high, 0: low, -1: not guessed
+        lambda z: z,
+        lambda z: np.where(np.arange(n) < 2 + z.sum(), z, -1),
+        lambda z: z if z.sum() * 2 > n else 1 - z,
+    )
+    bound = cache(lambda *cell: of(cell).log_odds_low(alpha))
+    for number, groups in enumerate(groupings):
         wrong = 0.0
         for z in rows:
-            group = groupings(z)[grouping]
+            high, low = groups(z) == 1, groups(z) == 0
             chance = np.prod(np.where(rows == z, keep, 1 - keep), axis=1) * law_of_labels
-            for y, weight in zip(rows, chance, strict=True):
-                cell = (int((group == 1).sum()), int(y[group == 1].sum()), int((group == 0).sum()), int(y[group == 0].sum()))
-                if cell not in bounds:
-                    bounds[cell] = of(cell).log_odds_low(alpha)
-                wrong += weight * (bounds[cell] > 2 * eps)
-        assert wrong <= alpha, grouping
+            exceeds = [bound(high.sum(), y[high].sum(), low.sum(), y[low].sum()) > 2 * eps for y in rows]
+            wrong += chance @ exceeds
+        assert wrong <= alpha, number
