@@ -12,9 +12,10 @@ def rows_of(path, **options):
     return x.tolist(), labels.tolist()
 
 
-def test_libsvm_counts_from_one_and_may_be_compressed(tmp_path):
+def test_libsvm_counts_from_one_or_zero_and_may_be_compressed(tmp_path):
     path = write(tmp_path / "a.txt.gz", b"1 1:1 3:1\n-1 2:1 # a comment\n1 3:1\n\n-1 1:1 2:1\n", compress=True)
     assert rows_of(path) == ([[1, 0, 1], [0, 1, 0], [0, 0, 1], [1, 1, 0]], [1, 0, 1, 0])
+    assert rows_of(write(tmp_path / "zero", ["1 0:1", "0 2:1"] * 2))[0] == [[1, 0, 0], [0, 0, 1]] * 2
 
 
 def test_csv_finds_its_label_and_reads_y_and_n(tmp_path):

@@ -110,10 +110,10 @@ def test_beta_0_keeps_columns_that_go_together_together():
     for k in range(8):
         x = factors[:, k % 2] + 0.3 * draw.standard_normal(900)
         thirds = np.searchsorted(np.quantile(x, [1 / 3, 2 / 3]), x)
-        columns |= {f"n{k}": x} if k < 4 else {f"k{k}": (thirds, 3)}
+        columns |= {f"k{k}": (thirds, 3)} if k < 4 else {f"n{k}": x}
     raw = raw_table(columns, np.arange(900) % 2)
     together, spread = (CorrelationSplit(beta=k).assign(list(columns), raw, np.arange(900))[0].values() for k in (0.0, 1.0))
-    assert sorted(together) == [("n0", "n2", "k4", "k6"), ("n1", "n3", "k5", "k7")]
+    assert sorted(together) == [("k0", "k2", "n4", "n6"), ("k1", "k3", "n5", "n7")]
     assert all(sum(int(name[1]) % 2 for name in held) == 2 for held in spread)
 
 

@@ -4,19 +4,25 @@ import io
 import math
 import pickle
 import random
+import re
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
 from support.cifar_files import pickled, pictures
 from support.plain_parsers import MISSING, is_label, real, records
+from support.raw_files import criteo_line
 from support.text_mutations import mutate, mutate_bytes
 
+from vflbench.data.clicklogs import Criteo
 from vflbench.data.csv import Csv
 from vflbench.data.pictures import Cifar10, ImageFolder
 from vflbench.errors import UserError
 
 LINES, FILES = 400, 60
+Row = tuple[str, list[str], list[str]]
 
 
 def is_text(fields: list[str]) -> bool:
@@ -24,28 +30,53 @@ def is_text(fields: list[str]) -> bool:
     return not any(c == "\0" or "\udc80" <= c <= "\udcff" for field in fields for c in field)
 
 
-def is_good(fields: list[str] | None) -> bool:
-    """Whether a record is a number, a word and a label."""
-    fits = fields is not None and len(fields) == 3 and is_text(fields) and is_label(fields[2])
-    return fits and (fields[0] in MISSING or real(fields[0]) is not None)
+def table(body: bytes) -> Iterator[Row | None]:
+    """Of a number, a word and a label, with quotes that may hold line ends, delimiters and quotes."""
+    for fields in records(body, ",", multiline=True):
+        fits = fields is not None and len(fields) == 3 and is_text(fields) and is_label(fields[2])
+        fits = fits and (fields[0] in MISSING or real(fields[0]) is not None)
+        yield (fields[2].strip(), fields[:1], ["" if fields[1] in MISSING else fields[1]]) if fits else None
 
 
-def test_no_good_row_is_lost_and_no_bad_one_is_accepted(tmp_path):
-    """Quotes may hold line ends, delimiters and quotes."""
-    rng, good = random.Random(19), [f"{i},w{i % 3},{'yes' if i % 3 else 'no'}".encode() for i in range(24)]
-    body = b"\n".join([*good, *(mutate(rng.choice(good), b",", rng) for _ in range(LINES))])
-    (tmp_path / "x").write_bytes(b"n,c,y\n" + body)
-    options = {"types": {"n": "numeric", "c": "categorical"}, "positive": "yes", "bad_rows": "skip", "max_bad_fraction": 1.0}
-    read, facts = Csv(path=str(tmp_path / "x"), label="y", **options).read(None)
-    expected = records(body, ",", multiline=True)
-    rows = [fields for fields in expected if is_good(fields)]
-    assert facts["bad_rows"]["count"] == len(expected) - len(rows) > LINES // 10
-    assert read.labels.tolist() == [int(label.strip() == "yes") for _, _, label in rows]
-    numbers = [math.nan if number in MISSING else real(number) for number, _, _ in rows]
-    np.testing.assert_array_equal(read.numeric[:, 0] + 0.0, numbers)
-    words = ["" if word in MISSING else word for _, word, _ in rows]
-    distinct = sorted(set(words), key=str.encode)
-    assert read.categorical[:, 0].tolist() == [distinct.index(word) for word in words]
+def criteo(body: bytes) -> Iterator[Row | None]:
+    """Of 40 fields: a label of 0 or 1, 13 numbers or nothing, and words."""
+    for line in filter(None, re.split(rb"\r\n?|\n", body)):
+        fields = line.decode("utf-8", "surrogateescape").split("\t")
+        fits = len(fields) == 40 and is_text(fields) and fields[0] in ("0", "1")
+        fits = fits and all(real(field) is not None for field in fields[1:14] if field)
+        yield (fields[0], fields[1:14], fields[14:]) if fits else None
+
+
+OPTIONS = {"bad_rows": "skip", "max_bad_fraction": 1.0}
+OF_TABLE = {"label": "y", "types": {"n": "numeric", "c": "categorical"}, "positive": "yes", **OPTIONS}
+READERS = {
+    "table": (table, [f"{i},w{i % 3},{'yes' if i % 3 else 'no'}" for i in range(24)], b"n,c,y\n", partial(Csv, **OF_TABLE)),
+    "criteo": (
+        criteo,
+        [criteo_line(i % 2, {1: i}, {1: f"{i % 3:08x}"}) for i in range(24)],
+        b"",
+        partial(Criteo, **OPTIONS),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_good_row_is_lost_and_no_bad_one_is_accepted(name, tmp_path):
+    """What the plain parser yields: label, numbers and words of a row, None for a bad one."""
+    (parser, lines, header, made), rng = READERS[name], random.Random(19)
+    good, (mark, positive) = [line.encode() for line in lines], (b",", "yes") if header else (b"\t", "1")
+    body = b"\n".join([*good, *(mutate(rng.choice(good), mark, rng) for _ in range(LINES))])
+    (tmp_path / "x").write_bytes(header + body)
+    read, facts = made(path=str(tmp_path / "x")).read(None)
+    expected = list(parser(body))
+    labels, numbers, words = zip(*filter(None, expected), strict=True)
+    assert facts["bad_rows"]["count"] == len(expected) - len(labels) > LINES // 10
+    assert read.labels.tolist() == [int(label == positive) for label in labels]
+    known = [[math.nan if number in MISSING else real(number) for number in row] for row in numbers]
+    np.testing.assert_array_equal(read.numeric + 0.0, known)
+    for codes, column in zip(read.categorical.T, zip(*words, strict=True), strict=True):
+        distinct = sorted(set(column), key=str.encode)
+        assert codes.tolist() == [distinct.index(word) for word in column]
 
 
 PIXELS = pictures(2)[0].reshape(2, -1)

@@ -101,18 +101,19 @@ def test_a_label_must_be_named_and_the_error_lists_the_columns(tmp_path):
     assert "dataset.id=y: the label can't be the identifier" in error_of(Csv(path=path, label="y", id="y"))
 
 
-def test_what_is_missing_is_no_least_or_largest_value(tmp_path, monkeypatch):
-    monkeypatch.setenv("VFLBENCH_CACHE", str(tmp_path / "cache"))
-    lines = ["income,debt,kind,nothing,y"]
+def test_what_is_missing_is_no_least_or_largest_value_and_lines_of_prepare_fit_a_terminal(tmp_path):
+    lines = ["income,debt,kind,nothing,a_rather_long_name_of_a_column,y"]
     for i, label in enumerate(LABEL):
         known = f"{7009 + 10 * (i // 2) + 0.5 * (i == 7)},{-3.5 - i // 2},{'abc'[i % 3]}" if i % 10 else ",,"
-        lines.append(f"{known},,{label}")
+        lines.append(f"{known},,{label},{label}")
     described = Csv(path=write(tmp_path / "t.csv", lines), label="y", types={"nothing": "numeric"}).described()
     said = {line.split()[0]: " ".join(line.split()[2:]) for line in described}
     assert said["income"] == "7,009 .. 7,999; 20 missing, used as 0"
     assert said["debt"] == "-102.5 .. -3.5; 20 missing, used as 0"
     assert said["kind"].endswith("; 20 missing")
     assert said["nothing"] == "no value; 200 missing, used as 0"
+    assert any(line.startswith("note: column a_rather_long_name_of_a_column determines") for line in described)
+    assert all(len(line) <= 80 for line in described[1:])  # the first names the folder
 
 
 @pytest.mark.parametrize(
@@ -161,10 +162,3 @@ def test_a_label_that_is_not_found_for_a_known_reason(tmp_path):
     ):
         lines = [*first, *(f"{i % 2}{mark}{3 + i % 7}" for i in range(N))]
         assert said in error_of(Csv(path=write(tmp_path / "t.csv", lines), label="y"))
-
-
-def test_lines_of_prepare_fit_a_terminal(tmp_path):
-    lines = ["y,a,a_rather_long_name_of_a_column", *(f"{i % 2},{i % 2},{'n.a.' if i == 9 else i}" for i in range(N))]
-    said = Csv(path=write(tmp_path / "t.csv", lines), label="y").described()
-    assert any(line.startswith("note: column a determines the label") for line in said)
-    assert all(len(line) <= 80 for line in said[1:])  # the first names the folder

@@ -109,7 +109,7 @@ def test_rows_that_all_parties_share_are_used_in_the_order_of_the_label_party_s_
 OPTIONS = {
     "of the train rows": {"fit_on": "train", "validation_fraction": 0.2, "min_count": 3},
     "thinned": {"sample": 0.7, "positive_ratio": 0.4, "numeric_transform": "log"},
-    "the first": {"rows": 100, "split": "chronological"},
+    "the first": {"rows": 100, "split": "chronological", "types": {"gone": "ignore", "k": "ignore"}},
     "partial overlap": {"overlap": 0.7},
 }
 

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import pickle
 import re
 
 import numpy as np
@@ -77,14 +76,8 @@ def test_a_part_of_the_data_set_says_so(tmp_path):
     some = {name: content for name, content in cifar10_files().items() if name in ("data_batch_2.bin", "test_batch.bin")}
     split = load(Cifar10(path=write_folder(tmp_path / "x", some)))
     assert len(split.train) + len(split.test) == 10
-    missing = ", ".join(f"data_batch_{k}.bin" for k in (1, 3, 4, 5))
-    assert split.notes == (f"a part of the data set is not there: {missing}",)
+    assert split.notes[0].endswith("is not there: " + ", ".join(f"data_batch_{k}.bin" for k in (1, 3, 4, 5)))
     assert list(split.facts["class_rows"]) == [str(k) for k in range(10)]
-
-
-class Evil:
-    def __reduce__(self):
-        return eval, ("open('/nowhere')",)
 
 
 WRONG = {
@@ -92,7 +85,7 @@ WRONG = {
     "label": ({"data_batch_1.bin": b"\x0a" + b"\0" * 3072}, "the label of picture 1 is 10"),
     "names": ({**cifar10_files(1), "batches.meta.txt": b"a\nb\n"}, "does not hold 10 different names"),
     "nothing": ({"train.bin": b""}, "holds no file with pictures"),
-    "call": ({"data_batch_1": pickle.dumps({"data": Evil()})}, "builtins eval"),
+    "call": ({"data_batch_1": b"cbuiltins\neval\n(S'1'\ntR."}, "builtins eval"),
     "few labels": ({"data_batch_1": pickled({"data": np.zeros((2, 3072), np.uint8), "labels": [1]})}, "list of 2 classes"),
     "breaks off": ({"data_batch_1": pickled({"data": np.zeros((1, 3072), np.uint8)})[:-9]}, "no file of the Python version"),
 }

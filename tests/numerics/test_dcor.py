@@ -115,10 +115,13 @@ def adversarial(n, rng):
     x = torch.randn(n, 16, generator=rng)
     copies = x[: max(2, n // 8)].repeat(9, 1)[:n]
     return {
+        "plain": x,
         "two tight clusters": 1e-4 * x + torch.randn(2, 16, generator=rng)[torch.arange(n) // 2 % 2],
         "tighter": 1e-6 * x + torch.randn(2, 16, generator=rng)[torch.arange(n) // 2 % 2],
         "copies": copies,
         "near copies": copies * (1 + 1e-6 * torch.randn(n, 1, generator=rng)),
+        "half of them zero": x * (torch.arange(n) % 2)[:, None],
+        "half of them all but zero": torch.where(torch.arange(n)[:, None] % 2 > 0, 1e-25 * x, x),
         "far from 0": x + 1000,
         "scale 1e-25": x * 1e-25,
         "scale 1e30": x * 1e30,
@@ -126,6 +129,7 @@ def adversarial(n, rng):
         "one outlier": torch.cat([x[:-1], 1e4 * x[-1:]]),
         "one column large and constant": torch.cat([torch.full((n, 1), 1e30), x], dim=1),
         "all at one distance": torch.eye(n),
+        "a line": x[:, :1],
         "a grid": x[:, :1].round(),
     }
 
