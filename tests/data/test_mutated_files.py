@@ -48,7 +48,7 @@ def criteo(body: bytes) -> Iterator[Row | None]:
 
 
 OPTIONS = {"bad_rows": "skip", "max_bad_fraction": 1.0}
-OF_TABLE = {"label": "y", "types": {"n": "numeric", "c": "categorical"}, "positive": "yes", **OPTIONS}
+OF_TABLE = {"label": "y", "types": {"n": "numeric", "c": "categorical"}, "positive": "yes", "missing_as": "zero", **OPTIONS}
 READERS = {
     "table": (table, [f"{i},w{i % 3},{'yes' if i % 3 else 'no'}" for i in range(24)], b"n,c,y\n", partial(Csv, **OF_TABLE)),
     "criteo": (
