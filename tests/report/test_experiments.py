@@ -121,10 +121,9 @@ def test_commands_make_the_runs_of_other_seeds_at_the_chosen_rate(tmp_path):
 
 def guarded(folder, scores, honest, share=0.0):
     line = "epoch 0 step {0}/99 party a: split_guard score {1:.6f} at batch {0}"
-    config = {"defense": {"split_guard": {"window": 2}}, "adversary": {"fsha": {"honest_share": share}}}
-    facts = {"adversary": {"fsha": {"party": "label", "text": "It cheats."}}}
-    write_run(folder, leaks=[], config=config, facts=facts)
-    write_run(folder / "honest", leaks=[], config={"defense": config["defense"]})
+    defense, facts = {"split_guard": {"window": 2}}, {"adversary": {"fsha": {"party": "label", "text": "It cheats."}}}
+    write_run(folder, leaks=[], defense=defense, config={"adversary": {"fsha": {"honest_share": share}}}, facts=facts)
+    write_run(folder / "honest", leaks=[], defense=defense)
     for place, values in ((folder, scores), (folder / "honest", honest)):
         log = [line.format(10 * number, score) for number, score in enumerate(values, 1)]
         (place / "train.log").write_text("\n".join(["training", *log, log[-1], ""]))  # the last batch again
@@ -184,27 +183,21 @@ def of_marvell(folder, seed, test_auc, **dataset):
     write_run(folder, seed=seed, test_auc=test_auc, config=options, **marvell(0.5))
 
 
-def value(what):
-    return Value(what, 0.7, "test_auc", {"defense.marvell.sumkl": 0.5})
+def measured_in(folder, what="test AUC"):
+    one = measured(Value(what, 0.7, "test_auc", {"defense.marvell.sumkl": 0.5}), section_of(folder))
+    return one.runs, round(one.mean, 9)
 
 
-def test_a_value_is_compared_with_the_seeds_of_one_setting(tmp_path):
-    for seed in range(3):
-        of_marvell(tmp_path / f"a{seed}", seed, 0.7 + 0.01 * seed)
-    one = measured(value("test AUC"), section_of(tmp_path))
-    assert (one.mean, one.runs) == (pytest.approx(0.71), 3)
-    of_marvell(tmp_path / "other", 0, 0.1, rows=5)
-    assert measured(value("test AUC"), section_of(tmp_path)).runs == 0, "two settings are no one value"
-
-
-def test_only_a_mean_over_days_is_compared_with_a_mean_over_days(tmp_path):
-    for day in (2, 3):
-        of_marvell(tmp_path / f"day{day}", 0, 0.6 + 0.1 * (day - 2), test_day=day)
-    one = measured(value("test AUC, mean over days"), section_of(tmp_path))
-    assert (one.mean, one.runs) == (pytest.approx(0.65), 2)
-    assert measured(value("test AUC"), section_of(tmp_path)).runs == 0
-    of_marvell(tmp_path / "fewer", 0, 0.1, test_day=2, rows=5)
-    assert measured(value("test AUC, mean over days"), section_of(tmp_path)).runs == 0
+def test_a_value_is_compared_with_the_seeds_of_one_setting_and_a_mean_over_days_with_such_a_mean_alone(tmp_path):
+    for place in range(3):
+        of_marvell(tmp_path / "seeds" / str(place), place, 0.7 + 0.01 * place)
+        of_marvell(tmp_path / "days" / str(place), 0, 0.6 + 0.1 * place, test_day=place)
+    assert measured_in(tmp_path / "seeds") == (3, 0.71)
+    assert measured_in(tmp_path / "days", "test AUC, mean over days") == (3, 0.7)
+    assert measured_in(tmp_path / "days")[0] == 0
+    for folder, more, what in (("seeds", {}, "test AUC"), ("days", {"test_day": 2}, "test AUC, mean over days")):
+        of_marvell(tmp_path / folder / "other", 0, 0.1, rows=5, **more)
+        assert measured_in(tmp_path / folder, what)[0] == 0, "two settings are no one value"
 
 
 @pytest.fixture(scope="module")

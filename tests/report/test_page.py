@@ -61,7 +61,7 @@ def test_an_adversary_is_named_with_its_honest_run_beside_it_and_a_leak_above_a_
     assert "2 with an honest run beside it" in text
 
 
-def test_whatever_decides_numbers_keeps_runs_apart_and_is_named(tmp_path):
+def test_whatever_decides_numbers_keeps_runs_apart_and_is_named_but_packages_do_not(tmp_path):
     ours = {"identity": {"code": "c", "plugins": [], "data": {"dataset.path": "d"}}, "device": "cpu"}
     theirs = {"identity": {"code": "e", "plugins": [{"mine.py": "1"}], "data": {"dataset.path": "e"}}, "device": "cuda:0"}
     for seed, (facts, auc) in enumerate(((ours, 0.7), (theirs, 0.9))):
@@ -70,13 +70,10 @@ def test_whatever_decides_numbers_keeps_runs_apart_and_is_named(tmp_path):
     assert sorted(value.mean for value in section.over_seeds("test_auc")) == [0.7, 0.9]
     parts = "vflbench's code and plug-ins (mine.py) and data (dataset.path) and device"
     assert alarms(section) == [(f"none: its runs are in 2 rows, not averaged, as they differ in {parts}.", False)]
-
-
-def test_one_origin_is_one_row_also_where_packages_differ_which_is_said(tmp_path):
     for seed, version in enumerate(("2.6", "2.7")):
-        write_run(tmp_path / version, seed=seed, facts={"versions": {"torch": version}})
+        write_run(tmp_path / "alike" / version, seed=seed, facts={"versions": {"torch": version}})
     averaged = "none: averaged over torch 2.6 and 2.7, which may round differently."
-    assert alarms(section_of(tmp_path)) == [(averaged, False)]
+    assert alarms(section_of(tmp_path / "alike")) == [(averaged, False)]
 
 
 def test_what_stands_between_backticks_is_code_and_the_rest_is_text(tmp_path, monkeypatch):

@@ -32,6 +32,7 @@ def run_of(worst=None, *, facts=None, levels=None, changed=(), **summary):
     return Run(Path("run"), {}, known, Manifest.model_validate(manifest))
 
 
+NOTHING = "No attack on messages could be scored, so this audit says nothing about what they give away."
 SENTENCES = {
     "a leak, a coin, other messages by attacks of no more knowledge, the model": (
         {
@@ -69,10 +70,7 @@ SENTENCES = {
         "Embeddings at the cut give 99 % of label pairs away, each class against the rest (macro AUC 0.99; a coin 0.50); "
         "gradients 80 %; the model itself 0.79 on new rows.",
     ),
-    "an attack without a score": (
-        {"facts": {"kind": "audit"}, "unscored": {"norm": "one class"}},
-        "No attack on messages could be scored, so this audit says nothing about what they give away.",
-    ),
+    "no score": ({"unscored": {"norm": "one class"}, "facts": {"kind": "audit"}}, NOTHING),
     "a model that learned nothing is said first": (
         {
             "worst": reading(value=0.53, low=0.5, high=0.58),

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-import os
 import re
 import shutil
 from pathlib import Path
@@ -94,21 +93,13 @@ def test_two_runs_share_a_setting_if_and_only_if_they_differ_in_nothing_but_the_
     assert len(groups) == len(others)
 
 
-def test_nothing_but_the_runs_decides_the_bytes(tmp_path, monkeypatch):
+def test_nothing_but_the_runs_decides_the_bytes(tmp_path):
     first, copy = sweep(tmp_path / "first", seeds=1), tmp_path / "elsewhere" / "second"
     for folder in sorted(first.iterdir(), reverse=True):  # made in another order
         shutil.copytree(folder, copy / folder.name)
     files = [tmp_path / f"r{ending}" for ending in ENDINGS]
     written = [exported(first, file=file) for file in files]
     assert [exported(first, file=file) for file in files] == written
-    walk = os.walk
-
-    def backwards(*arguments):
-        for place, folders, files in walk(*arguments):
-            folders.reverse()
-            yield place, folders, files
-
-    monkeypatch.setattr(os, "walk", backwards)
     assert [exported(copy, file=tmp_path / f"s{ending}") for ending in ENDINGS] == written
 
 

@@ -79,15 +79,12 @@ def tables(folder: Path) -> None:
 
 def presets(folder: Path) -> None:
     """Tables of UCI, each in the form of its file."""
-    lines = runpy.run_path(str(ROOT / "tests" / "data" / "test_presets.py"))
-    for name, rows in {
-        "default of credit card clients.csv": "CREDIT",
-        "bank-additional-full.csv": "BANK",
-        "adult.data": "ADULT",
-        "adult.test": "ADULT_TEST",
-        "Sensorless_drive_diagnosis.txt": "DRIVE",
-    }.items():
-        write(folder / name, lines[rows])
+    made = runpy.run_path(str(ROOT / "tests" / "data" / "test_presets.py"))
+    files = {"default of credit card clients.csv": made["CREDIT"], "bank-additional-full.csv": made["BANK"]}
+    files |= {"Sensorless_drive_diagnosis.txt": made["DRIVE"], "adult.data": made["adult_lines"]("")}
+    files |= {"adult.test": ["|1x3 Cross validator", *made["adult_lines"]("."), ""]}
+    for name, lines in files.items():
+        write(folder / name, lines)
 
 
 def example(name: str, to: Path) -> None:

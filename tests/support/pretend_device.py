@@ -43,9 +43,9 @@ class PretendCard(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         owner = getattr(func, "__self__", None)
         if name == "__get__" and owner is Tensor.device:
-            return CARD if _on_card(args[0]) else func(*args, **kwargs)
+            return CARD if _mark(args[0]) else func(*args, **kwargs)
         if name == "__get__" and owner is Tensor.is_cuda:
-            return _on_card(args[0])
+            return bool(_mark(args[0]))
         if name == "__set__" and owner is Tensor.data:
             func(*args, **kwargs)
             setattr(args[0], _MARK, _mark(args[1]))
@@ -95,10 +95,6 @@ def _masks(name, args):
 
 def _mark(x):
     return getattr(x, _MARK, None)
-
-
-def _on_card(x):
-    return getattr(x, _MARK, None) is True
 
 
 def _device_of(name, args, kwargs):

@@ -15,15 +15,6 @@ def duplicates(m: int, d: int, rng: Rng) -> np.ndarray:
     return x[rng.integers(0, max(1, m // 2), m)] if rng.random() < 0.5 else x[:, rng.integers(0, max(1, d // 2), d)]
 
 
-def complements(m: int, d: int, rng: Rng) -> np.ndarray:
-    """Columns that are complements of others, and rows that are."""
-    x = random(m, d, rng)
-    x[:, d // 2 :] = 1 - x[:, : d - d // 2]
-    if rng.random() < 0.5:
-        x[m // 2 :] = 1 - x[: m - m // 2]
-    return x
-
-
 def odd_triangle(m: int, d: int, rng: Rng) -> np.ndarray:
     """Lower-triangular with ones at odd distances from the diagonal: near-singular. Perhaps with two equal rows."""
     i, j = np.indices((m, d))
@@ -58,7 +49,7 @@ def ambiguous(m: int, d: int, rng: Rng) -> np.ndarray:
     return x
 
 
-STRUCTURES = (duplicates, duplicates, complements, odd_triangle, near_dependent, block_design, ambiguous)
+STRUCTURES = (duplicates, duplicates, odd_triangle, near_dependent, block_design, ambiguous)
 
 
 def draw_batch(m: int, d: int, rng: Rng, structured: float = 0.4) -> np.ndarray:
