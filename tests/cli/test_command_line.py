@@ -29,28 +29,19 @@ def test_options_come_before_flags_whatever_the_order(words, ordered):
     assert [*typed.overrides, *typed.flags] == ordered
 
 
+NAMED = {"comma": ",", "semicolon": ";", "tab": "\t", r"\t": "\t", "bar": "|"}
+
+
 @pytest.mark.parametrize("word", ["dataset.delimiter", "++dataset.decimal"])
-@pytest.mark.parametrize("mark", [*"!#$%&()*+,-./:;<=>?@[]^`{|}~", "\t"])
-def test_a_mark_arrives_as_it_was_typed_and_is_no_sweep(word, mark):
-    (quoted,) = with_quoted_marks([f"{word}={mark}"])
-    override = OverridesParser.create().parse_override(quoted)
-    assert override.value() == mark
-    assert not override.is_sweep_override()
-    assert with_quoted_marks([quoted]) == [quoted]
-
-
-@pytest.mark.parametrize(("name", "mark"), {"comma": ",", "semicolon": ";", "tab": "\t", r"\t": "\t", "bar": "|"}.items())
-def test_a_mark_may_be_named(name, mark):
-    (quoted,) = with_quoted_marks([f"dataset.delimiter={name}"])
-    assert OverridesParser.create().parse_override(quoted).value() == mark
-
-
-@pytest.mark.parametrize(
-    "word",
-    ["dataset.delimiter=a", "dataset.decimal=,.", "dataset.decimal=',',.", "dataset.delimiter=", "dataset.missing=-", "-m"],
-)
-def test_other_words_stay(word):
-    assert with_quoted_marks([word]) == [word]
+def test_a_mark_arrives_as_it_was_typed_or_named_and_is_no_sweep(word):
+    for typed in [*"!#$%&()*+,-./:;<=>?@[]^`{|}~", *NAMED]:
+        (quoted,) = with_quoted_marks([f"{word}={typed}"])
+        override = OverridesParser.create().parse_override(quoted)
+        assert override.value() == NAMED.get(typed, typed)
+        assert not override.is_sweep_override()
+        assert with_quoted_marks([quoted]) == [quoted]
+    others = [f"{word}=a", f"{word}=,.", f"{word}=',',.", f"{word}=", "dataset.missing=-", "-m"]
+    assert with_quoted_marks(others) == others
 
 
 @pytest.mark.parametrize(
@@ -73,8 +64,6 @@ def test_what_is_missing_is_explained_and_what_may_be_left_out_is_not():
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE")
     with pytest.raises(UserError, match=r"^FOLDER: it is missing: a folder with runs \(see: vflbench x --help\)$"):
         parser.parse_intermixed_args([])
-    with pytest.raises(UserError, match="--seed: there is no such flag; options are KEY=VALUE: seed=3"):
-        parser.parse_intermixed_args(["runs", "--seed", "3"])
 
 
 NEAR = {"nrom": "norm", "spectrl": "spectral", "maxnorm": "max_norm", "MAX-NORM": "max_norm", "fed": "federated_lr"}
@@ -86,7 +75,6 @@ def test_a_name_that_is_nearly_right_is_found_and_nothing_is_guessed_else(name):
 
 
 SPLIT = [
-    ("attack=[norm, spectral]", "'attack=[norm, spectral]'"),
     ("seed=1 attack=[norm, spectral, direct] epochs=1", "'attack=[norm, spectral, direct]'"),
     ("attack={norm: {top: 0.1}}", "'attack={norm: {top: 0.1}}'"),
     ("defense=none, marvell", "leave out the space behind it: defense=none,marvell"),
@@ -101,9 +89,7 @@ def test_the_answer_to_a_split_word_can_be_typed(line, expected):
     words = ["vflbench train", *line.split()]
     with pytest.raises(OverrideParseException) as refused:
         OverridesParser.create().parse_overrides(words[1:])
-    told = quoting_mistake(str(refused.value), refused.value.override, words)
-    assert expected in told
-    assert "hydra" not in told
+    assert expected in quoting_mistake(str(refused.value), refused.value.override, words)
 
 
 def test_whole_words_are_no_split_ones():
@@ -111,15 +97,15 @@ def test_whole_words_are_no_split_ones():
     assert quoting_mistake("Could not override 'epoch'", "epoch=3", ["vflbench train", "epoch=3"]) is None
 
 
-@pytest.mark.parametrize(
-    ("word", "command", "expected"),
-    [
-        ("attack=norm,cosine", "train", "add -m; all in one run are 'attack=[norm,cosine]'"),
-        ("defense=none,marvell", "train", "add -m"),  # none beside others is no chain of defenses
-        ("attack=norm,cosine", "audit", "all in one run are 'attack=[norm,cosine]'"),
-        ("dataset=digits,bank", "prepare", "it takes one value here"),
-    ],
-)
+SEVERAL = [
+    ("attack=norm,cosine", "train", "add -m; all in one run are 'attack=[norm,cosine]'"),
+    ("defense=none,marvell", "train", "add -m"),  # none beside others is no chain of defenses
+    ("attack=norm,cosine", "audit", "all in one run are 'attack=[norm,cosine]'"),
+    ("dataset=digits,bank", "prepare", "it takes one value here"),
+]
+
+
+@pytest.mark.parametrize(("word", "command", "expected"), SEVERAL)
 def test_several_values_are_a_sweep_where_there_are_sweeps(word, command, expected):
     text = f"Ambiguous value for argument '{word}' 1. To use it as a list, use key=[value1,value2]"
     told = quoting_mistake(text, "", [f"vflbench {command}"])
@@ -133,7 +119,6 @@ HINTS = {
     "attack.norm.power": "; attack=norm has these options: top",
     "attack.direct.power": "; attack=direct has no options",
     "attack.spectrl.component": "; did you mean attack.spectral.component?",
-    "attack.spectrl.power": "; there is no attack=spectrl; the folder of one of your own is named by --plugins DIR",
     "attack.spread.power": "; there is no attack=spread; the folder of one of your own is named by --plugins DIR",
 }
 
@@ -154,26 +139,18 @@ def test_choices_of_the_users_own_are_known(tmp_path):
     assert nearest_options(folders, "attack.other.k") == "; there is no attack=other"
 
 
-@pytest.mark.parametrize(
-    ("key", "words", "hint"),
-    [
-        (
-            "defense.label_gdp.mu",
-            ["defense=none,label_gdp", "defense.label_gdp.mu=0.935", "-m"],
-            "the run with defense=none has no such option; make two sweeps: one with defense=none, "
-            "one with defense=label_gdp defense.label_gdp.mu=0.935",
-        ),
-        (
-            "attack.norm.top",
-            ["seed=0,1", "attack=[norm,direct],direct,spectral", "+attack.norm.top=1,2"],
-            "the runs with attack=direct,spectral have no such option; make two sweeps: one with attack=direct,spectral, "
-            "one with attack=[norm,direct] +attack.norm.top=1,2",
-        ),
-        ("defense.label_gdp.mu", ["defense=none", "defense.label_gdp.mu=1"], None),
-        ("defense.label_gdp.mu", ["defense=none,marvell", "defense.label_gdp.mu=1"], None),
-        ("defense.label_gdp.um", ["defense=none,label_gdp", "defense.label_gdp.um=1"], None),
-        ("epoch", ["seed=0,1", "epoch=1"], None),
-    ],
-)
-def test_an_option_that_some_runs_of_a_sweep_lack(key, words, hint):
-    assert lacking_runs([config_folder()], key, words) == hint
+def test_of_a_sweep_in_which_some_runs_lack_an_option_two_are_made():
+    def hint(key, *words):
+        return lacking_runs([config_folder()], key, words)
+
+    assert hint("defense.label_gdp.mu", "defense=none,label_gdp", "defense.label_gdp.mu=0.935", "-m") == (
+        "the run with defense=none has no such option; make two sweeps: one with defense=none, "
+        "one with defense=label_gdp defense.label_gdp.mu=0.935"
+    )
+    assert hint("attack.norm.top", "seed=0,1", "attack=[norm,direct],direct,spectral", "+attack.norm.top=1,2") == (
+        "the runs with attack=direct,spectral have no such option; make two sweeps: one with attack=direct,spectral, "
+        "one with attack=[norm,direct] +attack.norm.top=1,2"
+    )
+    for words in ("defense=none", "defense=none,marvell"):
+        assert hint("defense.label_gdp.mu", words, "defense.label_gdp.mu=1") is None
+    assert hint("epoch", "seed=0,1", "epoch=1") is None

@@ -1,9 +1,9 @@
 """Classes and configs of a user's own, in folders that the command line names."""
 
+import hashlib
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 from support.warm_command import SMALL, command
@@ -21,18 +21,14 @@ from vflbench import Attack, Gradients, Scores, Threat
 
 
 class Loud(Attack):
-    """The largest coordinate of each gradient."""
-
     threat = Threat(knows={Gradients})
 
     def __init__(self, power: float = 1):
         self.power = power
 
     def batch(self, view):
-        layers = view[Gradients].layers
-        return Scores(view.ids, {layer: tools.loudness(g) ** self.power for layer, g in layers.items()})
+        return Scores(view.ids, {layer: tools.loudness(g) ** self.power for layer, g in view[Gradients].layers.items()})
 '''
-TOOLS = "def loudness(g):\n    return g.abs().amax(dim=1)\n"
 IDLE = """from vflbench.defenses.label_dp import LabelDp
 
 
@@ -40,37 +36,28 @@ class Idle(LabelDp):
     def labels(self, y, logits, context):
         return y
 """
+FILES = {
+    "attack/loud.yaml": "# The largest coordinate of each gradient.\nloud:\n  _target_: loud.Loud\n  power: 2\n",
+    "defense/idle.yaml": "idle:\n  _target_: idle.Idle\n",
+    "loud.py": LOUD,
+    "tools.py": "def loudness(g):\n    return g.abs().amax(dim=1)\n",
+    "idle.py": IDLE,
+}
 
 
-def write_plugins(folder: Path) -> Path:
-    for name, text in {
-        "attack/loud.yaml": "# The largest coordinate of each gradient.\nloud:\n  _target_: loud.Loud\n  power: 2\n",
-        "defense/idle.yaml": "idle:\n  _target_: idle.Idle\n",
-        "loud.py": LOUD,
-        "tools.py": TOOLS,
-        "idle.py": IDLE,
-        "unrelated.py": "",
-    }.items():
+def write(folder, files):
+    for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    return folder
-
-
-def manifest(folder):
-    return json.loads((folder / "manifest.json").read_text())
-
-
-def leaks(folder):
-    return json.loads((folder / "summary.json").read_text())["leak_auc"]
 
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory):
     """A folder of a user with plug-ins in `mine`, and one finished run of them."""
     cwd = tmp_path_factory.mktemp("user")
-    write_plugins(cwd / "mine")
-    result = command("train", "--plugins", "mine", "attack=[loud,norm]", "attack.loud.power=3", *RUN, cwd=cwd)
-    assert result.returncode == 0, result.stderr
+    write(cwd / "mine", FILES)
+    (cwd / "mine" / "link").symlink_to("/etc/hostname")
+    assert again(cwd).returncode == 0
     (run,) = finished_folders(cwd)
     return cwd, run
 
@@ -87,9 +74,11 @@ def again(cwd, *words):
 
 def test_an_attack_of_the_users_own_is_one_yaml_and_one_class(user):
     cwd, run = user
-    assert set(leaks(run)) == {"loud", "norm", "probe"}
-    (files,) = manifest(run)["identity"]["plugins"]
-    assert {"loud.py", "tools.py", "attack/loud.yaml"} <= set(files)
+    assert {*json.loads((run / "summary.json").read_text())["leak_auc"]} == {"loud", "norm", "probe"}
+    manifest = json.loads((run / "manifest.json").read_text())
+    hashes = {name: hashlib.sha256((cwd / "mine" / name).read_bytes()).hexdigest() for name in (*FILES, "link")}
+    assert manifest["plugins"] == [{"folder": str(cwd / "mine"), "files": hashes}]
+    assert manifest["identity"]["plugins"] == [hashes]
     listed = command("list", "attacks", "--plugins", "mine", cwd=cwd).stdout
     assert "The largest coordinate of each gradient." in next(line for line in listed.splitlines() if "  loud" in line)
     assert "spectral" in listed
@@ -105,8 +94,6 @@ def test_modules_are_imported_from_no_other_folder(copied):
         result = command("train", *words, "+attack.other._target_=loud.Loud", *RUN, cwd=cwd)
         assert result.returncode == 1
         assert "_target_=loud.Loud: there is no such class (no module loud); classes are imported from" in result.stderr
-        assert "--plugins DIR" in result.stderr
-        assert len(result.stderr.strip().splitlines()) == 1
 
 
 def test_an_edited_plug_in_is_refused_in_a_fixed_folder(copied):
@@ -116,15 +103,13 @@ def test_an_edited_plug_in_is_refused_in_a_fixed_folder(copied):
     (cwd / "mine" / "loud.py").write_text(LOUD + "# another remark\n")
     result = again(cwd, f"hydra.run.dir={run}")
     assert result.returncode == 1
-    assert f"hydra.run.dir={run}" in result.stderr
     assert "differs in plug-ins (loud.py)" in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
 
 
 @pytest.mark.slow
 def test_a_run_whose_promise_is_broken_is_written_and_ends_with_exit_code_1(tmp_path):
-    write_plugins(tmp_path / "mine")
+    write(tmp_path / "mine", FILES)
     for _ in range(2):  # the second time it is only shown
         result = command("train", "--plugins", "mine", "defense=idle", "audit.canaries=90", *RUN, cwd=tmp_path)
         assert result.returncode == 1
@@ -146,28 +131,18 @@ def test_the_flag_is_taken_out_of_the_command_line():
 def test_a_module_whose_name_is_taken_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name, holder in {"json": "standard library", "test": "test", "tqdm": "tqdm", "vflbench": "vflbench"}.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / f"{name}.py").write_text("")
+        write(tmp_path / name, {f"{name}.py": ""})
         message = f"--plugins=.*{name}: its module {name} has the name of a module of .*{holder}.*; rename it"
         with pytest.raises(UserError, match=message):
-            use_plugins([str(folder)])
-        assert str(folder) not in sys.path
+            use_plugins([str(tmp_path / name)])
+        assert str(tmp_path / name) not in sys.path
 
 
 def test_folders_are_last_on_the_path_and_hold_no_module_twice(tmp_path, monkeypatch):
     before = [*sys.path]
     monkeypatch.setattr(sys, "path", [*before])
-    for name in (
-        "a/only_here.py",
-        "b/only_there/__init__.py",
-        "c/only_here.py",
-        "a/__init__.py",
-        "a/__main__.py",
-        "a/attack/x.yaml",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
+    names = ("a/only_here.py", "b/only_there/__init__.py", "c/only_here.py", "a/__init__.py", "a/__main__.py")
+    write(tmp_path, dict.fromkeys(names, ""))
     monkeypatch.chdir(tmp_path)
     assert use_plugins(["a", "b", "./a"]) == [tmp_path / "a", tmp_path / "b"]
     assert sys.path == [*before, str(tmp_path / "a"), str(tmp_path / "b")]
