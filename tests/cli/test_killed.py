@@ -14,6 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+from support.warm_command import OPEN
 
 KILLS = int(os.environ.get("VFLBENCH_KILLS", "3"))
 SMALL = (
@@ -24,10 +25,11 @@ RUN = [*SMALL, "epochs=8", "defense=max_norm", "dataset.parties={a: [I*], b: [C1
 SWEEP = ["-m", *SMALL, "epochs=2", "seed=0,1", "defense=none,max_norm"]
 
 
-def begin(words: list[str]) -> subprocess.Popen[str]:
+def begin(words: list[str], cwd: Path | None = None) -> subprocess.Popen[str]:
     """In a process group of its own, so that its workers can be killed with it."""
-    command = [sys.executable, "-m", "vflbench", "train", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    command = [sys.executable, "-P", "-m", "vflbench", "train", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=cwd, env=OPEN, start_new_session=True, **pipes)
 
 
 def logged(folder: Path) -> int:
@@ -54,27 +56,24 @@ def finish(words: list[str]) -> str:
     return output
 
 
-def results(folder: Path) -> dict[str, list[bytes] | str]:
+def results(folder: Path) -> dict[str, list[bytes]]:
     """What each run in a folder came to, without times, and the names of its files."""
-    found: dict[str, list[bytes] | str] = {}
+    came_to: dict[str, list[bytes]] = {}
     for run in sorted(file.parent for file in folder.glob("**/metrics.csv")):
-        name = run.relative_to(folder).as_posix()
-        rows = (run / "metrics.csv").read_bytes().splitlines(keepends=True)
-        found[f"{name} metrics"] = [row for row in rows if b"seconds," not in row]
+        lines = (run / "metrics.csv").read_bytes().splitlines(keepends=True)
         summary = json.loads((run / "summary.json").read_text())
-        found[f"{name} summary"] = json.dumps({key: value for key, value in summary.items() if "seconds" not in key})
-        found[f"{name} files"] = " ".join(sorted(file.name for file in run.iterdir()))
-    return found
+        facts = [f"{key}: {json.dumps(value)}".encode() for key, value in summary.items() if "seconds" not in key]
+        names = [file.name.encode() for file in sorted(run.iterdir())]
+        came_to[run.relative_to(folder).as_posix()] = [line for line in lines if b"seconds," not in line] + facts + names
+    return came_to
 
 
 def assert_same(peace: Path, fire: Path) -> None:
     one, other = results(peace), results(fire)
     assert one.keys() == other.keys()
     for name, expected in one.items():
-        if isinstance(expected, list):
-            pairs = enumerate(zip_longest(expected, other[name]))
-            assert next(((line, *pair) for line, pair in pairs if pair[0] != pair[1]), None) is None, name
-        assert expected == other[name], name
+        lines = zip_longest(expected, other[name])
+        assert next((pair for pair in enumerate(lines) if pair[1][0] != pair[1][1]), None) is None, name
 
 
 @pytest.mark.slow
