@@ -1,27 +1,25 @@
 """`vflbench list`, `train --help` and completion read comments: each says what the class says, and every option has one."""
 
+from itertools import pairwise
+
 import pytest
 from support.warm_command import command
 
 from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE
 from vflbench.cli.components import component, locate
-from vflbench.cli.config import COMPONENTS, KEYED_NAMES, SINGLE_NAMES, leaves, read_config
+from vflbench.cli.config import KEYED_NAMES, SINGLE_NAMES, leaves, read_config
 from vflbench.cli.help import comments, explanations, listing
 from vflbench.files import config_folder
 from vflbench.report.published import comments_of
 from vflbench.results.terminal import WIDTH
 
-FILES = [(group, file) for group in COMPONENTS for file in sorted((config_folder() / group).glob("*.yaml"))]
+BASES = {**SINGLE, **KEYED}
+FILES = [(group, file) for group in BASES for file in sorted((config_folder() / group).glob("*.yaml"))]
 CHOICES = [(group, file) for group, file in FILES if isinstance(read_config(file)[1], dict)]
 NAMES = [f"{group}={file.stem}" for group, file in CHOICES]
 IN_OTHER_WORDS = {"engine=nvflare"}
 """Choices whose comment says more than the class: what has to be installed."""
-
-
-def test_the_groups_are_those_that_are_built():
-    assert tuple(SINGLE) == SINGLE_NAMES
-    assert tuple(KEYED) == KEYED_NAMES
 
 
 @pytest.mark.parametrize(("group", "file"), CHOICES, ids=NAMES)
@@ -32,7 +30,7 @@ def test_a_choice_is_described_as_its_class_is(group, file):
     assert words["does"]
     if not node or f"{group}={file.stem}" in IN_OTHER_WORDS:
         return
-    cls = locate(node["_target_"], group, {**SINGLE, **KEYED}[group])
+    cls = locate(node["_target_"], group, BASES[group])
     if cls.__module__.rpartition(".")[2] != file.stem:  # values for the options of another choice
         return
     paragraphs = [" ".join(text.split()) for text in cls.__doc__.split("\n\n")]
@@ -78,9 +76,5 @@ def test_the_help_fits_80_columns_and_has_each_option_with_its_value(tmp_path):
     assert "\n  seed=7 " in shown
     assert "\n\n\n" not in shown
     lines = shown.partition("\nOptions, ")[2].partition("\nExamples:")[0].splitlines()[1:]
-    bare = [
-        line
-        for line, after in zip(lines, [*lines[1:], ""], strict=True)
-        if len(line) < 31 and not after.startswith(" " * 30)
-    ]
-    assert [line for line in bare if "=" in line] == []
+    pairs = [(line, after) for line, after in pairwise([*lines, ""]) if "=" in line]
+    assert [line for line, after in pairs if len(line) < 31 and not after.startswith(" " * 30)] == []

@@ -17,46 +17,40 @@ from vflbench.files import config_folder
 from vflbench.results.folder import finished_folders
 
 MISTAKES = [
-    (["train", "epoch=3"], ["epoch", "epochs"]),
-    (["train", "attack=[norm,spectrl]"], ["attack=spectrl", "did you mean spectral?"]),
-    (["train", "attack=spread"], ["attack=spread: there is no such choice; there are alignment, ", "--plugins DIR"]),
-    (["train", "dataset.path=x"], ["dataset.path", "it goes with dataset=adult, dataset=avazu, "]),
-    (["train", "model.width=1000000", "dataset.rows=500"], ["model: the weights", "GB of memory"]),
-    (["train", "dataset=csv", "dataset.path=a", "dataset.label=y", "hydra.run.dir=run"], ["dataset.path=a", "no such file"]),
-    (["train", "seed=-1"], ["seed=-1", "it must be a whole number from 0 to 9,223"]),
-    (["train", "model._target_=os.system", "+model.command=id"], ["model._target_=os.system", "os is not imported"]),
-    (["train", "attack=[norm,", "spectral]"], ["put quotes around the whole: 'attack=[norm, spectral]'"]),
-    (["train", "defense=none,marvell"], ["defense=none,marvell: several values are a sweep", "add -m"]),
-    (["audit", "."], ["there is no manifest.json in this folder (see: the documentation, The format of"]),
-    (["train", "--plugins=nowhere", "epochs=1"], ["--plugins=nowhere: there is no such folder"]),
-    (["list", "nothing"], ["nothing", "dataset"]),
-    (["prepare", "dataset=criteo", "dataset.path=none_*"], ["dataset.path=none_*: no file matches this pattern"]),
-    (["trian"], ["trian", "train"]),
-    (["report", "nothing_here"], ["vflbench report nothing_here: there is no such folder"]),
+    ("train epoch=3", ["epoch: there is no such option", "did you mean epochs?"]),
+    ("train attack=[norm,spectrl]", ["attack=spectrl", "did you mean spectral?"]),
+    ("train attack=spread", ["attack=spread: there is no such choice; there are alignment, ", "--plugins DIR"]),
+    ("train dataset.path=x", ["dataset.path", "it goes with dataset=adult, dataset=avazu, "]),
+    ("train model.width=1000000 dataset.rows=500", ["model: the weights", "GB of memory"]),
+    ("train dataset=csv dataset.path=a dataset.label=y hydra.run.dir=run", ["dataset.path=a", "no such file"]),
+    ("train seed=-1", ["seed=-1", "it must be a whole number from 0 to 9,223"]),
+    ("train model._target_=os.system +model.command=id", ["model._target_=os.system", "os is not imported"]),
+    ("train attack=[norm, spectral]", ["put quotes around the whole: 'attack=[norm, spectral]'"]),
+    ("train defense=none,marvell", ["defense=none,marvell: several values are a sweep", "add -m"]),
+    ("audit .", ["there is no manifest.json in this folder (see: the documentation, The format of"]),
+    ("train --plugins=nowhere epochs=1", ["--plugins=nowhere: there is no such folder"]),
+    ("list nothing", ["nothing", "dataset"]),
+    ("prepare dataset=criteo dataset.path=none_*", ["dataset.path=none_*: no file matches this pattern"]),
+    ("trian", ["trian", "train"]),
+    ("report nothing_here", ["vflbench report nothing_here: there is no such folder"]),
 ]
 
 
 def test_a_mistake_ends_in_one_paragraph_and_exit_code_1(tmp_path):
     (tmp_path / "mine.py").write_text("raise AssertionError('the current folder is no place for modules')\n")
-    for arguments, expected in MISTAKES:
-        case = " ".join(arguments)
-        result = command(*arguments, cwd=tmp_path)
-        assert result.returncode == 1, case
-        assert len(result.stderr.strip().splitlines()) == 1, f"{case}: {result.stderr}"
-        assert result.stdout == "", case
-        assert "hydra.cc" not in result.stderr, case
-        for words in expected:
-            assert words in result.stderr, f"{case}: {result.stderr}"
-        assert finished_folders(tmp_path) == [], case
+    for typed, expected in MISTAKES:
+        result = command(*typed.split(), cwd=tmp_path)
+        assert (result.returncode, result.stdout) == (1, ""), typed
+        (line,) = result.stderr.strip().splitlines()
+        assert "hydra.cc" not in line
+        assert [words for words in expected if words not in line] == [], line
     outputs = tmp_path / "outputs"
     assert list(outputs.iterdir()) == []  # none leaves a run's folder behind
     assert sorted(tmp_path.iterdir()) == [tmp_path / "mine.py", outputs]
 
 
 def test_the_traceback_is_there_for_those_who_ask(tmp_path):
-    result = command("train", "seed=-1", cwd=tmp_path, HYDRA_FULL_ERROR="1")
-    assert result.returncode == 1
-    assert "Traceback" in result.stderr
+    assert "Traceback" in command("train", "seed=-1", cwd=tmp_path, HYDRA_FULL_ERROR="1").stderr
 
 
 def test_help_version_and_the_shown_config(tmp_path):
@@ -74,12 +68,10 @@ def test_help_version_and_the_shown_config(tmp_path):
 def test_nothing_that_is_printed_names_a_file_that_a_wheel_lacks():
     package = Path(vflbench.__file__).parent
     for file in (file for room in ("cli", "messages", "run", "engines", "data") for file in (package / room).rglob("*.py")):
-        if "docs/" not in (source := file.read_text()):
-            continue
-        nodes = list(ast.walk(ast.parse(source)))
+        nodes = list(ast.walk(ast.parse(file.read_text()))) if "docs/" in file.read_text() else []
         docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-        texts = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-        assert [t.value for t in texts if re.search(r"\bdocs/\w", t.value) and id(t) not in docstrings] == [], file
+        texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
+        assert [text for text in texts if isinstance(text, str) and re.search(r"\bdocs/\w", text)] == [], file
 
 
 def test_tab_completion_knows_commands_groups_and_options(tmp_path):
@@ -88,16 +80,15 @@ def test_tab_completion_knows_commands_groups_and_options(tmp_path):
 
     assert complete("vflbench tr") == ["train", "audit", "grade", "prepare", "parties", "report", "reproduce", "list"]
     beginning_with_s = [f"attack={name}" for name in ("simulator", "spectral", "spectral_clustering", "strongest")]
-    assert complete("vflbench train attack=s") == beginning_with_s
-    assert complete("/opt/train/bin/vflbench train attack=s") == beginning_with_s
+    for program in ("vflbench", "/opt/train/bin/vflbench"):
+        assert complete(f"{program} train attack=s") == beginning_with_s
     assert {"dataset", "attack"} <= set(complete("vflbench list "))
     assert "dataset.rows=" in complete("vflbench train dataset.")
     for name in ("d_good.csv", "d$(touch${IFS}evil).csv", "d`touch evil`.csv", "d;touch evil.csv"):
         (tmp_path / name).touch()
     there = f"vflbench train dataset=csv dataset.path={tmp_path}/d"
     assert complete(there) == [f"dataset.path={tmp_path}/d_good.csv"]  # the shell would execute the others
-    install = command("-sc", "install=bash", cwd=tmp_path)
-    assert "complete -o nospace" in install.stdout
+    assert "complete -o nospace" in command("-sc", "install=bash", cwd=tmp_path).stdout
 
 
 def test_the_list_has_an_entry_for_every_choice_with_threat_model_and_source(tmp_path):
@@ -127,26 +118,16 @@ def test_a_data_set_is_prepared_once_and_train_uses_it(tmp_path):
     run = command("train", *data, "epochs=1", "model.width=8", "batch_size=100", cwd=tmp_path, **cache)
     assert run.returncode == 0, run.stderr
     assert "bad rows left out: 1 (row 601: Expected 40 columns, got 1" in run.stdout
-    assert list((tmp_path / "cache" / "prepared").iterdir()) == [prepared]
-    assert prepared.stat().st_mtime_ns == before
+    assert [(file, file.stat().st_mtime_ns) for file in prepared.parent.iterdir()] == [(prepared, before)]
     (folder,) = finished_folders(tmp_path)
     data = yaml.safe_load((folder / "manifest.json").read_text())["data"]
     assert data["bad_rows"]["count"] == 1
     assert data["path"] == [str(tmp_path / "day_1"), str(tmp_path / "day_2")]
 
 
-def test_the_current_folder_shadows_no_library(tmp_path):
-    for name in ("argparse", "dataclasses", "numpy", "yaml"):
-        (tmp_path / f"{name}.py").write_text("raise AssertionError('imported from the current folder')\n")
-    words = [sys.executable, "-m", "vflbench", "report", "--help"]
-    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=OPEN)
-    assert result.returncode == 0, result.stderr
-    assert "usage: vflbench report" in result.stdout
-
-
 def test_numba_counts_as_absent_where_the_working_folder_has_settings_for_it(tmp_path):
     """They choose a cache, and numba unpickles what it finds there."""
     (tmp_path / ".numba_config.yaml").write_text("CACHE_DIR: evil\n")
     code = "from vflbench.cli.main import prepare_process; prepare_process(); import numba"
-    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, env=OPEN, capture_output=True, text=True)
     assert "import of numba halted" in done.stderr

@@ -6,17 +6,7 @@ import pytest
 from support.warm_command import command
 
 from vflbench.cli import reproduce as no_defense
-from vflbench.cli.reproduce import (
-    LEAST_SCALE,
-    SPENT,
-    START,
-    ReproductionPlan,
-    fitting_scale,
-    overrides,
-    parse_minutes,
-    repeat,
-    reproduce,
-)
+from vflbench.cli.reproduce import ReproductionPlan, fitting_scale, overrides, parse_minutes, reproduce
 from vflbench.errors import UserError
 from vflbench.report.published import PublishedExperiment, read_experiments
 
@@ -35,20 +25,17 @@ def plan(data=None, dataset=None, scale=1.0, out=Path(), **more):
 
 def test_times_are_read():
     assert [parse_minutes(text) for text in ("90m", "2h", "1h30m", "0.5h")] == [90, 120, 90, 30]
-
-
-@pytest.mark.parametrize("text", ["soon", "3", "1..5h", "-1h"])
-def test_what_is_no_time_is_refused(text):
-    with pytest.raises(UserError, match="not a time"):
-        parse_minutes(text)
+    for text in ("soon", "3", "1..5h", "-1h"):
+        with pytest.raises(UserError, match="not a time"):
+            parse_minutes(text)
 
 
 def test_the_scale_fits_the_budget():
+    """Of 30 minutes 70 % are spent on rows, but for a tenth of a minute to start each of two; 40 minutes take all rows."""
     chosen = [PublishedExperiment(str(i), "", "", f"{minutes} minutes", {}) for i, minutes in enumerate((30, 10))]
-    left = SPENT * 30 - 2 * START
-    assert fitting_scale(chosen, 30, jobs=2) == pytest.approx(left / 40)
+    assert fitting_scale(chosen, 30, jobs=2) == pytest.approx((0.7 * 30 - 2 * 0.1) / 40)
     assert fitting_scale(chosen, 600, jobs=2) == 1
-    assert fitting_scale(chosen, 0.1, jobs=1) == LEAST_SCALE
+    assert fitting_scale(chosen, 0.1, jobs=1) == 0.05
 
 
 def test_the_data_set_its_file_and_the_scale_stand_on_the_command_line(data):
@@ -59,8 +46,8 @@ def test_the_data_set_its_file_and_the_scale_stand_on_the_command_line(data):
     assert not [word for word in overrides(experiment, plan(data)) if "s" in word[:2]]
     own = PublishedExperiment("own", "", "", "", {"defaults": [{"override /dataset": "digits"}]})
     assert overrides(own, plan(data)) == []
-    told = PublishedExperiment("told", "", "", "", {}, reproduce=("dataset=mnist", "dataset.path={data}/mnist/images.gz"))
-    assert overrides(told, plan(data, scale=0.1)) == ["dataset=mnist", f"dataset.path={data}/mnist/images.gz"]
+    said = PublishedExperiment("said", "", "", "", {}, reproduce=("dataset=mnist", "dataset.path={data}/mnist/images.gz"))
+    assert overrides(said, plan(data, scale=0.1)) == ["dataset=mnist", f"dataset.path={data}/mnist/images.gz"]
     with pytest.raises(UserError, match="no file"):
         overrides(experiment, plan(data, "avazu"))
 
@@ -71,9 +58,9 @@ def test_without_a_folder_of_data_synthetic_rows_are_taken_and_files_are_asked_f
     assert overrides(experiment, plan(tmp_path)) == ["dataset=synthetic"]
     with pytest.raises(UserError, match="--data: it needs the files of criteo"):
         overrides(experiment, plan(dataset="criteo"))
-    told = PublishedExperiment("told", "", "", "", {}, reproduce=("dataset.path={data}/x",))
+    said = PublishedExperiment("said", "", "", "", {}, reproduce=("dataset.path={data}/x",))
     with pytest.raises(UserError, match="--data: it needs files"):
-        overrides(told, plan())
+        overrides(said, plan())
     with pytest.raises(UserError, match="there is no such data set"):
         overrides(experiment, plan(dataset="nothing"))
 
@@ -86,21 +73,14 @@ def test_without_a_folder_of_data_synthetic_rows_are_taken_and_files_are_asked_f
         (["marvel_sumkl"], "did you mean marvell_sumkl"),
         (["marvell_sumkl", "--data", "nowhere"], "--data=nowhere: there is no such folder"),
         (["marvell_sumkl", "--scale", "2"], "--scale=2"),
+        (["no_defense", "--draws", "0"], "--draws="),
+        (["no_defense", "--known", "1", "5"], "--known="),
     ],
 )
 def test_what_can_not_be_done_is_refused_before_anything_is_written(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=message):
         reproduce(words)
-    assert message in str(caught.value)
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_experiment_whose_files_are_missing_is_skipped_with_the_reason(tmp_path, capsys):
-    experiment = read_experiments(names={"marvell_sumkl"})["marvell_sumkl"]
-    outcome = repeat(experiment, plan(dataset="criteo", out=tmp_path), float("inf"))
-    assert (outcome.state, outcome.detail) == ("skipped", "--data: it needs the files of criteo; name their folder")
-    assert "marvell_sumkl" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
 
@@ -108,7 +88,8 @@ def test_where_nothing_ran_there_is_no_page_and_an_error(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="no run has finished, so there is no page"):
         reproduce(["marvell_sumkl", "--dataset", "criteo", "--out", "out"])
-    assert "skipped" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "marvell_sumkl skipped 0.0 min --data: it needs the files of criteo; name their folder" in said
     assert [path.name for path in tmp_path.rglob("*")] == ["out"]
 
 
@@ -143,9 +124,3 @@ def test_a_row_for_each_defense_and_the_model_beside_the_head(tmp_path, monkeypa
     assert 0.5 <= no_label < 1
     assert cells["own columns"][:2] == ["", ""]
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("words", "key"), [(["--draws", "0"], "--draws"), (["--known", "1", "5"], "--known")])
-def test_numbers_without_sense_are_refused(words, key):
-    with pytest.raises(UserError, match=f"^{key}="):
-        reproduce(["no_defense", *words])

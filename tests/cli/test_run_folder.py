@@ -1,7 +1,6 @@
 """The name of a run, and its folder: nothing is written outside outputs/ but where the user says so."""
 
 import pytest
-from support.warm_command import SMALL, command
 
 from vflbench.cli.config import run_name
 from vflbench.cli.train import check_run_folder
@@ -28,11 +27,11 @@ def test_what_is_a_name_is_taken(name, tmp_path):
 
 def test_a_folder_that_is_no_runs_is_refused(tmp_path):
     run, foreign, logs, file = (tmp_path / name for name in ("run", "foreign", "logs", "file"))
-    for folder, names in ((run, [LOCK, "notes.md"]), (foreign, ["a", "b", "c", "d"]), (logs, ["job.log", "x.out"])):
+    for folder in (run, foreign, logs):
         folder.mkdir()
-        for name in names:
-            (folder / name).touch()
-    file.touch()
+    names = [run / LOCK, run / "notes.md", *(foreign / name for name in "abcd"), logs / "job.log", logs / "x.out", file]
+    for name in names:
+        name.touch()
     for folder in (tmp_path / "new", run, logs):
         check_run_folder(str(folder), folder)
     (foreign / "config.yaml").touch()
@@ -46,15 +45,3 @@ def test_a_folder_that_is_no_runs_is_refused(tmp_path):
     for typed in ("", " ", None, "a\0b"):
         with pytest.raises(UserError, match="hydra.run.dir=.*: it must name a folder"):
             check_run_folder(typed, tmp_path)
-
-
-@pytest.mark.slow
-def test_a_dataset_in_a_folder_of_configs_has_a_name_without_separators(tmp_path):
-    folder = tmp_path / "mine" / "dataset" / "clicks"
-    folder.mkdir(parents=True)
-    (folder / "few.yaml").write_text("_target_: vflbench.data.synthetic.Synthetic\nrows: 2000\nvocabulary: 300\n")
-    result = command("train", "--config-dir=mine", *SMALL[2:], "dataset=clicks/few", "epochs=1", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert [path.name.startswith("clicks_few_none_norm+spectral_seed0_") for path in (tmp_path / "outputs").iterdir()] == [
-        True
-    ]
