@@ -18,8 +18,8 @@ from vflbench.options import Fraction, Rows
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-ATTACKS = {file.stem for file in (ROOT / "configs" / "attack").glob("*.yaml")} - {"none", "strongest"}
-DEFENSES = {file.stem for file in (ROOT / "configs" / "defense").glob("*.yaml")} - {"none"}
+SAID = {"attack": "Threat model", "defense": "Who applies it"}
+"""Of what the page of a choice tells."""
 
 
 def test_every_option_of_data_sets_has_a_meaning_and_no_default_is_a_riddle():
@@ -41,21 +41,14 @@ def test_each_option_and_argument_is_explained_in_a_paragraph_of_its_own_with_it
 
 
 def test_formulas_become_blocks_and_signs_of_markdown_are_escaped():
-    text = """Score * rows.
-
-        r_i = |g_i|_2
-
-    top: of <all>, as in docs/experiments/matrix.md.
-    rank: `auto` or [a number].
-
-    Source: A *paper*.
-    """
-    found = read_docstring(text, names=("top", "rank"))
-    assert found.first == r"Score \* rows."
-    assert "```text\nr_i = |g_i|_2\n```" in found.body
-    assert r"`top`: of \<all\>, as in [docs/experiments/matrix.md](../experiments/matrix.md)." in found.body
-    assert r"`rank`: `auto` or \[a number\]." in found.body
-    assert found.source == r"A \*paper\*."
+    text = (
+        "Score * rows.\n\n    r_i = |g_i|_2\n\ntop: of <all>, as in docs/experiments/matrix.md.\nrank: `auto` or [a number]."
+    )
+    read = read_docstring(f"{text}\n\nSource: A *paper*.\n", names=("top", "rank"))
+    assert (read.first, read.source) == (r"Score \* rows.", r"A \*paper\*.")
+    assert "```text\nr_i = |g_i|_2\n```" in read.body
+    assert r"`top`: of \<all\>, as in [docs/experiments/matrix.md](../experiments/matrix.md)." in read.body
+    assert r"`rank`: `auto` or \[a number\]." in read.body
 
 
 def test_what_an_option_takes_is_said_in_words():
@@ -76,18 +69,15 @@ def test_a_saved_figure_of_a_notebook_is_on_its_page(tmp_path):
     outputs = [{"text": ["a\n"]}, {"data": {"image/png": "iVBO\n", "text/plain": ['a "b"']}}]
     cells = [{"cell_type": "markdown", "source": ["# Title\n", "\n", "Text."]}]
     cells += [{"cell_type": "code", "source": ["1"], "outputs": outputs}]
-    file = tmp_path / "x.ipynb"
-    file.write_text(json.dumps({"cells": cells}))
-    text = notebooks.page(file)
+    (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
+    text = notebooks.page(tmp_path / "x.ipynb")
     assert text.startswith("# Title\n\nThis page is a notebook: {download}`x.ipynb`.\n\nText.")
     assert "```text\na\n```" in text
     assert '<img alt="a \'b\'" src="data:image/png;base64,iVBO">' in text
 
 
-SEEN = (
-    *("index", "howto/run", "attacks/norm", "defenses/dcor", "api/index", "options/dataset"),
-    *("experiments/matrix", "notebooks/compare_defenses"),
-)
+SEEN = ["index", "howto/run", "attacks/norm", "defenses/dcor", "api/index", "options/dataset", "experiments/matrix"]
+SEEN += ["notebooks/compare_defenses"]
 
 
 @pytest.mark.slow
@@ -125,10 +115,9 @@ def pages_load_nothing_from_a_network_and_name_all(site: Path) -> None:
 
 
 def every_choice_has_a_page(site: Path) -> None:
-    for name in ATTACKS:
-        assert "Threat model" in (site / "attacks" / f"{name}.html").read_text()
-    for name in DEFENSES:
-        assert "Who applies it" in (site / "defenses" / f"{name}.html").read_text()
+    for group, said in SAID.items():
+        for name in {file.stem for file in (ROOT / "configs" / group).glob("*.yaml")} - {"none", "strongest"}:
+            assert said in (site / f"{group}s" / f"{name}.html").read_text()
     assert re.search(r'href="../attacks/norm.html"><code[^>]*>', (site / "reference" / "attacks.html").read_text())
 
 
