@@ -175,7 +175,7 @@ Early in a long epoch: a run that is asked to stop while its attacks are conclud
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 LIMIT = 600  # seconds that a run may take before it counts as hung
-TOLD = 30  # lines of what a failed run printed
+LAST = 30  # lines of what a failed run printed
 
 
 class FailedRunError(Exception):
@@ -190,45 +190,33 @@ def main() -> int:
     recording.add_argument("--out", type=Path, required=True, help="the folder for NAME.csv of each run")
     recording.add_argument("--only", default="*", help="a pattern of names; all, if left out")
     recording.add_argument("--jobs", type=int, default=2, help="runs at once (default: 2)")
-    recording.set_defaults(call=lambda o: record(o.tree.resolve(), o.out, o.only, o.jobs))
     comparing = commands.add_parser("compare", help="compare two recorded folders")
     comparing.add_argument("folders", type=Path, nargs=2, metavar="FOLDER")
-    comparing.set_defaults(call=lambda o: compare(*o.folders))
     options = parser.parse_args()
-    return options.call(options)
+    if "folders" in options:
+        return compare(*options.folders)
+    return record(options.tree.resolve(), options.out, fnmatch.filter(RUNS, options.only), options.jobs)
 
 
-def record(tree: Path, out: Path, only: str, jobs: int) -> int:
-    """Run what matches `only` and keep its figures in `out`. Returns the exit code."""
-    names = fnmatch.filter(RUNS, only)
-    if not names:
-        print(f"--only {only}: there is no such run", file=sys.stderr)
-        return 1
+def record(tree: Path, out: Path, names: Sequence[str], jobs: int) -> int:
+    """Run them and keep their figures in `out`. Returns the exit code."""
     out.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (out / f"{name}.csv").unlink(missing_ok=True)
     started, failed = time.monotonic(), []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, ThreadPoolExecutor(jobs) as pool:
         work = Path(folder)
-        environment = surroundings(tree, work)
         write_table(work / "table.csv")
-
-        def one(name: str) -> tuple[list[str], float]:
-            begun = time.monotonic()
-            return run(name, tree, work, environment), time.monotonic() - begun
-
-        with ThreadPoolExecutor(jobs) as pool:
-            for name, future in {name: pool.submit(one, name) for name in names}.items():
-                try:
-                    lines, seconds = future.result()
-                except FailedRunError as error:
-                    failed.append(name)
-                    print(f"{name}: FAILED\n{error}\n", file=sys.stderr, flush=True)
-                    continue
-                (out / f"{name}.csv").write_text("\n".join(lines) + "\n")
-                print(f"{name}: {len(lines)} lines, {seconds:.1f} s", flush=True)
+        for name, future in {name: pool.submit(run, name, tree, work) for name in names}.items():
+            (out / f"{name}.csv").unlink(missing_ok=True)
+            try:
+                lines = future.result()
+            except FailedRunError as error:
+                failed.append(name)
+                print(f"{name}: FAILED\n{error}\n", file=sys.stderr, flush=True)
+                continue
+            (out / f"{name}.csv").write_text("\n".join(lines) + "\n")
+            print(f"{name}: {len(lines)} lines", flush=True)
     print(f"{len(names) - len(failed)} of {len(names)} runs in {time.monotonic() - started:.0f} s")
-    return 1 if failed else 0
+    return 1 if failed or not names else 0
 
 
 def surroundings(tree: Path, work: Path) -> dict[str, str]:
@@ -249,16 +237,15 @@ def write_table(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def run(name: str, tree: Path, work: Path, environment: dict[str, str]) -> list[str]:
+def run(name: str, tree: Path, work: Path) -> list[str]:
     """Run it to its end, through all its stops. Returns its figures. Raises FailedRunError."""
     folder, stops = work / name, STOPS.get(name, [])
     overrides = RUNS[name].replace("TABLE", str(work / "table.csv")).split()
     command = [sys.executable, "-m", "vflbench", "train", *overrides, "device=cpu", f"hydra.run.dir={folder}"]
     for stop in [*stops, None]:
-        with (work / f"{name}.txt").open("w+") as told:
-            process = subprocess.Popen(
-                command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.STDOUT
-            )
+        with (work / f"{name}.txt").open("w+") as printed:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": printed, "stderr": subprocess.STDOUT}
+            process = subprocess.Popen(command, cwd=tree, env=surroundings(tree, work), **streams)
             expected = {0}
             try:
                 if stop is not None:
@@ -269,12 +256,11 @@ def run(name: str, tree: Path, work: Path, environment: dict[str, str]) -> list[
             except subprocess.TimeoutExpired:
                 code = f"no end after {LIMIT} s"
             finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
+                process.kill()
+                process.wait()
             if code not in expected:
-                told.seek(0)
-                last = "".join(told.readlines()[-TOLD:])
+                printed.seek(0)
+                last = "".join(printed.readlines()[-LAST:])
                 raise FailedRunError(f"{' '.join(command)}\nended with {code} at {stop or 'its end'}:\n{last}")
     resumed = len(json.loads((folder / "manifest.json").read_text()).get("resumed", []))
     if resumed != len(stops):
@@ -324,35 +310,26 @@ def digests(path: Path) -> Iterator[str]:
 
 
 def compare(one: Path, other: Path) -> int:
-    """A line a run: the same, or where it first differs. Returns the exit code."""
-    names = sorted({path.stem for folder in (one, other) for path in folder.glob("*.csv")})
-    differing = 0
+    """A line a run: the same, or where it first differs. Returns the exit code.
+
+    Figures of summary.json that only the later one has are left out: a new figure changes no number.
+    """
+    names, differing = sorted({path.stem for folder in (one, other) for path in folder.glob("*.csv")}), 0
     for name in names:
-        missing = [folder for folder in (one, other) if not (folder / f"{name}.csv").exists()]
-        told = (
-            f"is not in {missing[0]}"
-            if missing
-            else first_difference(*known_before(*(lines_of(f, name) for f in (one, other))))
-        )
-        differing += told is not None
-        print(f"{name}: {told or 'same'}")
+        files = [folder / f"{name}.csv" for folder in (one, other)]
+        missing = [file.parent for file in files if not file.exists()]
+        difference = f"is not in {missing[0]}" if missing else first_difference(*(f.read_text().splitlines() for f in files))
+        differing += difference is not None
+        print(f"{name}: {difference or 'same'}")
     print(f"{len(names) - differing} of {len(names)} runs are the same")
     return 1 if differing or not names else 0
 
 
-def known_before(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
-    """Both without the figures of summary.json that only the later one has: a new figure changes no number."""
-    names = {line.rpartition(",")[0] for line in before}
-    return before, [line for line in after if not line.startswith("summary.") or line.rpartition(",")[0] in names]
-
-
-def lines_of(folder: Path, name: str) -> list[str]:
-    return (folder / f"{name}.csv").read_text().splitlines()
-
-
-def first_difference(one: Sequence[str], other: Sequence[str]) -> str | None:
+def first_difference(before: Sequence[str], after: Sequence[str]) -> str | None:
     """The first line that is not the same, of both; None if all are."""
-    for number, (mine, its) in enumerate(zip_longest(one, other, fillvalue="(no more lines)"), start=1):
+    known = {line.rpartition(",")[0] for line in before}
+    after = [line for line in after if not line.startswith("summary.") or line.rpartition(",")[0] in known]
+    for number, (mine, its) in enumerate(zip_longest(before, after, fillvalue="(no more lines)"), start=1):
         if mine != its:
             return f"differs at line {number}:\n    {mine}\n    {its}"
     return None

@@ -11,20 +11,17 @@ def draw(generators, name, n=4):
 
 
 def test_the_same_seed_and_name_give_the_same_numbers_whatever_else_was_drawn():
-    first, second = Generators(3), Generators(3)
+    first, second, state = Generators(3), Generators(3), torch.get_rng_state()
     draw(first, "data", 1000)
-    assert torch.equal(draw(first, "model/a"), draw(second, "model/a"))
+    drawn = draw(first, "model/a")
+    assert torch.equal(drawn, draw(second, "model/a"))
+    assert not torch.equal(drawn, draw(first, "model/a"))  # it goes on where it stopped
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_names_and_seeds_are_independent_streams():
     draws = [draw(Generators(seed), name) for seed in (0, 1, 10) for name in ("data", "model/a", "model/b")]
     assert len({tuple(d.tolist()) for d in draws}) == len(draws)
-
-
-def test_a_name_goes_on_where_it_stopped_and_leaves_the_global_generator_alone():
-    generators, state = Generators(0), torch.get_rng_state()
-    assert not torch.equal(draw(generators, "x"), draw(generators, "x"))
-    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_a_state_that_would_read_beyond_its_words_is_refused():
@@ -47,15 +44,10 @@ def test_a_state_that_would_read_beyond_its_words_is_refused():
 
 def test_with_a_secret_no_seed_of_32_bits_gives_the_same_numbers():
     """torch's generator takes 32 bits of a seed: whoever sees noise could try them all, as below the first few of them."""
-    by_seed = Generators(0)["defense/a"].get_state()
-    low = int.from_bytes(by_seed[:8].numpy().tobytes(), "little") & 0xFFFFFFFF
-    tried = torch.Generator().manual_seed(low)
-    assert torch.equal(torch.randn(9, generator=tried), draw(Generators(0), "defense/a", 9))
-    secret = Generators(0, secret=b"s" * 32)
-    words = secret["defense/a"].get_state()
-    low = int.from_bytes(words[:8].numpy().tobytes(), "little") & 0xFFFFFFFF
-    tried = torch.Generator().manual_seed(low)
-    assert not torch.equal(torch.randn(9, generator=tried), draw(secret, "defense/a", 9))
+    for generators, is_guessed in ((Generators(0), True), (secret := Generators(0, secret=b"s" * 32), False)):
+        words = generators["defense/a"].get_state()[:8].numpy().tobytes()
+        tried = torch.Generator().manual_seed(int.from_bytes(words, "little") & 0xFFFFFFFF)
+        assert torch.equal(torch.randn(9, generator=tried), draw(generators, "defense/a", 9)) is is_guessed
     again = Generators(0, secret=b"s" * 32)
     again.restore(secret.state())
     assert torch.equal(draw(again, "defense/a", 9), draw(secret, "defense/a", 9))

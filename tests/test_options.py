@@ -2,8 +2,8 @@ import torch
 
 from vflbench.defenses.base import Context, Defense, NonLabelDefense
 from vflbench.defenses.chain import Chain
-from vflbench.defenses.max_norm import MaxNorm
-from vflbench.options import options, state_of
+from vflbench.defenses.gaussian import Gaussian
+from vflbench.options import state_of
 
 
 class Counter(NonLabelDefense):
@@ -16,11 +16,6 @@ class Counter(NonLabelDefense):
         return h
 
 
-@options
-class Weighted(NonLabelDefense):
-    weight: float = 1.0
-
-
 class WithStateOfItsOwn(Defense):
     def state(self):
         return {"kept": 3}
@@ -30,8 +25,8 @@ class WithStateOfItsOwn(Defense):
 
 
 def test_attributes_are_kept_and_options_are_not():
-    defense = Weighted(weight=2.0)
-    assert state_of(defense) == state_of(MaxNorm()) == {}
+    defense = Gaussian(sigma=2.0)
+    assert state_of(defense) == {}
     defense.seen = [1, 2]
     assert state_of(defense) == {"seen": [1, 2]}
 

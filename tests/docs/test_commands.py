@@ -74,13 +74,9 @@ def test_commands(page, shelf, tmp_path):
             (tmp_path / entry.path).write_text(entry.text)
         elif not reason(entry) and not runs_elsewhere(entry, PAGES[page][number + 1 :]):
             done = run(entry, tmp_path, shelf)
-            said = (
-                f"{page}, line {entry.line}: {entry.text}",
-                shlex.join(done.args),
-                done.stdout[-500:],
-                done.stderr[-2000:],
-            )
-            assert done.returncode in ((0, 2) if "--fail-above" in entry.text else (0,)), "\n".join(said)
+            output = f"{shlex.join(done.args)}\n{done.stdout[-500:]}\n{done.stderr[-2000:]}"
+            allowed = (0, 2) if "--fail-above" in entry.text else (0,)
+            assert done.returncode in allowed, f"{page}, line {entry.line}: {entry.text}\n{output}"
 
 
 def runs_elsewhere(command: Command, later: list[Command | File]) -> bool:
