@@ -46,13 +46,7 @@ def test_the_message_is_the_first_of_gradients_embeddings_updates():
 
 
 def test_a_threat_that_does_not_say_how_many_rows_it_knows_is_refused():
-    for wrong in (
-        {"knows": {facts.Known}},
-        {"knows": {facts.BatchHints}},
-        {"knows": {facts.Known}, "hints": 3},
-        {"known_rows": -1},
-        {"hints": -2},
-    ):
+    for wrong in ({"knows": {facts.Known}}, {"knows": {facts.BatchHints}}, {"known_rows": -1}, {"hints": -2}):
         with pytest.raises(ValueError, match="must say how many: known_rows or hints"):
             Threat(**wrong)
 

@@ -62,10 +62,9 @@ def test_an_attack_at_a_party_elsewhere_is_skipped_with_the_command_for_its_reco
     settings = Settings(epochs=1, batch_size=64, record="messages", audit=Audit(batches=2, dcor=True))
     without = made(parts(settings=replace(settings, record="none")), tmp_path / "here")
     with_attacks = made(separated(parts(attacks=attacks, settings=settings), tmp_path / "apart"), tmp_path / "apart")
-    assert [line for line in with_attacks if "distance_correlation" not in line] == [
-        line for line in without if "distance_correlation" not in line
-    ]
-    assert any(",f2," in line for line in with_attacks if "distance_correlation" in line)
+    measured, plain = ([line for line in lines if "distance_corr" not in line] for lines in (with_attacks, without))
+    assert measured == plain
+    assert any(",f2," in line for line in set(with_attacks) - set(measured))
     skipped = json.loads((tmp_path / "apart" / "manifest.json").read_text())["skipped"]
     assert "vflbench audit RECORDING --scores-only SCORES attack=norm" in skipped["norm"]
     assert "columns of a, and they live elsewhere" in skipped["model_inversion"]
@@ -73,8 +72,8 @@ def test_an_attack_at_a_party_elsewhere_is_skipped_with_the_command_for_its_reco
     assert "attack=norm is skipped: it sits at a" in said
     assert "audit.dcor=true: of a, only embeddings that cross are measured, as they arrive" in said
     assert "record=messages: of a, only what crosses is recorded here" in said
-    found = audit_recording(tmp_path / "apart" / "recording", {"norm": attacks["norm"]})  # of others: it has no run.json
-    assert {leak.layer for leak in found.findings[-1].leaks if leak.attack == "norm"} == {"f2", "wide"}
+    audited = audit_recording(tmp_path / "apart" / "recording", {"norm": attacks["norm"]})  # of others: it has no run.json
+    assert {leak.layer for leak in audited.findings[-1].leaks if leak.attack == "norm"} == {"f2", "wide"}
 
 
 @pytest.mark.slow
@@ -88,16 +87,16 @@ def test_a_party_attacks_from_its_own_recording_and_the_label_party_grades_the_s
     (recorded / "run.json").unlink()
     for path in (recorded / "messages").glob("*9999999.safetensors"):
         path.unlink()  # what networks make of rows at the end of an epoch; a party doesn't keep that
-    own = tmp_path / "apart" / "parties" / "a" / "recording"
-    assert not (own / "labels.parquet").exists()
+    of_a = tmp_path / "apart" / "parties" / "a" / "recording"
+    assert not (of_a / "labels.parquet").exists()
     shares = RecordedMessages(recorded).manifest.class_shares
-    found = {}
-    for name, folder in (("own", own), ("whole", recorded)):
+    graded = {}
+    for name, folder in (("kept", of_a), ("whole", recorded)):
         write_scores(folder, attacks, tmp_path / name, shares=tuple(shares))
         rows = grade_scored(tmp_path / name, recorded / "labels.parquet").rows()
-        found[name] = [astuple(row) for row in rows if row.party == "a"]
-    assert found["own"]
-    assert found["own"] == found["whole"]
+        graded[name] = [astuple(row) for row in rows if row.party == "a"]
+    assert graded["kept"]
+    assert graded["kept"] == graded["whole"]
 
 
 def test_a_cheating_label_party_is_refused(tmp_path):

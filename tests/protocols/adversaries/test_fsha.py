@@ -53,21 +53,16 @@ def test_every_party_gets_gradients_of_its_own_critic_and_the_top_learns_what_ar
     assert not all(map(torch.equal, top, split.label_party.network.parameters()))
 
 
-def test_it_is_honest_before_it_starts_and_has_no_decoder_then(rng):
-    rows = table(rng)
-    split, honest = hijacked(rng, rows, Fsha(start=2, **SMALL)), session(rows)
-    for number in range(3):
-        ours, theirs = (one.round(rows.ids, watch=FACTS) for one in (split, honest))
-        assert torch.equal(sent(ours)["f2"], sent(theirs)["f2"]) is (number < 2)
-        assert bool(ours.facts["label"][PeerDecoders].of) is (number == 2)
-
-
-def test_the_honest_share_is_of_the_honest_length(rng):
-    """w h + (1 - w) g |h| / |g|: what is left without w h has the length (1 - w) |h|."""
+def test_it_is_honest_before_it_starts_and_then_in_a_share_of_the_honest_length(rng):
+    """w h + (1 - w) g |h| / |g|: what is left without w h has the length (1 - w) |h|. Before, there is no decoder."""
     rows = table(rng)
     for share in (0.25, 0.75):
-        split, honest = hijacked(rng, rows, Fsha(honest_share=share, **SMALL)), session(rows)
-        ours, theirs = (sent(one.round(rows.ids, watch=FACTS))["f2"] for one in (split, honest))
+        split, honest = hijacked(rng, rows, Fsha(start=2, honest_share=share, **SMALL)), session(rows)
+        for number in range(3):
+            both = [one.round(rows.ids, watch=FACTS) for one in (split, honest)]
+            ours, theirs = (sent(one)["f2"] for one in both)
+            assert torch.equal(ours, theirs) is (number < 2)
+            assert bool(both[0].facts["label"][PeerDecoders].of) is (number == 2)
         torch.testing.assert_close((ours - share * theirs).norm(), (1 - share) * theirs.norm())
 
 
