@@ -325,19 +325,6 @@ def test_overwrite_deletes_this_party_and_its_labels_only(tmp_path):
         Recording(tmp_path, "c", overwrite=True)
 
 
-def test_two_recorders_of_one_party_do_not_overwrite_each_other(tmp_path):
-    """As where a notebook's cell runs twice."""
-    loop = Loop()
-    first, second = Recording(tmp_path, "media"), Recording(tmp_path, "media")
-    loop.step(first, 0)
-    first.close()
-    loop.forward(second, 0)[1].backward()
-    with pytest.raises(UserError, match="step=0 of epoch 0: this batch is there already: does another Recording write"):
-        second.close()
-    loop.sent.pop()
-    loop.assert_recorded(tmp_path, steps(1))
-
-
 def test_nothing_recorded_is_said(tmp_path):
     rec = Recording(tmp_path / "r", party="media")
     with torch.no_grad():

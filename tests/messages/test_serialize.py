@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch.utils._pytree import tree_flatten
 
 from vflbench.data.table import LABEL_PARTY
 from vflbench.defenses.base import Context
@@ -34,14 +35,14 @@ CONTENT = {
 
 
 def same(one, other):
-    if isinstance(one, torch.Tensor):
-        raw, other_raw = (part.contiguous().reshape(-1).view(torch.uint8) for part in (one, other))
-        return one.dtype == other.dtype and one.shape == other.shape and torch.equal(raw, other_raw)
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[name], other[name]) for name in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and repr(one) == repr(other)
+    (leaves, form), (others, other_form) = tree_flatten(one), tree_flatten(other)
+    return form == other_form and [*map(bits, leaves)] == [*map(bits, others)]
+
+
+def bits(value):
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.shape, value.contiguous().reshape(-1).view(torch.uint8).tolist()
+    return type(value), repr(value)
 
 
 def test_what_is_encoded_is_decoded_to_the_last_bit():

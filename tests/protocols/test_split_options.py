@@ -50,8 +50,8 @@ def test_each_gradient_is_of_an_embedding_one_step_old():
                 for parameter in network.parameters():
                     parameter -= rate * parameter.grad
                     parameter.grad = None
-    for own, theirs in ((bottom, split.parties[0].bottom), (top, split.label_party.network)):
-        for mine, other in zip(own.parameters(), theirs.parameters(), strict=True):
+    for by_hand, theirs in ((bottom, split.parties[0].bottom), (top, split.label_party.network)):
+        for mine, other in zip(by_hand.parameters(), theirs.parameters(), strict=True):
             assert torch.allclose(mine, other, atol=1e-6)
 
 
