@@ -7,7 +7,6 @@ import torch
 from attacks.views import gradients, positives, scores_of, shares
 from defenses.contexts import drawing
 from mpmath import mpf
-from scipy import stats
 
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.norm import Norm
@@ -105,15 +104,6 @@ def test_a_batch_of_one_class_gets_the_last_noise_or_is_withheld(rng):
         strict.gradient(g, torch.ones_like(y), drawing(rng))
 
 
-def test_a_logits_sign_is_hidden(rng):
-    """The linear part's gradient, (p - y) / n: one number, whose sign is the label."""
-    y = (torch.rand(4096, generator=rng) < 0.25).long()
-    g = ((torch.rand(4096, generator=rng) * 0.5 - y) / 4096)[:, None]
-    assert auc(-g[:, 0], y) > 0.99
-    noisy = Marvell().gradient(g, y, drawing(rng))
-    assert 0.55 < auc(-noisy[:, 0], y) < leak_auc_bound(0.16)
-
-
 def test_promise_is_the_bound_and_composes():
     promise = Marvell().guarantee()
     assert promise.error_after(Exposure(messages=1)) == pytest.approx(0.4)
@@ -121,8 +111,6 @@ def test_promise_is_the_bound_and_composes():
     assert promise.leak_auc_after(Exposure(messages=4)) == pytest.approx(leak_auc_bound(0.64))
     assert (promise.leak_auc_after(Exposure(messages=25)), promise.error_after(Exposure(messages=25))) == (1.0, 0.0)
     assert Marvell(power=8.0).guarantee() is None
-    for s in (0.01, 0.16, 1.0, 3.9):  # above what equal Gaussians reach
-        assert stats.norm.cdf(math.sqrt(s / 2)) < leak_auc_bound(s) < 1
 
 
 def test_isotropic_gaussians_pass_the_test_of_the_assumption_and_low_rank_fails(rng):

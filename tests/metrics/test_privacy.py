@@ -11,20 +11,15 @@ from vflbench.metrics.canary import Guesses
 from vflbench.metrics.privacy import Exposure, GaussianRelease, Ledger, Release, Sensitivity
 
 
-def test_one_release_has_the_closed_forms():
-    for eps in (0.01, 0.5, 1.0, 4.0, 30.0):
-        assert privacy.leak_auc_ceiling(eps) == pytest.approx(math.exp(eps) / (1 + math.exp(eps))), eps
-        assert privacy.error_floor(eps) == pytest.approx(1 / (1 + math.exp(eps))), eps
-
-
-def test_many_releases_are_distinguished_by_their_counts():
-    keep = math.e / (1 + math.e)
-    for n in (2, 3, 10, 400):
+def test_releases_are_distinguished_by_their_counts():
+    """One release has the closed forms e^eps / (1 + e^eps) and 1 / (1 + e^eps), as the counts do."""
+    for n, eps in ((1, 0.01), (1, 4.0), (1, 30.0), (2, 1.0), (10, 1.0), (400, 1.0)):
+        case, keep = (n, eps), 1 / (1 + math.exp(-eps))
         ones, zeros = stats.binom(n, keep).pmf(np.arange(n + 1)), stats.binom(n, 1 - keep).pmf(np.arange(n + 1))
         above = np.tril(np.outer(ones, zeros), -1).sum() + 0.5 * (ones * zeros).sum()
-        assert privacy.leak_auc_ceiling(1.0, n) == pytest.approx(above), n
-        assert privacy.error_floor(1.0, n) == pytest.approx(0.5 * np.minimum(ones, zeros).sum()), n
-        assert privacy.leak_auc_ceiling(1.0, n) <= 1 / (1 + math.exp(-n)) + 1e-12, n
+        assert privacy.leak_auc_ceiling(eps, n) == pytest.approx(above), case
+        assert privacy.error_floor(eps, n) == pytest.approx(0.5 * np.minimum(ones, zeros).sum()), case
+        assert privacy.leak_auc_ceiling(eps, n) <= 1 / (1 + math.exp(-n * eps)) + 1e-12, case
     assert privacy.leak_auc_ceiling(1.0, 10) == pytest.approx(0.985, abs=5e-4)
 
 
@@ -218,3 +213,11 @@ def test_without_its_condition_the_theorem_gives_nothing():
     assert privacy.theorem_epsilon(16, enough - 1, 0.5, 1e-6, 16, 4, 1) is None
     assert privacy.theorem_epsilon(16, enough, 0.5, 1e-6, 16, 4, 1) is not None
     assert privacy.theorem_condition(1, 512, 0.5, 0.01, 10_000)[1] == 20_000
+
+
+def test_the_divergence_is_that_of_the_best_set_of_outcomes():
+    for n, p, shift, epsilon in itertools.product((7, 20), (0.3, 0.5, 0.8), (1, 3), (-1.0, 0.0, 0.3, 2.0)):
+        outcomes = np.arange(n + shift + 1)
+        one, other = stats.binom.pmf(outcomes, n, p), stats.binom.pmf(outcomes - shift, n, p)
+        brute = max(np.clip(a - math.exp(epsilon) * b, 0, None).sum() for a, b in ((one, other), (other, one)))
+        assert privacy.hockey_stick(n, p, shift, np.array([epsilon]))[0] == pytest.approx(brute, abs=1e-14), (n, p, shift)

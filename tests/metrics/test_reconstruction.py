@@ -102,17 +102,10 @@ def test_wrong_entries_are_counted_after_the_best_matching():
     assert (result["entries_right"], result["exact"], result["contained"]) == (15 / 16, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("labels", "right"),
-    [
-        ([1, -1, 1, -1.0], 1),  # the equal rows' labels in another order
-        ([1, 0, 0, -1.0], 1),  # answered as a share
-        ([1, -1, -1, -1.0], 0.75),
-        ([math.nan, 0, 0, -1.0], 0.75),  # the guess is -1
-    ],
-)
-def test_among_equal_rows_the_number_of_positives_counts(labels, right):
-    assert figures(X, torch.tensor(labels))["labels_right"] == right
+def test_among_equal_rows_the_number_of_positives_counts():
+    assert figures(X, torch.tensor([1, -1, 1, -1.0]))["labels_right"] == 1  # the equal rows' labels in another order
+    assert figures(X, torch.tensor([1, 0, 0, -1.0]))["labels_right"] == 1  # answered as a share
+    assert figures(X, torch.tensor([math.nan, 0, 0, -1.0]))["labels_right"] == 0.75  # the guess is -1
 
 
 def test_without_an_answer_the_guess_is_graded():
