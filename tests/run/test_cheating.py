@@ -139,7 +139,6 @@ def test_a_label_party_that_cheats_makes_a_threat_active_and_stops_and_goes_on_t
     assert manifest["skipped"] == {}
     assert list(json.loads((whole / "honest" / "manifest.json").read_text())["skipped"]) == ["fsha"]
     assert [one["attack"] for one in summary["reconstructions"] if one["message"] == "embedding"] == ["fsha"]
-    assert summary["honest"]["test_auc"] is not None
 
 
 def test_a_run_that_stops_ends_its_epoch_counts_as_failed_and_says_why(tmp_path):
@@ -151,3 +150,4 @@ def test_a_run_that_stops_ends_its_epoch_counts_as_failed_and_says_why(tmp_path)
     assert summary["failed"] == why
     assert summary["epochs"] == step // 5 + 1 < 3
     assert summary["test_auc"] > 0
+    assert sum(link["messages"] for link in summary["links"] if link["message"] == "embedding") == step + 1

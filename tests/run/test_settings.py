@@ -75,5 +75,5 @@ def test_how_slow_bfloat16_is_is_measured_and_said_and_decides_nothing(tmp_path,
         monkeypatch.setattr(setup, "bf16_slowness", lambda *_, times=times: times)
         asked = Settings(precision="bf16", epochs=1, batch_size=64, audit=Audit())
         run_in(tmp_path / str(said), settings=asked, **parts)
-        line = "precision=bf16: here, products of a layer take 2.3 times as long as in float32"
+        line = f"precision=bf16: here, products of a layer take {times:.1f} times as long as in float32"
         assert (line in (tmp_path / str(said) / "train.log").read_text().splitlines()) is said
