@@ -70,11 +70,6 @@ def test_a_positive_ratio_is_reached_by_dropping_the_class_that_is_too_frequent(
         assert torch.equal(split.train.labels, (split.train.ids % 5 == 0).long()), ratio
 
 
-def test_columns_that_no_party_holds_are_recorded():
-    facts = {"class_rows": {"0": 50, "1": 50}, "source": "made up", "columns_left_out": ["c"]}
-    assert load(Fixed(parties={"a": ["x"]})).facts == facts
-
-
 def test_the_fingerprint_is_of_the_values_the_split_and_the_encoding():
     same = load(Fixed()).fingerprint
     assert load(Fixed()).fingerprint == same

@@ -16,10 +16,9 @@ def test_every_field_lands_in_its_column(tmp_path):
         criteo_line(1, {1: 8, 2: 3, 13: 0}, {1: "", 26: "00000000"}),
         criteo_line(0, {1: 0, 2: 3, 13: 0}, {1: "00000000", 26: "ffffffff"}),
     ]
-    ways = [(end, compress) for end in ("\n", "\r\n") for compress in (False, True)]
-    paths = [write(tmp_path / f"{i}", lines, end=end, compress=compress) for i, (end, compress) in enumerate(ways)]
-    split, *others = (load(Criteo(path=path)) for path in paths)
-    assert {other.fingerprint for other in others} == {split.fingerprint}
+    split = load(Criteo(path=write(tmp_path / "0", lines)))
+    other = load(Criteo(path=write(tmp_path / "1", lines, end="\r\n", compress=True)))
+    assert other.fingerprint == split.fingerprint
     columns = split.train.features["a"].columns
     assert columns.numeric == tuple(f"I{i}" for i in range(1, 14))
     assert columns.categorical == tuple(f"C{i}" for i in range(1, 27))

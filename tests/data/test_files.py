@@ -105,12 +105,13 @@ def test_an_empty_path_a_folder_and_an_empty_file(tmp_path):
 
 
 def test_a_pattern_names_what_is_no_file_and_leaves_out_folders(tmp_path):
+    days = Criteo(path=str(tmp_path / "day_*"))
     (tmp_path / "day_1").mkdir()
-    assert "only folders match this pattern" in refusal_of(Criteo(path=str(tmp_path / "day_*")))
+    assert "only folders match this pattern" in refusal_of(days)
     write(tmp_path / "day_2", [criteo_line(i % 2) for i in range(12)])
-    assert len(Criteo(path=str(tmp_path / "day_*")).prepare().table) == 12
+    assert len(days.prepare().table) == 12
     os.mkfifo(tmp_path / "day_3")
-    assert "day_3 matches: it is a named pipe" in refusal_of(Criteo(path=str(tmp_path / "day_*")))
+    assert "day_3 matches: it is a named pipe" in refusal_of(days)
 
 
 def test_members_that_are_links_or_devices_are_not_read(tmp_path):

@@ -25,9 +25,8 @@ def features(split):
 SOME = {"kind": ["abcd"[i % 4] for i in range(N)]}
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "is_feature"),
-    [
+def test_what_tells_every_row_apart_is_no_feature(tmp_path):
+    for name, values, is_feature in (
         ("customer", [f"K-{1000 + 7 * (i // 2 * 2 if i > 195 else i)}" for i in range(N)], False),  # almost different
         ("customer", [f"K-{i // 3}" for i in range(N)], True),
         ("customer_id", [1000 + 7 * ((i * 37) % N) for i in range(N)], False),
@@ -37,14 +36,12 @@ SOME = {"kind": ["abcd"[i % 4] for i in range(N)]}
         ("weight", WEIGHT, True),  # a measurement differs in every row, too
         ("paid", [1000 + i * i for i in range(N)], True),  # whole numbers with gaps, of another name: a line warns
         ("customer_id", [i // 2 for i in range(N)], True),
-    ],
-)
-def test_what_tells_every_row_apart_is_no_feature(tmp_path, name, values, is_feature):
-    split = table(tmp_path, {name: values, **SOME})
-    assert features(split) == ((name, "kind") if is_feature else ("kind",))
-    said = any(line.startswith(f"left out: {name} (") for line in split.facts["columns_are"])
-    assert said is (split.facts.get("columns_left_out") == [name]) is not is_feature
-    assert name in features(table(tmp_path, {name: values, **SOME}, types={name: "categorical"}))
+    ):
+        split = table(tmp_path, {name: values, **SOME})
+        assert features(split) == ((name, "kind") if is_feature else ("kind",))
+        said = any(line.startswith(f"left out: {name} (") for line in split.facts["columns_are"])
+        assert said is (split.facts.get("columns_left_out") == [name]) is not is_feature
+        assert name in features(table(tmp_path, {name: values, **SOME}, types={name: "categorical"}))
 
 
 def test_what_says_where_an_identifier_is_missing_is_no_feature_either(tmp_path):
@@ -116,9 +113,8 @@ def test_what_is_missing_is_no_least_or_largest_value_and_lines_of_prepare_fit_a
     assert all(len(line) <= 80 for line in described[1:])  # the first names the folder
 
 
-@pytest.mark.parametrize(
-    ("said", "values"),
-    [
+def test_a_line_says_what_may_be_meant_otherwise_and_none_where_there_is_no_doubt(tmp_path):
+    for said, values in (
         ("a different whole number in every row", [1000 + i * i for i in range(N)]),
         ("150 different texts in 200 rows", [f"w{i % 150}" for i in range(N)]),
         ("but also 'n.a.', so it is taken for texts", ["n.a." if i % 50 == 0 else str(i % 90) for i in range(N)]),
@@ -130,23 +126,18 @@ def test_what_is_missing_is_no_least_or_largest_value_and_lines_of_prepare_fit_a
         ("", ["A" if i % 50 == 0 else str(i % 6) for i in range(N)]),  # a level of few
         ("", [f"{v:.3f}".rstrip("0") for v in WEIGHT]),  # a measurement with up to three decimals
         ("", [int(label == "yes" and i > 50) for i, label in enumerate(LABEL)]),  # a value of two classes
-    ],
-)
-def test_a_line_says_what_may_be_meant_otherwise_and_none_where_there_is_no_doubt(tmp_path, said, values):
-    notes = [line for line in table(tmp_path, {"a": values, **SOME}).notes if line.startswith("column a ")]
-    assert (said in " ".join(notes)) if said else not notes
+    ):
+        notes = [line for line in table(tmp_path, {"a": values, **SOME}).notes if line.startswith("column a ")]
+        assert (said in " ".join(notes)) if said else not notes
 
 
-@pytest.mark.parametrize(
-    ("options", "values"),
-    [
+def test_an_option_takes_the_doubt_away(tmp_path):
+    for options, values in (
         ({"decimal": "."}, [f"{i % 9 + 1}.{100 + i}" if i % 3 else str(900 - i) for i in range(N)]),
         ({"types": {"a": "numeric"}}, [int(label == "yes") for label in LABEL]),
         ({"min_count": 2}, [f"w{i}" for i in range(N)]),
-    ],
-)
-def test_an_option_takes_the_doubt_away(tmp_path, options, values):
-    assert table(tmp_path, {"a": values, **SOME}, **options).notes == ()
+    ):
+        assert table(tmp_path, {"a": values, **SOME}, **options).notes == ()
 
 
 def test_a_first_line_of_numbers_may_be_a_row(tmp_path):

@@ -93,8 +93,11 @@ def test_rows_that_all_parties_share_are_used_in_the_order_of_the_label_party_s_
     assert codes == [sorted(set(words)).index(word) for word in words]
     assert everything.labels.tolist() == [int(row["label.y"] == "yes") for row in kept]
     assert data.facts["party_rows"] == {party: {"rows": 218, "shared": 174} for party in ("label", "a", "b")}
-    assert set(data.facts["party_files"]) == {"label", "a", "b"}
-    assert all(len(of["file_sha256"]) == 64 for of in data.facts["party_files"].values())
+    assert {party: len(of["file_sha256"]) for party, of in data.facts["party_files"].items()} == {
+        "label": 64,
+        "a": 64,
+        "b": 64,
+    }
     assert data.facts["columns_are"] == [
         "party a: columns: 1 number (x), 1 category (k)",
         "party b: columns: 1 number (x), 1 category (word)",
@@ -206,7 +209,6 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
         "dataset.path=x: give this, or dataset.party_files, but not both": csv(paths, path="x"),
         "it must name a file of party label": csv({"a": paths["a"], "b": paths["b"]}),
         "dataset.parties=2: the files in dataset.party_files say which party holds which column": csv(paths, parties=2),
-        "its columns are not those of": csv({**paths, "a": str(tmp_path / "*.csv")}),
     }.items():
         assert problem in error_of(dataset), problem
     with pytest.raises(UserError, match="it names no file of party c"):
@@ -348,17 +350,14 @@ def test_files_of_the_same_columns_follow_one_another(tmp_path):
         assert same(load(Csv(path=path, label="y", id="id")), whole)
 
 
-@pytest.mark.parametrize(
-    ("changes", "options", "problem"),
-    [
-        ({}, {"id": None}, "to join the files side by side, name the column that they share: dataset.id=id"),
-        ({}, {"id": "key"}, "it has no column key, which dataset.id names"),
-        ({}, {"label": "z"}, "none of them has the column z"),
-        ({"header": "id;age;what"}, {}, "both people.csv and orders.csv have the column age; rename it in one of them"),
-        ({"header": "id;y;what"}, {}, "2 of them have the column y; of files that are joined, one holds the labels"),
-        ({"more": ["p1;1.5;x"]}, {}, "column id has the identifier 'p1' more than once"),
-        ({"more": [";1.5;x"]}, {}, "column id has no identifier"),
-    ],
-)
-def test_what_can_not_be_joined(tmp_path, changes, options, problem):
-    assert problem in error_of(Csv(**{"path": stored(tmp_path, **changes), "id": "id", "label": "y", **options}))
+def test_what_can_not_be_joined(tmp_path):
+    for problem, changes, options in (
+        ("to join the files side by side, name the column that they share: dataset.id=id", {}, {"id": None}),
+        ("it has no column key, which dataset.id names", {}, {"id": "key"}),
+        ("none of them has the column z", {}, {"label": "z"}),
+        ("both people.csv and orders.csv have the column age; rename it in one of them", {"header": "id;age;what"}, {}),
+        ("2 of them have the column y; of files that are joined, one holds the labels", {"header": "id;y;what"}, {}),
+        ("column id has the identifier 'p1' more than once", {"more": ["p1;1.5;x"]}, {}),
+        ("column id has no identifier", {"more": [";1.5;x"]}, {}),
+    ):
+        assert problem in error_of(Csv(**{"path": stored(tmp_path, **changes), "id": "id", "label": "y", **options}))

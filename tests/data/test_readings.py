@@ -48,7 +48,8 @@ def test_amounts_are_numbers(tmp_path, written, delimiter):
 
 
 @pytest.mark.parametrize("style", ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d"])
-def test_dates_are_days_month_and_weekday(tmp_path, style):
+def test_dates_are_days_month_and_weekday(tmp_path, style, monkeypatch):
+    monkeypatch.setattr("vflbench.data.text.BLOCK_BYTES", 200)  # the first day is that of all blocks
     numeric, split = read(tmp_path, [day.strftime(style) for day in DAYS])
     assert split.train.columns["a"].numeric == ("x", "x.month", "x.weekday")
     expected = [scaled([d.toordinal() for d in DAYS]), [(d.month - 1) / 11 for d in DAYS], [d.weekday() / 6 for d in DAYS]]
@@ -85,6 +86,8 @@ def test_a_date_that_may_be_read_in_two_ways_stays_a_text_until_it_is_said(tmp_p
     assert numeric[1, 1] == pytest.approx(1 / 6)  # February
     unsaid = Csv(path=str(tmp_path / "t.csv"), label="y", types={"x": "date"})
     assert "can't be told apart, say dataset.day_first" in error_of(unsaid)
+    dotted = [date.replace("/", ".") for date in dates]
+    assert read(tmp_path, dotted)[0].tolist() == numeric.tolist()  # between points the day is first
 
 
 def test_a_number_that_may_be_read_in_two_ways_stays_a_text_until_it_is_said(tmp_path):
@@ -99,9 +102,10 @@ def test_a_number_that_may_be_read_in_two_ways_stays_a_text_until_it_is_said(tmp
 
 def test_a_point_stands_before_thousands_where_another_column_has_a_decimal_comma(tmp_path):
     """1.234 is read as a fraction by itself: wrong by a factor of a thousand beside 812."""
-    lines = ["a;b;y", *(f"{german(1000 + i * 3.5).replace(',00', '')};{1 + i % 3}.{100 + i};{i % 2}" for i in range(N))]
+    whole = [1000 * (i % 3) + 100 + i for i in range(N)]
+    lines = ["a;b;y", *(f"{german(1000 + i * 3.5)};{german(b).removesuffix(',00')};{i % 2}" for i, b in enumerate(whole))]
     numeric = in_file_order(load(Csv(path=write(tmp_path / "t", lines), label="y")))[0]
-    assert numeric[:, 1].tolist() == pytest.approx(scaled([1000 * (1 + i % 3) + 100 + i for i in range(N)]), abs=1e-6)
+    assert numeric[:, 1].tolist() == pytest.approx(scaled(whole), abs=1e-6)
 
 
 def test_missing_dates_and_amounts_are_missing(tmp_path):
