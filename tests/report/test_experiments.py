@@ -106,6 +106,8 @@ def test_validation_rows_of_the_first_seed_choose_the_rate_and_test_rows_are_sho
         ["label_dp zero_sum, rows 100", "0.680", "2", "0.990", "0.2", "1"],
     ]
     assert table.csv().splitlines()[2].startswith("label_dp zero_sum,0.68,2,")
+    points = lines_of(drawn(tmp_path)["price"])
+    assert (points["none"], points["label_dp zero_sum, ceiling 0.680"]) == ([("1", 0.8)], [("2", 0.72)])
 
 
 def test_commands_make_the_runs_of_other_seeds_at_the_chosen_rate(tmp_path):
@@ -166,16 +168,6 @@ def test_seconds_of_solvers_stand_beside_all_20_published_ones_of_which_two_are_
     assert rows.here["seconds, (8, 20)"] == "not measured here"
     marked = [what for what, text in rows.published.items() if str(text).startswith("*")]
     assert marked == ["seconds, (9, 5)", "seconds, (11, 5)"]
-
-
-def test_prices_are_lines_with_a_point_for_each_number_of_epochs(tmp_path):
-    for epochs, auc in ((1, 0.8), (5, 0.9)):
-        priced(tmp_path / f"n{epochs}", seed=0, lr=0.1, epochs=epochs, validation=0.8, test=auc)
-        priced(tmp_path / f"z{epochs}", seed=0, lr=0.1, epochs=epochs, validation=0.8, test=auc - 0.1, eps=epochs)
-    assert lines_of(drawn(tmp_path)["price"]) == {
-        "none": [("1", 0.8), ("5", 0.9)],
-        "label_dp zero_sum, ceiling 0.680": [("1", 0.7), ("5", 0.8)],
-    }
 
 
 def of_marvell(folder, seed, test_auc, **dataset):

@@ -82,13 +82,9 @@ def test_the_recorded_level_counts_also_at_the_end_of_an_epoch_and_a_twin_is_a_r
 
 
 def test_what_is_known_is_said_in_words():
-    assert [knowledge(name, THREATS) for name in ("norm", "hints", "direct", "completion", "steered")] == [
-        "without labels",
-        "with 3 known positives a batch",
-        "with known labels",
-        "with 100 known labels",
-        "actively",
-    ]
+    said = [knowledge(name, THREATS) for name in ("norm", "hints", "direct", "completion", "steered")]
+    assert said[:2] == ["without labels", "with 3 known positives a batch"]
+    assert said[2:] == ["with known labels", "with 100 known labels", "actively"]
 
 
 def test_a_number_stays_with_its_percent_sign_and_a_long_path_stays_whole():

@@ -61,15 +61,10 @@ def table(rng, rows=64, parties=("a",), classes=2, numeric=2, sizes=(5, 7)):
 
 def setup_of(rows, /, *, defenses=(), new_defense=None, seed=0, **options):
     """What a protocol needs to build parties that own the rows of this table. options: of `ProtocolSetup`."""
-    usual = {
-        "rows": options.pop("rows", None) or AlignedRows.of(rows),
-        "model": WideDeep(bottom_layers=2, top_layers=1, width=8),
-        "optimizer": Adam(),
-        "wire": Wire(),
-        "defense": new_defense or (lambda: Chain({type(defense).__name__: defense for defense in defenses})),
-        "generators": Generators(seed),
-        "device": torch.device("cpu"),
-    }
+    new_defense = new_defense or (lambda: Chain({type(defense).__name__: defense for defense in defenses}))
+    usual = {"rows": options.pop("rows", None) or AlignedRows.of(rows), "wire": Wire(), "defense": new_defense}
+    usual |= {"model": WideDeep(bottom_layers=2, top_layers=1, width=8), "optimizer": Adam()}
+    usual |= {"generators": Generators(seed), "device": torch.device("cpu")}
     return ProtocolSetup(table=rows, **usual | {name: value for name, value in options.items() if value is not None})
 
 
@@ -96,17 +91,10 @@ def whole_network(split, batch):
 
 def experiment(**changes):
     """A run of seconds on 3,000 synthetic rows."""
-    parts = {
-        "dataset": Synthetic(rows=3000, vocabulary=300),
-        "model": WideDeep(bottom_layers=2, top_layers=1, width=16),
-        "protocol": Split(),
-        "engine": Local(),
-        "optimizer": Adam(lr=1e-3),
-        "defenses": {},
-        "attacks": {"norm": Norm(), "spectral": Spectral()},
-        "settings": Settings(epochs=2, batch_size=128, audit=Audit(batches=5)),
-    }
-    return Experiment(**{**parts, **changes})
+    parts = {"dataset": Synthetic(rows=3000, vocabulary=300), "protocol": Split(), "engine": Local()}
+    parts |= {"model": WideDeep(bottom_layers=2, top_layers=1, width=16), "optimizer": Adam(lr=1e-3)}
+    parts |= {"defenses": {}, "attacks": {"norm": Norm(), "spectral": Spectral()}}
+    return Experiment(**parts | {"settings": Settings(epochs=2, batch_size=128, audit=Audit(batches=5))} | changes)
 
 
 def defenses(*names):

@@ -12,8 +12,6 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-Key = tuple[tuple[int, ...], ...]
-
 MOST_BATCHES = 60_000
 MOST_PAIRS = 260_000
 

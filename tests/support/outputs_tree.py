@@ -7,17 +7,12 @@ import yaml
 
 from vflbench.results.schema import HEADER
 
+_TEXT = "An honest-but-curious attacker at a non-label party, who knows the gradients."
+_NORM = {"role": "non-label party", "knows": ["gradients"], "text": _TEXT}
 FACTS = {
     "cut_layers": {"a": ["f2"]},
     "layers": {"a": ["f1", "f2"], "label": ["h1"]},
-    "threats": {
-        "norm": {
-            "role": "non-label party",
-            "knows": ["gradients"],
-            "text": "An honest-but-curious attacker at a non-label party, who knows the gradients.",
-            "does": "Score each row by the length of its gradient.",
-        }
-    },
+    "threats": {"norm": _NORM | {"does": "Score each row by the length of its gradient."}},
 }
 """What a run records about itself in manifest.json."""
 
@@ -59,8 +54,8 @@ def write_run(folder, *, defense=None, seed=0, test_auc=0.76, leaks=None, norm=0
     options = {
         "dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "train.txt"},
         "model": {"_target_": "vflbench.models.networks.WideDeep", "bottom_layers": 2},
-        "defense": defense or {},
         "attack": {"norm": {"_target_": "vflbench.attacks.norm.Norm"}},
+        "defense": defense or {},
         "epochs": 2,
         "seed": seed,
         **(config or {}),
@@ -77,12 +72,11 @@ def write_run(folder, *, defense=None, seed=0, test_auc=0.76, leaks=None, norm=0
         "test_auc": test_auc,
         "train_auc": test_auc,
         "test_log_loss": 0.5,
-        "leaks": leaks,
-        "guarantees": dict.fromkeys(defense or {}),
-        "bytes_sent": {"embedding": 1_000_000, "gradient": 500_000},
         "seconds": 2.5,
         "failed": None,
     }
+    results |= {"leaks": leaks, "guarantees": dict.fromkeys(defense or {})}
+    results |= {"bytes_sent": {"embedding": 1_000_000, "gradient": 500_000}}
     (folder / "summary.json").write_text(json.dumps(results | summary))
     rows = [f"{epoch},test,,,,,auc,{(test_auc or 0) - 0.01 * (1 - epoch)},,,\n" for epoch in range(2)]
     rows += [f"{epoch},train,a,f2,gradient,norm,leak_auc_two_sided,{norm},,,true\n" for epoch in range(2)]

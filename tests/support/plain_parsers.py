@@ -9,17 +9,8 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
 
 def real(text: str) -> float | None:
     """A finite decimal number of ASCII digits, within blanks; None for any other text."""
-    text = text.strip(" \t")
-    mantissa, exponent, power = text.lower().partition("e")
-    digits = mantissa[1:] if mantissa[:1] in ("+", "-") else mantissa
-    whole, _, rest = digits.partition(".")
-    if not all(c in "0123456789" for c in whole + rest) or not whole + rest or digits.count(".") > 1:
-        return None
-    power = power[1:] if power[:1] in ("+", "-") else power
-    if exponent and (not power or not all(c in "0123456789" for c in power)):
-        return None
-    value = float(text)
-    return value if math.isfinite(value) else None
+    number = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", text.strip(" \t"), re.IGNORECASE)
+    return float(number[0]) if number and math.isfinite(float(number[0])) else None
 
 
 def is_label(text: str) -> bool:

@@ -217,20 +217,18 @@ def mixed(rng: Rng) -> Instance:
 
 def selective(rng: Rng) -> Instance:
     m, d, drawn = private_batch(rng, _LABELLED, (8, 10))
-    others = 2 if m % 2 == 0 and rng.random() < 0.15 else 1
-    rules = training_rules(rng, m // others, drawn, parties=others + 1, whole=False)
+    rules = training_rules(rng, m, drawn, whole=False)
     n = int(rng.integers(d + 1, 6 * d + 10))
     thetas = rng.normal(size=(n, d)) * rng.choice([0.03, 1.0, 10.0])
     kept, largest = int(rng.integers(1, d + 1)), bool(rng.random() < 0.4)
     noise = float(10 ** rng.uniform(-6, 0)) if rng.random() < 0.3 else 0.0
     updates, sent = np.zeros((n, d)), np.zeros((n, d), dtype=bool)
     for t, theta in enumerate(thetas):
-        for part in answers(drawn.x, drawn.y, theta, rules):
-            chosen = (np.argsort(-np.abs(part), kind="stable") if largest else rng.permutation(d))[:kept]
-            noisy = part + noise * np.linalg.norm(part) / np.sqrt(d) * rng.normal(size=d)
-            updates[t, chosen] += noisy[chosen]
-            sent[t, chosen] = True
-    return drawn.seen(rules, (thetas, updates), sent=sent, noise=noise > 0 or others > 1)
+        (part,) = answers(drawn.x, drawn.y, theta, rules)
+        chosen = (np.argsort(-np.abs(part), kind="stable") if largest else rng.permutation(d))[:kept]
+        updates[t, chosen] = (part + noise * np.linalg.norm(part) / np.sqrt(d) * rng.normal(size=d))[chosen]
+        sent[t, chosen] = True
+    return drawn.seen(rules, (thetas, updates), sent=sent, noise=noise > 0)
 
 
 def noisy(rng: Rng) -> Instance:

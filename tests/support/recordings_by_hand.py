@@ -55,12 +55,8 @@ def table_bytes(columns, **options):
 
 
 def manifest_of(parties, **changes):
-    return {
-        "format": "vflbench-messages/1",
-        "classes": 2,
-        "parties": {party: {"layers": layers} for party, layers in parties.items()},
-        **changes,
-    }
+    known = {party: {"layers": layers} for party, layers in parties.items()}
+    return {"format": "vflbench-messages/1", "classes": 2, "parties": known, **changes}
 
 
 def write(folder, manifest, shards, tables):

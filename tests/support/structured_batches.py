@@ -33,12 +33,6 @@ def near_dependent(m: int, d: int, rng: Rng) -> np.ndarray:
     return x
 
 
-def block_design(m: int, d: int, rng: Rng) -> np.ndarray:
-    """Rows and columns of the incidence matrix of all pairs, from some row on."""
-    pairs = np.array([[k in (i, j) for k in range(5)] for i in range(5) for j in range(i)], dtype=np.int64)
-    return pairs[np.ix_((rng.integers(10) + np.arange(m)) % 10, np.arange(d) % 5)]
-
-
 def ambiguous(m: int, d: int, rng: Rng) -> np.ndarray:
     """With a block that two batches of the same products have: {000, 011, 101, 110} and {111, 100, 010, 001}."""
     x = random(m, d, rng)
@@ -49,7 +43,7 @@ def ambiguous(m: int, d: int, rng: Rng) -> np.ndarray:
     return x
 
 
-STRUCTURES = (duplicates, duplicates, odd_triangle, near_dependent, block_design, ambiguous)
+STRUCTURES = (duplicates, duplicates, odd_triangle, near_dependent, ambiguous)
 
 
 def draw_batch(m: int, d: int, rng: Rng, structured: float = 0.4) -> np.ndarray:
