@@ -146,9 +146,12 @@ def test_the_commands_of_the_page_make_a_run_of_four_parties(tmp_path):
 def test_a_run_resumes_to_the_same_figures_after_a_party_was_killed(two):
     two.run("name=whole")
     process = two.begin("name=cut")
-    logs = (two.folder / "outputs").glob
-    begun = lambda: any("epoch 1 of " in log.read_text() for log in logs("cut_*/train.log"))  # noqa: E731
-    until(lambda: begun() or process.poll() is not None, "the run does not begin")
+
+    def begun():
+        logs = (two.folder / "outputs").glob("cut_*/train.log")
+        return process.poll() is not None or any("epoch 1 of " in log.read_text() for log in logs)
+
+    until(begun, "the run does not begin")
     for child in two.of_a_run("a"):
         child.send_signal(signal.SIGKILL)
     assert process.wait(PATIENCE) == 1

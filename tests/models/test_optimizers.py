@@ -6,15 +6,13 @@ from vflbench.models.optimizers import Adam, Sgd, load_state
 
 
 def network():
-    layer = nn.utils.skip_init(nn.Linear, 1, 1, bias=False)
-    nn.init.constant_(layer.weight, 1.0)
-    return layer
+    return nn.ParameterList([torch.ones(1)])
 
 
-def step(optimizer, layer, gradient):
-    layer.weight.grad = torch.tensor([[gradient]])
+def step(optimizer, weights, gradient):
+    weights[0].grad = torch.tensor([gradient])
     optimizer.step()
-    return layer.weight.item()
+    return weights[0].item()
 
 
 def test_adam_follows_kingma_and_ba():

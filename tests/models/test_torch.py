@@ -376,10 +376,6 @@ def test_a_module_that_does_not_fit_is_refused_in_one_paragraph(rng):
         text = str(refused.value)
         assert "\n" not in text
         assert text.startswith(key), text
-
-
-def test_layers_of_another_width_in_training_are_named(rng):
-    rows = numeric_table(rng)
     split = session(rows, model=pair(of(lambda self, x: self.layer(x)[:, : 4 if self.training else 2])))
     with pytest.raises(UserError, match=r"had the widths .*'cut': 2} when .*, and now have .*'cut': 4}"):
         split.round(rows.ids)
