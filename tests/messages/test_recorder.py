@@ -61,8 +61,7 @@ class Loop:
         ids, x, y = self.batch(number)
         h = self.bottom(x)
         h.retain_grad()
-        out = rec.watch(h, ids=ids)
-        assert out is h
+        assert rec.watch(h, ids=ids) is h
         self.sent.append(h)
         return h, F.binary_cross_entropy_with_logits(self.top(h)[:, 0], y)
 

@@ -101,7 +101,9 @@ def test_a_partys_own_model_is_the_one_of_the_moment(rng):
     """`LocalModel` and the facts between rounds answer about any of the party's rows, with the network as it stands."""
     rows = table(rng, parties=("a", "b"))
     split = session(rows)
-    embed = split.round(rows.ids[:20], watch=EVERYTHING).facts["a"][LocalModel].embed
+    known = split.round(rows.ids[:20], watch=frozenset({LocalModel})).facts["a"]
+    assert set(known) == {LocalModel}  # nothing else was asked for
+    embed = known[LocalModel].embed
     some = torch.tensor([50, 2, 2])
     first = embed(some)
     with torch.no_grad():
