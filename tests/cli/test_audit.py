@@ -191,6 +191,6 @@ def test_scores_move_in_place_of_labels_and_messages(place, tmp_path):
     options = ("attack=[norm,spectral]", "audit.probe=false", "--out", "audited")
     assert command("audit", "owner", *options, cwd=tmp_path).returncode == 0
     assert leak_lines(tmp_path / "graded") == leak_lines(tmp_path / "audited") != []
-    for wrong, words in (("owner", "vflbench grade owner: there is no scores.json"), ("out", "no such file")):
-        result = command("grade", wrong, "none", cwd=tmp_path)
+    for wrong, words in (("owner", "vflbench grade owner: there is no scores.json"), ("out", "there is no such file")):
+        result = command("grade", wrong, labels if wrong == "owner" else "none", cwd=tmp_path)
         assert (result.returncode, words in result.stderr) == (1, True), result.stderr

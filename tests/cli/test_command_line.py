@@ -135,7 +135,6 @@ def test_choices_of_the_users_own_are_known(tmp_path):
     assert {"norm", "spread"} <= set(choices(folders, "attack"))
     assert nearest_options(folders, "attack.spread.powr") == "; did you mean attack.spread.power?"
     assert nearest_options(folders, "attack.spread.k") == "; attack=spread has these options: power, floor"
-    assert nearest_options(folders, "attack.sprea.power") == "; did you mean attack.spread.power?"
     assert nearest_options(folders, "attack.other.k") == "; there is no attack=other"
 
 

@@ -9,7 +9,7 @@ from vflbench.attacks.base import Attack
 from vflbench.cli.build import KEYED, SINGLE
 from vflbench.cli.components import component, locate
 from vflbench.cli.config import KEYED_NAMES, SINGLE_NAMES, leaves, read_config
-from vflbench.cli.help import comments, explanations, listing
+from vflbench.cli.help import explanations, listing
 from vflbench.files import config_folder
 from vflbench.report.published import comments_of
 from vflbench.results.terminal import WIDTH
@@ -49,12 +49,6 @@ def test_every_option_is_explained(group, file):
     words = explanations([config_folder()], chosen, options)
     keys = [key for key, value in leaves(options, "") if value != {} and not key.endswith("_target_")]
     assert [key for key in keys if not key.startswith("dataset.types.") and not words.get(key)] == []
-
-
-def test_the_options_of_a_run_are_explained():
-    words = comments(config_folder() / "train.yaml")
-    keys = [key for key, _ in leaves(read_config(config_folder() / "train.yaml")[1], "")]
-    assert [key for key in keys if not key.startswith(("hydra.", "defaults")) and not words.get(key)] == []
 
 
 def test_a_choice_of_the_users_own_is_described_by_its_comments(tmp_path):

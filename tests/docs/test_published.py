@@ -33,15 +33,6 @@ def numbers_in(content: Any) -> Iterator[float]:
         yield float(content)
 
 
-def test_every_line_of_a_table_has_as_many_cells():
-    width = None
-    for line in PAGE.read_text().splitlines():
-        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
-        assert cells is None or cells <= 9, line  # 8 columns
-        assert width is None or cells is None or cells == width, line
-        width = cells
-
-
 @pytest.fixture(scope="module")
 def published():
     """Document -> what it prints. These files lie beside the data, where they are there."""

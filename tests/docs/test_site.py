@@ -22,15 +22,6 @@ SAID = {"attack": "Threat model", "defense": "Who applies it"}
 """Of what the page of a choice tells."""
 
 
-def test_every_option_of_data_sets_has_a_meaning_and_no_default_is_a_riddle():
-    for file in (ROOT / "configs" / "dataset").glob("*.yaml"):
-        text = file.read_text("utf-8")
-        explained = dict(comments_in(text))
-        assert not [key for key in re.findall(r"^([a-z]\w*):", text, re.MULTILINE) if not explained.get(key)], file.name
-    table = option_table((Option("path", "'???'", "text", "a file"),))
-    assert "| `path` | none: you must give it | text | a file |" in table
-
-
 def test_each_option_and_argument_is_explained_in_a_paragraph_of_its_own_with_its_name_as_code():
     text = "What it does.\n\nHow, with x_i.\nsteps: of the descent,\nwhich is long.\nlr: of each step."
     body = read_docstring(text, names=("steps", "lr")).body
@@ -54,6 +45,8 @@ def test_formulas_become_blocks_and_signs_of_markdown_are_escaped():
 def test_what_an_option_takes_is_said_in_words():
     assert allowed(Rows) == "a whole number from 1 to 10,000,000,000"
     assert allowed(Fraction | None) == "a number from 1e-9 to 0.999999999 or `null`"
+    table = option_table((Option("path", "'???'", "text", "a file"),))
+    assert "| `path` | none: you must give it | text | a file |" in table
     assert dict(comments_in("a:\n  lr: 0.1 # a step\n  path: 'x#y'\n")) == {"lr": "a step"}
 
 

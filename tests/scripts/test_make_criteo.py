@@ -19,11 +19,14 @@ def script():
     return module
 
 
+def made(script, path, *options):
+    assert run(script, "--out", path, "--rows", ROWS, "--ids", IDS, *options).returncode == 0
+    return path
+
+
 @pytest.fixture(scope="module")
 def file(script, tmp_path_factory):
-    path = tmp_path_factory.mktemp("criteo") / "train.txt"
-    assert run(script, "--out", path, "--rows", ROWS, "--ids", IDS).returncode == 0
-    return path
+    return made(script, tmp_path_factory.mktemp("criteo") / "train.txt")
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +73,8 @@ def test_vflbench_reads_it(file):
 
 
 def test_same_seed_same_file(script, file, tmp_path):
-    again, other = tmp_path / "again.txt", tmp_path / "other.txt"
-    assert run(script, "--out", again, "--rows", ROWS, "--ids", IDS).returncode == 0
-    assert again.read_bytes() == file.read_bytes()
-    assert run(script, "--out", other, "--rows", ROWS, "--ids", IDS, "--seed", 1).returncode == 0
-    assert other.read_bytes() != file.read_bytes()
+    assert made(script, tmp_path / "again.txt").read_bytes() == file.read_bytes()
+    assert made(script, tmp_path / "other.txt", "--seed", 1).read_bytes() != file.read_bytes()
 
 
 def test_more_ids_than_the_rows_have_room_for_are_refused(tmp_path):
