@@ -180,16 +180,17 @@ def test_settings_in_yaml_are_the_defaults_of_the_classes():
 
 
 def test_one_name_four_places():
-    """attack=spectral: configs/attack/spectral.yaml, vflbench/attacks/spectral.py, Spectral, a test of that name.
+    """attack=spectral: configs/attack/spectral.yaml, vflbench/attacks/spectral.py, Spectral, and a test that imports it.
 
     An attack or defense may be a folder of modules that names its class.
     """
     for group, room in {"attack": "attacks", "defense": "defenses", "adversary": "protocols/adversaries"}.items():
-        tests, names = ROOT / "tests" / room, {*CHOICES[group]} - EMPTY - SETS
+        names, package = {*CHOICES[group]} - EMPTY - SETS, f"vflbench.{room.replace('/', '.')}"
+        tests = "".join(file.read_text() for file in (ROOT / "tests" / room).rglob("*.py"))
         for choice in (choice for choice in EVERY if choice.group == group and choice.name in names):
-            assert (tests / f"test_{choice.name}.py").exists() or list((tests / choice.name).glob("test_*.py")), choice
+            assert re.search(rf"\b{re.escape(package)}\.{choice.name}\b", tests), choice
             class_name = "".join(word.capitalize() for word in choice.name.split("_"))
-            assert choice.node["_target_"] == f"vflbench.{room.replace('/', '.')}.{choice.name}.{class_name}"
+            assert choice.node["_target_"] == f"{package}.{choice.name}.{class_name}"
             assert "Source: " in (inspect.getdoc(choice.cls) or ""), choice
         for module in (ROOT / "vflbench" / room).glob("*.py"):
             has_one = re.search(rf"^class \w+\({BASES[group].__name__}\)", module.read_text(), re.MULTILINE)
