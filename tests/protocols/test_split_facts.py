@@ -146,6 +146,10 @@ def test_the_label_party_has_labels_columns_and_its_networks_as_they_answered(rn
             assert torch.equal(columns.numeric, rows.features["label"].numeric)
         else:
             assert columns.numeric.shape == columns.categorical.shape == (len(rows), 0)
+        for party, sent in done[Embeddings].received.items():
+            peer, answer = done[PeerModels].models[party].network, done[Queries].answer[party]
+            assert torch.equal(peer(*columns_of(rows, party))["f2"], sent["f2"])  # as it stood when it sent
+            assert torch.equal(answer(*columns_of(rows, party), rng)["f2"], sent["f2"])
         received = {
             party: {layer: h.requires_grad_() for layer, h in sent.items()}
             for party, sent in done[Embeddings].received.items()
