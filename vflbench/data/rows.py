@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflbench.data.table import CHUNK_ROWS, Columns, Encoding, Features, RawTable, VerticalTable
-from vflbench.errors import UserError, shown
+from vflbench.data.table import CHUNK_ROWS, Columns, Encoding, Features, RawTable, VerticalTable, mapped
 
 BUFFER_ROWS = 1 << 18
 """Rows in memory at a time. Fewer than so many are all kept there, and shuffled without any restriction."""
@@ -147,11 +146,7 @@ class StoredColumns:
         return values[np.argsort(order)]
 
     def _mapped(self, positions: np.ndarray) -> np.ndarray:
-        try:
-            rows = np.memmap(self._file, self._dtype, "r", shape=self._shape) if self._shape[-1] else np.empty(self._shape)
-        except (OSError, ValueError) as error:
-            problem = f"the prepared data is damaged ({shown(str(error), 200)}); run the command again to prepare it anew"
-            raise UserError(problem, key="VFLBENCH_CACHE", value=self._file.parent) from error
+        rows = mapped(self._file, self._dtype, self._shape)
         return np.asarray(rows[positions] if self._columns is None else rows[positions[:, None], self._columns])
 
 

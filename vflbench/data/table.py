@@ -6,13 +6,17 @@ fitted once, and applied as rows are read.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 from torch import Tensor
+
+from vflbench.errors import UserError, shown
 
 CHUNK_ROWS = 1024
 """Rows in a chunk. Rows of a chunk are neighbours on disk; they are drawn, checked and shuffled together."""
@@ -47,15 +51,20 @@ class RawTable:
         return len(self.labels)
 
     def take(self, positions: np.ndarray) -> RawTable:
-        """Copy the rows at these positions."""
-        return replace(
-            self,
-            numeric=self.numeric[positions],
-            categorical=self.categorical[positions],
-            labels=self.labels[positions],
-            fingerprint="",
-            folder=None,
-        )
+        """Copy the rows at these positions. Files are mapped anew each time: pages that were read don't stay in memory."""
+        held = {name: getattr(self, name) for name in ("numeric", "categorical", "labels")}
+        if self.folder is not None:
+            held = {name: mapped(self.folder / name, values.dtype, values.shape) for name, values in held.items()}
+        return replace(self, **{name: values[positions] for name, values in held.items()}, fingerprint="", folder=None)
+
+
+def mapped(file: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.ndarray:
+    """The array in a file of a prepared table."""
+    try:
+        return np.memmap(file, dtype, "r", shape=shape) if math.prod(shape) else np.empty(shape, dtype)
+    except (OSError, ValueError) as error:
+        problem = f"the prepared data is damaged ({shown(str(error), 200)}); run the command again to prepare it anew"
+        raise UserError(problem, key="VFLBENCH_CACHE", value=file.parent) from error
 
 
 def raw_table(columns: Mapping[str, np.ndarray | tuple[np.ndarray, int]], labels: np.ndarray, classes: int = 2) -> RawTable:
