@@ -1,6 +1,8 @@
 """From a party nothing can be reached that another owns: all objects that hang on it are walked."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,7 @@ from vflbench.data import rows as rows_module
 from vflbench.data.base import Dataset
 from vflbench.data.csv import Csv
 from vflbench.data.rows import AlignedRows, Batches, TrainTest
-from vflbench.data.table import CHUNK_ROWS, raw_table
+from vflbench.data.table import CHUNK_ROWS, fit, raw_table
 from vflbench.errors import UserError
 from vflbench.generators import Generators
 from vflbench.messages.facts import PartyFeatures, PeerArchitectures
@@ -162,6 +164,15 @@ def test_a_party_reads_and_decodes_its_own_columns_alone(stored, tmp_path, monke
                 assert torch.equal(ours.numeric, theirs.numeric)
                 assert torch.equal(ours.categorical, theirs.categorical)
                 assert ours.columns == theirs.columns
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux alone says what of a map is in memory")
+def test_what_is_measured_of_every_row_on_disk_is_not_held_in_memory(tmp_path):
+    raw = load_stored(tmp_path, 20_000).train.raw
+    unread = replace(raw, numeric=np.memmap(raw.folder / "numeric", raw.numeric.dtype, "r", shape=raw.numeric.shape))
+    fit(unread, PARTIES, np.arange(20_000), every_row_fitted=True)
+    maps = Path("/proc/self/smaps").read_text()
+    assert "0" in re.findall(rf"{raw.folder}/numeric\n(?:.*\n)*?Rss: +([0-9]+) kB", maps)
 
 
 def test_a_party_that_meets_damage_in_its_file_says_so(tmp_path, monkeypatch):

@@ -286,7 +286,7 @@ def _limits(raw: RawTable) -> np.ndarray:
     """(2, k) least and largest of the values that are there; NaN where none is."""
     low, high = np.full((2, len(raw.numeric_names)), np.nan)
     for start in range(0, len(raw), _SAMPLE):
-        values = raw.numeric[start : start + _SAMPLE]
+        values = raw.take(np.arange(start, min(start + _SAMPLE, len(raw)))).numeric
         low, high = np.fmin(low, np.fmin.reduce(values)), np.fmax(high, np.fmax.reduce(values))
     return np.stack([low, high])
 
