@@ -128,7 +128,9 @@ def test_gradients_pass_straight_through(rng):
     rows = table(rng, rows=40)
     split = session(rows, model=WideDeep(bottom_layers=1, width=16), defenses=[TopK(fraction=0.125)])
     party = split.parties[0]
-    answer = split.label_party.respond([party.embed(rows.ids, watched=True)]).messages[0]
+    sent = party.embed(rows.ids, watched=True)
+    answer = split.label_party.respond([sent]).messages[0]
+    assert (sent.nbytes, answer.nbytes) == (40 * 2 * (32 + 4) // 8, 40 * 16 * 4)
     party.learn(answer)
     assert torch.equal(party.layer_gradients["f1"], answer.tensors["f1"])
 
@@ -186,6 +188,11 @@ def test_each_row_gets_the_mean_of_its_group(rng):
         for one in range(groups):
             expected = g[member == one].double().mean(dim=0).float()
             assert torch.allclose(sent[member == one], expected.expand(int(sizes[one]), 5), rtol=1e-5, atol=1e-7), rows
+
+
+def test_a_mean_crosses_for_each_group_and_the_number_of_its_group_for_each_row(rng):
+    encoded = BatchAverage(group=8).gradient(torch.randn(40, 16, generator=rng), None, drawing(rng, torch.arange(40)))
+    assert encoded.nbytes == 5 * 16 * 4 + 40 * 3 // 8
 
 
 def test_groups_are_the_same_for_all_layers_and_others_in_each_epoch(rng):

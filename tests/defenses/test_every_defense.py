@@ -1,25 +1,21 @@
-"""What holds for every defense, with the options of its file: after an interruption it goes on with the same bits, gradients
-in other units are protected alike, and the wire counts what crosses.
+"""What holds for every defense, with the options of its file: after an interruption it goes on with the same bits, and
+gradients in other units are protected alike.
 """
 
 import pytest
 import torch
 import yaml
 from attacks.views import gradients, scores_of, shares
-from support.builders import session, table
 
 from vflbench.attacks.direct import Direct
 from vflbench.cli.components import component
 from vflbench.defenses.base import Context, Defense, LabelDefense
-from vflbench.defenses.batch_average import BatchAverage
 from vflbench.defenses.chain import Chain
 from vflbench.defenses.quantize import Quantize
 from vflbench.defenses.sign import Sign
 from vflbench.defenses.top_k import TopK
 from vflbench.files import config_folder
 from vflbench.messages.facts import PartyFeatures
-from vflbench.messages.wire import Kind, Wire
-from vflbench.models.networks import WideDeep
 from vflbench.numerics.auc import auc
 
 ROWS, BATCH, D = 60, 20, 6
@@ -108,25 +104,6 @@ def test_gradients_in_other_units_are_protected_alike(name):
 
     for unit in (1e-30, 1e10):
         torch.testing.assert_close(sent(unit), sent(1.0), rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("defense", "up", "down"),
-    [
-        (Sign(scale="batch"), 40 * 16 * 4, 40 * 16 // 8 + 4),
-        (Sign(scale="row"), 40 * 16 * 4, 40 * 16 // 8 + 40 * 4),
-        (TopK(fraction=0.125), 40 * 2 * (32 + 4) // 8, 40 * 16 * 4),  # gradients come back whole
-        (TopK(fraction=0.5), 40 * (8 * 32 + 16) // 8, 40 * 16 * 4),
-        (TopK(fraction=1.0), 40 * 16 * 4, 40 * 16 * 4),
-        (BatchAverage(group=8), 40 * 16 * 4, 5 * 16 * 4 + 40 * 3 // 8),  # a mean a group, and its number a row
-    ],
-)
-def test_the_wire_counts_what_crosses(rng, defense, up, down):
-    wire, rows = Wire(), table(rng, rows=40)
-    model = WideDeep(bottom_layers=1, width=16, wide=False)
-    session(rows, model=model, defenses=[defense], wire=wire).round(rows.ids)
-    traffic = wire.take_traffic()
-    assert (traffic["a", "label", Kind.EMBEDDING].bytes, traffic["label", "a", Kind.GRADIENT].bytes) == (up, down)
 
 
 @pytest.mark.parametrize(
