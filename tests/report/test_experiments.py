@@ -148,17 +148,12 @@ def test_when_split_guard_noticed_and_whom_it_accused(tmp_path):
     assert [row[4] for row in texts(table_of(tmp_path, "alarms"))][:1] == ["0 of 0"]
 
 
-def solved(folder, seed, rows, columns, seconds):
-    answer = rebuilt("f1", "batch_reconstruction", message="update", solver_seconds=seconds, ended=1.0)
-    config = {"dataset": {"_target_": "vflbench.data.synthetic.Bernoulli", "rows": rows, "features": columns}}
-    more = {"experiment": "quantification_table1", "dataset": "bernoulli", "config": config}
-    write_run(folder, seed=seed, reconstructions=[answer], **more)
-
-
 def test_seconds_of_solvers_stand_beside_all_20_published_ones_of_which_two_are_marked(tmp_path):
-    for seed in range(2):
-        solved(tmp_path / f"a{seed}", seed, 3, 5, 0.01 + 0.02 * seed)
-        solved(tmp_path / f"b{seed}", seed, 11, 20, 1.5)
+    for seed, rows, columns, seconds in ((0, 3, 5, 0.01), (1, 3, 5, 0.03), (0, 11, 20, 1.5), (1, 11, 20, 1.5)):
+        answer = rebuilt("f1", "batch_reconstruction", message="update", solver_seconds=seconds, ended=1.0)
+        config = {"dataset": {"_target_": "vflbench.data.synthetic.Bernoulli", "rows": rows, "features": columns}}
+        how = {"seed": seed, "experiment": "quantification_table1", "dataset": "bernoulli", "config": config}
+        write_run(tmp_path / f"{rows}_{seed}", reconstructions=[answer], **how)
     experiment = read_experiment(config_folder() / "experiment" / "quantification_table1.yaml")
     rows = published_table(section_of(tmp_path), experiment).frame.set_index("what")
     assert len(rows) == 20

@@ -146,17 +146,14 @@ def test_every_reader_gets_the_same_columns_of_the_same_types(tmp_path):
 
 
 def test_hostile_texts_stay_in_their_line_and_column(tmp_path):
-    out = tmp_path / "out"
     names = [text for text in TEXTS if 0 < len(text) < 20_000 and "\ud800" not in text and "\x00" not in text]
-    for number, text in enumerate(names):
-        run = write_run(out / f"r{number:02}", seed=number, leaks=[leak(text, "f1", 0.5)])
-        cell = '"' + text.replace('"', '""') + '"'
-        line = f"0,train,{cell},{cell},{cell},{cell},{cell},0.5,,,true\n"
-        (run / "metrics.csv").write_text(HEADER + line, encoding="utf-8")
-    made = records(out, file=tmp_path / "r.jsonl")
-    assert len(made) == 2 * len(names)
+    cells = ['"' + text.replace('"', '""') + '"' for text in names]
+    lines = [f"0,train,{cell},{cell},{cell},{cell},{cell},0.5,,,true\n" for cell in cells]
+    (write_run(tmp_path / "run") / "metrics.csv").write_text("".join([HEADER, *lines]), encoding="utf-8")
+    made = records(tmp_path, file=tmp_path / "r.jsonl")
+    assert len(made) == len(names) + 1
     assert all(value.isprintable() for line in made for value in line.values() if isinstance(value, str))
-    text = exported(out, file=tmp_path / "r.csv").decode()
+    text = exported(tmp_path, file=tmp_path / "r.csv").decode()
     attacks = {row["attack"] for row in csv.DictReader(io.StringIO(text))}
     assert {"'=cmd|'/c calc'!A0", "'+1+cmd", "'-2+3", "'@SUM(A1)"} <= attacks
     assert not any(name[:1] in "=+-@\t" for name in attacks if name)
