@@ -100,14 +100,21 @@ def test_categories_and_numbers_of_two_parties_come_back_together(rng):
         assert (rebuilt.categorical == rows.features[party].categorical[view.ids[:40]]).float().mean() > 0.9
 
 
+@pytest.mark.parametrize("options", [{"adversarial": False}, {"align": False}])
+def test_each_part_can_be_left_out(options, rng):
+    rows, attack = clusters(rng, 400), Simulator(rows=10, steps=3, **options)
+    answer, _ = run(attack, rows, clusters(rng, 200), session(rows, model=Mlp(bottom_layers=2, width=16)), rng)
+    assert answer.features["a"].numeric.isfinite().all()
+    assert not attack.aligns
+
+
 @pytest.mark.slow
 def test_pcat_learns_to_deceive_the_top(rng):
     """Its own bottom, through the true top, comes to tell the classes of auxiliary rows."""
     rows, auxiliary = clusters(rng, 600), clusters(rng, 200)
     attack, columns = Simulator(adversarial=False, steps=20, lr=5e-3), auxiliary.features["a"]
     started = session(rows, model=Mlp(bottom_layers=1, top_layers=0, width=32), optimizer=Adam(lr=0.05))
-    answer, view = run(attack, rows, auxiliary, started, rng, batch=30)
-    assert answer.features["a"].numeric.isfinite().all()
+    _, view = run(attack, rows, auxiliary, started, rng, batch=30)
     simulated = attack._mimics["a"].bottom(columns.numeric, columns.categorical)["f1"]
     nothing = PartyFeatures(torch.empty(200, 0), torch.empty(200, 0).int())
     logits = view[LocalTop].logits({"a": {"f1": simulated}}, nothing)
