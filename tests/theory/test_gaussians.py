@@ -1,12 +1,14 @@
-"""The best attacker there can be, the likelihood ratio, against what Marvell promises, on the Gaussians it is made for."""
+"""On Gaussians: the best attacker there can be against what Marvell promises, and what the spectral score rests on."""
 
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
 
+from vflbench.attacks.spectral import point_to_positives, spectral_projections
 from vflbench.defenses.marvell import Marvell, leak_auc_bound, solve_target
 from vflbench.metrics.privacy import Exposure
 from vflbench.numerics.auc import auc
@@ -72,3 +74,22 @@ def test_epochs_of_fresh_noise_compose_to_their_sum(rng):
         measured = auc((y + noise).double().sum(0), y)
         assert measured == pytest.approx(stats.norm.cdf(math.sqrt(epochs * 0.16 / 2)), abs=0.01), epochs
         assert leak_auc_bound(0.16) < measured <= Marvell().guarantee().leak_auc_after(Exposure(messages=epochs)), epochs
+
+
+def test_skewness_of_two_points_tells_the_smaller_share():
+    n = 1000
+    for q in (0.05, 0.25, 0.45, 0.6, 0.9):
+        s = np.array([1 - q] * round(q * n) + [-q] * round((1 - q) * n))  # centred, upper share q
+        assert stats.skew(s) == pytest.approx((1 - 2 * q) / np.sqrt(q * (1 - q)), rel=1e-9), q
+        turned = point_to_positives(torch.from_numpy(s), prior=0.25)
+        assert (turned > 0).double().mean().item() == pytest.approx(min(q, 1 - q)), q
+
+
+def test_leak_auc_of_two_gaussians_is_the_normal_integral(rng):
+    """N(0, I) against N(gap e, I): the projection on e reaches AUC Phi(gap / sqrt(2)), and no score does better."""
+    n, y = 40_000, torch.arange(40_000) < 10_000
+    for gap in (2.0, 4.0, 6.0):
+        x = torch.randn(n, 5, generator=rng)
+        x[:, 2] += gap * y
+        measured = auc(point_to_positives(spectral_projections({"f1": x})["f1"], prior=0.25), y)
+        assert measured == pytest.approx(stats.norm.cdf(gap / np.sqrt(2)), abs=0.01), gap
