@@ -109,12 +109,12 @@ def test_other_archives_and_folders_are_refused(tmp_path):
 
 
 def test_both_parts_of_mnist_are_joined_and_files_can_be_named(tmp_path, monkeypatch):
-    first, _ = write_mnist(tmp_path / "mnist", part="train", rows=30, seed=1, compress=True)
+    first, _ = write_mnist(tmp_path / "mnist", part="train", rows=35, seed=1, compress=True)
     second, labels = write_mnist(tmp_path / "mnist", rows=20)
     whole = load(Mnist(path=str(tmp_path / "mnist")))
     numeric, _, joined = in_file_order(whole)
-    np.testing.assert_allclose(numeric, np.concatenate([first, second]).reshape(50, -1) / 255, atol=1e-7)
-    assert (joined[30:].tolist(), whole.train.classes) == (labels.tolist(), 10)
+    np.testing.assert_allclose(numeric, np.concatenate([first, second]).reshape(55, -1) / 255, atol=1e-7)
+    assert (joined[35:].tolist(), whole.train.classes) == (labels.tolist(), 10)
     monkeypatch.setenv("VFLBENCH_DATA", str(tmp_path))
     assert load(Mnist()).fingerprint == whole.fingerprint
     images, classes = (str(tmp_path / "mnist" / f"t10k-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))

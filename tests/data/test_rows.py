@@ -74,9 +74,11 @@ def test_a_sample_is_spread_over_all_rows_and_ordered_batches_are_all_of_them():
     assert sample.ids.min() < 2 * CHUNK_ROWS
     assert sample.ids.max() > 38_000
     assert len(train.sample(10**9)) == len(train)
-    batches = [b.ids for b in ordered_batches(train, 512)]
-    assert torch.equal(torch.cat(batches), train.all().ids)
-    assert {len(ids) for ids in batches[:6]} == {512}
+    batches, whole = list(ordered_batches(train, 512)), train.all()
+    assert {len(batch) for batch in batches[:6]} == {512}
+    assert torch.equal(torch.cat([batch.ids for batch in batches]), whole.ids)
+    assert torch.equal(torch.cat([batch.labels for batch in batches]), whole.labels)
+    assert torch.equal(torch.cat([batch.features["a"].categorical for batch in batches]), whole.features["a"].categorical)
 
 
 @pytest.mark.parametrize("buffer", [1 << 18, 4 * CHUNK_ROWS])
