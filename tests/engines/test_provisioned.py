@@ -63,10 +63,10 @@ class Parties:
         assert result.returncode == code, result.stdout + result.stderr
         return result
 
-    def spawn(self, log: str, *words: str) -> subprocess.Popen:
+    def spawn(self, log: str, *words: str, cwd: Path | None = None) -> subprocess.Popen:
         command = [sys.executable, "-m", "vflbench", "parties", *words]
         with open(self.folder / f"{log}.txt", "w") as printed:
-            return subprocess.Popen(command, cwd=self.folder, env=OPEN, stdout=printed, stderr=printed)
+            return subprocess.Popen(command, cwd=cwd, env=OPEN, stdout=printed, stderr=printed)
 
     def said(self, name: str) -> str:
         return (self.folder / f"{name}.txt").read_text()
@@ -80,7 +80,7 @@ class Parties:
             until(lambda name=name, ready=ready: ready in self.said(name), f"{name} does not start")
 
     def begin(self, *words: str) -> subprocess.Popen:
-        return self.spawn("run", "run", "project", *self.agreed, *words)
+        return self.spawn("run", "run", "project", *self.agreed, *words, cwd=self.folder)
 
     def run(self, *words: str, code: int = 0) -> str:
         """What `vflbench parties run` prints."""
