@@ -148,9 +148,9 @@ def test_columns_without_an_answer_are_guessed_and_real_ones_must_be_near():
 
 
 def test_the_local_steps_of_rows_are_graded():
-    when = torch.tensor([0.0, 0, 1, 1])
-    assert figures(X, steps=when, when=when)["steps_right"] == 1
-    assert figures(X, steps=1 - when, when=when)["steps_right"] == pytest.approx(0)
+    when = torch.tensor([0.0, 1, 1, 0])
+    assert figures(X[ORDER], steps=when[ORDER], when=when)["steps_right"] == 1
+    assert figures(X[ORDER], steps=1 - when[ORDER], when=when)["steps_right"] == 0
 
 
 def test_the_example_shows_rows_beside_rows_and_the_label_last():
