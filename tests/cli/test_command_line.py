@@ -14,19 +14,19 @@ from vflbench.files import config_folder
 NAMES = ("norm", "spectral", "spectral_clustering", "max_norm", "federated_lr")
 
 
-@pytest.mark.parametrize(
-    ("words", "ordered"),
-    [
-        (["seed=1", "-m", "epochs=2,3"], ["seed=1", "epochs=2,3", "--multirun"]),
-        (["--cfg", "job", "seed=1"], ["seed=1", "--cfg=job"]),
-        (["a=1", "--config-dir", "mine", "-cn", "x", "b=2"], ["a=1", "b=2"]),
-        (["--config-dir=mine", "~defense", "+x=-1"], ["~defense", "+x=-1"]),
-        ([], []),
-    ],
-)
-def test_options_come_before_flags_whatever_the_order(words, ordered):
-    typed = hydra_words(words, "vflbench train")
-    assert [*typed.overrides, *typed.flags] == ordered
+ORDERED = {
+    "seed=1 -m epochs=2,3": "seed=1 epochs=2,3 --multirun",
+    "--cfg job seed=1": "seed=1 --cfg=job",
+    "a=1 --config-dir mine -cn x b=2": "a=1 b=2",
+    "--config-dir=mine ~defense +x=-1": "~defense +x=-1",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("words", ORDERED)
+def test_options_come_before_flags_whatever_the_order(words):
+    typed = hydra_words(words.split(), "vflbench train")
+    assert " ".join([*typed.overrides, *typed.flags]) == ORDERED[words]
 
 
 NAMED = {"comma": ",", "semicolon": ";", "tab": "\t", r"\t": "\t", "bar": "|"}
@@ -44,17 +44,17 @@ def test_a_mark_arrives_as_it_was_typed_or_named_and_is_no_sweep(word):
     assert with_quoted_marks(others) == others
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["seed=1", "--epochs", "3"], "--epochs: there is no such flag; options are KEY=VALUE: epochs=3"),
-        (["--batch-size=3", "-m"], "--batch-size: there is no such flag; options are KEY=VALUE: batch_size=3"),
-        (["--cfg", "some"], "argument --cfg/-c: invalid choice"),
-    ],
-)
-def test_a_flag_that_hydra_lacks_ends_in_one_line(words, problem):
-    with pytest.raises(UserError, match=problem) as refused:
-        hydra_words(words, "vflbench train")
+FLAGS = {
+    "seed=1 --epochs 3": "--epochs: there is no such flag; options are KEY=VALUE: epochs=3",
+    "--batch-size=3 -m": "--batch-size: there is no such flag; options are KEY=VALUE: batch_size=3",
+    "--cfg some": "argument --cfg/-c: invalid choice",
+}
+
+
+@pytest.mark.parametrize("words", FLAGS)
+def test_a_flag_that_hydra_lacks_ends_in_one_line(words):
+    with pytest.raises(UserError, match=FLAGS[words]) as refused:
+        hydra_words(words.split(), "vflbench train")
     assert str(refused.value).endswith("(see: vflbench train --help)")
 
 
