@@ -25,9 +25,8 @@ examples:
 def report(arguments: Sequence[str]) -> None:
     """Write the page on finished runs or export their measurements, and print how many runs were taken, and the place."""
     options = _parser().parse_args(arguments)
-    from vflbench.results.folder import is_recording  # late, as below: --help need not wait for their imports
-    from vflbench.results.runs import read_tree
-    from vflbench.results.table import export
+    from vflbench.results import runs, table  # late, as below: --help need not wait for their imports
+    from vflbench.results.folder import is_recording
 
     for folder in options.folders:
         if not folder.is_dir():
@@ -35,9 +34,9 @@ def report(arguments: Sequence[str]) -> None:
         if is_recording(folder):
             problem = f"it has recorded messages, and no run: vflbench audit {path_text(folder)}"
             raise UserError(problem, key=f"vflbench report {folder}")
-    tree = read_tree(options.folders)
+    tree = runs.read_tree(options.folders)
     if options.export is not None:
-        count, unreadable = export(tree.runs, options.folders, options.export)
+        count, unreadable = table.export(tree.runs, options.folders, options.export)
         tree.set_aside(unreadable)
         print(f"{tree.counts()}; {count:,} measurements\n{options.export}")
     elif options.commands:

@@ -92,11 +92,8 @@ class Unreadable(UserError):  # noqa: N818
     """A file that can't be read, and why."""
 
     def __init__(self, path: Path, reason: object):
-        super().__init__(
-            f"{cleaned(path.name)} can't be read: {cleaned(reason, 300)}",
-            key="folder",
-            value=cleaned(path.parent, 300),
-        )
+        problem = f"{cleaned(path.name)} can't be read: {cleaned(reason, 300)}"
+        super().__init__(problem, key="folder", value=cleaned(path.parent, 300))
 
 
 def cleaned(value: object, most: int = 200) -> str:

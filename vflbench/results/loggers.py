@@ -53,12 +53,6 @@ def tag(row: MetricRow) -> str:
     return "/".join(re.sub(r"[^\w.-]", "_", part) for part in map(str, parts) if part)
 
 
-def summary_figures(summary: Summary) -> dict[str, float]:
-    """The finite numbers at the top level of a summary."""
-    numbers = {key: v for key, v in summary.written().items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    return {key: float(value) for key, value in numbers.items() if math.isfinite(value)}
-
-
 class _Scalars(Logger):
     """A tool that takes numbers, each of a tag and a step, which is an epoch.
 
@@ -83,7 +77,8 @@ class _Scalars(Logger):
         self.add(values)
 
     def finish(self, summary: Summary) -> None:
-        self.add([(f"summary/{name}", value, self.last) for name, value in summary_figures(summary).items()])
+        numbers = {key: v for key, v in summary.written().items() if isinstance(v, int | float) and not isinstance(v, bool)}
+        self.add([(f"summary/{key}", float(v), self.last) for key, v in numbers.items() if math.isfinite(v)])
 
 
 @options

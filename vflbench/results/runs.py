@@ -230,10 +230,3 @@ def _part_name(part: str, value: Any) -> str:
 
 def short_hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]
-
-
-def run_names(runs: Sequence[Run], folders: Sequence[Path]) -> list[str]:
-    """The folder of each run, from the one that was named, or from the one in which all that were named lie."""
-    top = Path(os.path.commonpath([folder.resolve() for folder in folders]))
-    names = [run.folder.name if run.folder == top else run.folder.relative_to(top).as_posix() for run in runs]
-    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow
+import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
 from vflbench.errors import UserError
 from vflbench.files import written_whole
 from vflbench.results import folder as files
 from vflbench.results.folder import Unreadable, cleaned
-from vflbench.results.runs import Oddity, Run, entries, run_names, short_hash
+from vflbench.results.runs import Oddity, Run, entries, short_hash
 from vflbench.results.schema import COLUMNS as MEASURED
 from vflbench.results.schema import MetricRow, level_of
 
@@ -27,36 +27,32 @@ _FACTS = (
 """The columns that all rows of a run have in common."""
 TABLE_COLUMNS = (*_FACTS, *MEASURED, "level", "infinite")
 ENDINGS = (".jsonl", ".csv", ".parquet")
-WHOLE_RUN = "run"
-"""The split of a figure of the whole run, which its summary holds."""
-_FORMULA = r"^([=+@\t\r-])"
-"""How a text begins that a spreadsheet would compute."""
 _TYPES = {
-    **dict.fromkeys(("value", "ci_low", "ci_high"), pyarrow.float64()),
-    **dict.fromkeys(("epoch", "seed", "infinite"), pyarrow.int64()),
-    "visible": pyarrow.bool_(),
+    **dict.fromkeys(("value", "ci_low", "ci_high"), pa.float64()),
+    **dict.fromkeys(("epoch", "seed", "infinite"), pa.int64()),
+    "visible": pa.bool_(),
 }
 """Of the columns that hold no text."""
-_SCHEMA = pyarrow.schema([(name, _TYPES.get(name, pyarrow.string())) for name in TABLE_COLUMNS])
+_SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in TABLE_COLUMNS])
 _ORDER = ("epoch", "split", "party", "layer", "message", "attack", "metric")
 """By which rows of a run are sorted."""
 
 
-def read_table(folder: Path) -> pyarrow.Table:
+def read_table(folder: Path) -> pa.Table:
     """metrics.csv in the order in which it was written, with the types of `MetricRow`; null in place of an empty cell."""
     path = folder / files.METRICS
     how = {"column_types": _SCHEMA, "include_columns": MEASURED, "null_values": [""], "strings_can_be_null": True}
     convert, parse = csv.ConvertOptions(**how), csv.ParseOptions(newlines_in_values=True)
     try:
         table = csv.read_csv(io.BytesIO(files.read_bytes(path)), csv.ReadOptions(use_threads=False), parse, convert)
-    except (ValueError, KeyError, pyarrow.ArrowException) as error:
+    except (ValueError, KeyError, pa.ArrowException) as error:
         raise error if isinstance(error, Unreadable) else Unreadable(path, error) from error
     if any(table[name].null_count for name in ("epoch", "split", "metric")):
         raise Unreadable(path, "a row of it has no epoch, split or metric")
     for number, column in enumerate(table.schema):
-        if column.type == pyarrow.string():
+        if column.type == pa.string():
             coded = table[number].combine_chunks().dictionary_encode()
-            texts = pyarrow.array(map(cleaned, coded.dictionary.to_pylist()), pyarrow.string())
+            texts = pa.array(map(cleaned, coded.dictionary.to_pylist()), pa.string())
             table = table.set_column(number, column, texts.take(coded.indices))
     return table
 
@@ -67,7 +63,7 @@ def read_metrics(folder: Path) -> list[MetricRow]:
     return [MetricRow(**{key: value for key, value in row.items() if value is not None}) for row in rows]
 
 
-def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> pyarrow.Table:
+def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> pa.Table:
     """The measurements of every finished run in or under a folder, one row each: an Arrow table.
 
         import pyarrow.compute as pc
@@ -98,9 +94,7 @@ def load(folder: str | os.PathLike[str], options: Sequence[str] = ()) -> pyarrow
     return table
 
 
-def long_table(
-    runs: Sequence[Run], folders: Sequence[Path], options: Sequence[str] = ()
-) -> tuple[pyarrow.Table, list[Oddity]]:
+def long_table(runs: Sequence[Run], folders: Sequence[Path], options: Sequence[str] = ()) -> tuple[pa.Table, list[Oddity]]:
     """The table of these runs, sorted by run and place, and those whose metrics.csv can't be read. folders: where they lie.
 
     The same runs make the same table, wherever they lie.
@@ -108,7 +102,7 @@ def long_table(
     import pandas  # late: it takes half a second to import, and a run's own words do without
 
     names, columns = run_names(runs, folders), {key: _option([run.option(key) for run in runs]) for key in options}
-    schema = pyarrow.schema([*_SCHEMA, *((key, column.type) for key, column in columns.items())])
+    schema = pa.schema([*_SCHEMA, *((key, column.type) for key, column in columns.items())])
     tables, odd = [schema.empty_table()], []
     for number in sorted(range(len(runs)), key=names.__getitem__):
         run, threats = runs[number], runs[number].manifest.threats
@@ -121,21 +115,28 @@ def long_table(
         parts = [measured.assign(level=measured["attack"].map(levels)), pandas.DataFrame(_of_summary(run))]
         facts = _facts_of(run, names[number]) | {key: column[number].as_py() for key, column in columns.items()}
         rows = pandas.concat(parts).sort_values([*_ORDER]).assign(**facts, infinite=None)
-        tables.append(pyarrow.Table.from_pandas(rows, schema, preserve_index=False))
-    table = pyarrow.concat_tables(tables).replace_schema_metadata()
+        tables.append(pa.Table.from_pandas(rows, schema, preserve_index=False))
+    table = pa.concat_tables(tables).replace_schema_metadata()
     signs = compute.if_else(compute.is_inf(table["value"]), compute.sign(table["value"]), None)
-    return table.set_column(TABLE_COLUMNS.index("infinite"), "infinite", signs.cast(pyarrow.int64())), odd
+    return table.set_column(TABLE_COLUMNS.index("infinite"), "infinite", signs.cast(pa.int64())), odd
 
 
-def _option(values: Sequence[Any]) -> pyarrow.Array:
+def run_names(runs: Sequence[Run], folders: Sequence[Path]) -> list[str]:
+    """The folder of each run, from the one that was named, or from the one in which all that were named lie."""
+    top = Path(os.path.commonpath([folder.resolve() for folder in folders]))
+    names = [run.folder.name if run.folder == top else run.folder.relative_to(top).as_posix() for run in runs]
+    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]
+
+
+def _option(values: Sequence[Any]) -> pa.Array:
     """The values of an option as bool, int64, float64 or, where none of these holds all of them, as texts."""
     texts = [None if value is None else str(value) for value in values]
     plain = [value if isinstance(value, bool | int | float) else text for value, text in zip(values, texts, strict=True)]
     try:
-        column = pyarrow.array(plain)
-    except (pyarrow.ArrowException, OverflowError):
-        column = pyarrow.array(texts)
-    return column.cast(pyarrow.string()) if pyarrow.types.is_null(column.type) else column
+        column = pa.array(plain)
+    except (pa.ArrowException, OverflowError):
+        column = pa.array(texts)
+    return column.cast(pa.string()) if pa.types.is_null(column.type) else column
 
 
 def _facts_of(run: Run, name: str) -> dict[str, Any]:
@@ -168,8 +169,8 @@ def _facts_of(run: Run, name: str) -> dict[str, Any]:
 
 
 def _of_summary(run: Run) -> Iterator[dict[str, Any]]:
-    """Figures that only the summary holds: seconds, promised ceilings, and what the worst attack of each level reads."""
-    whole = {"epoch": max(run.summary.epochs - 1, 0), "split": WHOLE_RUN}
+    """Of the whole run: seconds, promised ceilings, and what the worst attack of each level reads."""
+    whole = {"epoch": max(run.summary.epochs - 1, 0), "split": "run"}
     yield whole | {"metric": "seconds", "value": run.summary.seconds}
     for defense, promise in run.summary.guarantees.items():
         for name in ("leak_auc_one_message", "leak_auc_all_messages") if promise else ():
@@ -196,7 +197,11 @@ def export(runs: Sequence[Run], folders: Sequence[Path], file: Path) -> tuple[in
             if file.suffix == ".parquet":
                 parquet.write_table(table, stream)
             elif file.suffix == ".csv":
-                csv.write_csv(_without_formulas(table), stream)
+                for place, column in enumerate(table.schema):
+                    if column.type == pa.string():  # an apostrophe goes before what a spreadsheet would compute
+                        texts = compute.replace_substring_regex(table[place], r"^([=+@\t\r-])", r"'\1")
+                        table = table.set_column(place, column, texts)
+                csv.write_csv(table, stream)
             else:
                 for batch in table.to_batches(10_000):
                     stream.writelines(map(_line, batch.to_pylist()))
@@ -209,11 +214,3 @@ def _line(row: Mapping[str, Any]) -> bytes:
     """JSON in ASCII; null where a number is infinite, as JSON has no infinity."""
     finite = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
     return json.dumps(finite, allow_nan=False).encode() + b"\n"
-
-
-def _without_formulas(table: pyarrow.Table) -> pyarrow.Table:
-    """With an apostrophe before what a spreadsheet would compute."""
-    for place, column in enumerate(table.schema):
-        if column.type == pyarrow.string():
-            table = table.set_column(place, column, compute.replace_substring_regex(table[place], _FORMULA, r"'\1"))
-    return table
