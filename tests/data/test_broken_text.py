@@ -95,6 +95,11 @@ def test_a_quote_that_is_not_closed_costs_its_line_and_no_other(tmp_path, line, 
     assert facts["bad_rows"]["first"][0].startswith("row 22: a quote is opened and not closed: ")
 
 
+def test_a_quoted_value_may_hold_line_ends_delimiters_and_quotes(tmp_path):
+    path = write(tmp_path / "x.csv", [*PLAIN, '100,"one\ntwo, ""three""\n",0,v1', '101,"",1,"v2"', '102,5"x,1,v2'])
+    assert len(Csv(path=path, label="y").read(None)[0].labels) == 103
+
+
 def test_rows_have_their_numbers_however_many_threads_the_library_has(tmp_path):
     count = pa.cpu_count()
     pa.set_cpu_count(2)  # as on a usual machine; tests have one
