@@ -47,6 +47,21 @@ def test_zero_sum_noise_adds_up_to_zero_and_is_that_of_its_conditional_law():
     assert zero_sum(IDS, KEY, 4, 3, 1).sum(dim=1).abs().max() < 1e-12
 
 
+def test_zero_sum_adds_noise_of_the_stated_variance_to_an_estimate_that_stays():
+    """x_t by its posterior: it has the mean (y' - q) / (1 - 2q) over T epochs, and the variance (T - 1) sd^2 about it."""
+    visits, q = 4, 1 / (1 + math.e)
+    defense, nothing = LabelDp(eps=1.0, mechanism="zero_sum"), torch.zeros(len(IDS), 1, dtype=torch.float64)
+    defense.plan(visits)
+    rng = torch.Generator().manual_seed(3)
+    heard = [defense.release(IDS % 2, nothing, drawing(rng, IDS, epoch)) for epoch in range(visits)]
+    odds = torch.cat([targets for _, targets, _ in heard], dim=1).logit()
+    u = torch.log(torch.expm1(odds + 1)) - odds - torch.log(torch.expm1(1 - odds))
+    variance = q * (1 - q) / (1 - 2 * q) ** 2
+    x = 0.5 + u * (1 - 2 * q) * (visits - 1) * variance
+    assert torch.allclose(x.mean(dim=1), (heard[0][0].double() - q) / (1 - 2 * q), atol=1e-6)
+    assert x.var(dim=1, correction=0).mean().item() == pytest.approx((visits - 1) * variance, rel=0.03)
+
+
 @pytest.mark.parametrize("classes", [2, 10])
 def test_estimates_are_unbiased_and_their_deviation_is_that_of_the_response(classes):
     eps, n = 0.8, 20_000

@@ -118,6 +118,14 @@ def audited(promised, leaking, epochs, canaries, seed, classes=2):
     return account({"it": leaking}, Exposure(epochs, epochs), [], planted)
 
 
+def test_bounds_of_two_readers_are_lower_than_that_of_one_because_all_hold_at_once():
+    """Both read every coin. Each may be wrong with half the probability (Bonferroni)."""
+    one, both = (audited(LabelGdp(), leaking, 1, 50, 0).tried for leaking in (LabelDp(eps=40.0), LabelGdp(mu=60.0)))
+    (alone,) = one.values()
+    assert len(both) == 2
+    assert all(0 < bound["mu_low"] < alone["mu_low"] for bound in both.values())
+
+
 def caught_as_printed(made, epochs, times, *, canaries, tries, classes=2):
     accounts = [audited(made(1.0), made(times), epochs, canaries, seed, classes) for seed in range(tries)]
     printed = {power.times: power.probability for power in accounts[0].power}
