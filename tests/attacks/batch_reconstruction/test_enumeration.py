@@ -63,6 +63,10 @@ def test_every_small_batch_is_listed_with_its_twins_and_labels_and_sums_of_none_
         check(alpha, None, rows)
 
 
+def test_a_batch_that_no_labels_fit_does_not_end_the_search():
+    check((1 - TWINS).T @ (1 - TWINS), (1 - TWINS).T @ [1, 1, 1, -1], 4)
+
+
 def test_each_inconsistency_is_named():
     cases = (
         (np.array([[2, 1], [0, 2]]), None, 3, "not symmetric"),

@@ -163,6 +163,15 @@ def test_columns_that_never_move_are_left_out_unless_the_intercept_counts_their_
     assert recovered.assumption == ""
 
 
+@pytest.mark.parametrize(("moves", "columns"), [([0, 1, 2, 2, 3, 4], [0, 1, 4, 5]), ([0, 0, 1, 2, 2, 3], [2, 5])])
+def test_columns_that_move_together_are_left_out_and_spoil_no_other(draw, moves, columns):
+    """The intercept counts the ones of each, and one lies within the other: its part across the span seems to be none."""
+    x, y = batch(6, 6, draw)
+    x[:, 0], x[:, 2] = 1, x[:, 2] & x[:, 3]
+    thetas = draw.normal(size=(14, 6))[:, moves]
+    assert holds(recover(thetas, answers(x, y, thetas), schema=Schema(tuple(range(6)), True)), x, y, columns)
+
+
 @pytest.mark.parametrize("first", [0.0, 0.7])  # of the model: theta_1 = theta_2 stays so
 def test_a_batch_that_is_symmetric_in_columns_that_the_attacker_lacks_is_not_missed(first):
     """Rows 110, 101 and 001, 010 in the last two columns: both are 0 in every update from theta = 0."""
