@@ -135,10 +135,7 @@ def test_a_call_carries_text_and_bytes_alone():
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (
-            failing("CollabCallError", "site", "call", TimeoutError("function call timed out after 7 seconds")),
-            "engine.timeout",
-        ),
+        (failing("CollabCallError", "site", "call", TimeoutError("timed out after 7 seconds")), "engine.timeout"),
         (failing("CollabCallError", "site", "call", "cell is gone\nand more"), "cell is gone and more"),
         (failing("RunAborted", "aborted"), "FLARE ended the job"),
         ({"content": {}}, "dict and not with bytes"),

@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 import torch
-from support.builders import TappedWire, session, table, weights, whole_network
+from support.builders import TappedWire, session, table, weights
 
 from vflbench.data.synthetic import Synthetic
 from vflbench.defenses.base import LabelDefense, NonLabelDefense, WithheldError
@@ -15,8 +15,7 @@ from vflbench.messages.facts import Embeddings, Gradients, LocalModel, Predictio
 from vflbench.messages.threat import Role
 from vflbench.messages.wire import Kind, Wire
 from vflbench.models.lazy_adam import LazyAdam
-from vflbench.models.optimizers import Adam, Sgd
-from vflbench.protocols.parties import classification_loss
+from vflbench.models.optimizers import Adam
 from vflbench.protocols.shared_embeddings import SharedEmbeddings
 from vflbench.protocols.split import Split
 
@@ -47,20 +46,6 @@ def test_being_watched_changes_no_weight_by_a_bit(rng):
         assert all(map(torch.equal, weights(alone), weights(asked))), name
 
 
-def test_predicting_more_often_changes_no_weight_of_a_noisy_defense(rng):
-    class Noise(NonLabelDefense):
-        def embedding(self, h, context):
-            return h + torch.randn(h.shape, generator=context.rng)
-
-    rows = table(rng)
-    alone, busy = (session(rows, defenses=(Noise(),)) for _ in range(2))
-    for _ in range(3):
-        alone.round(rows.ids)
-        busy.predict(rows.ids)
-        busy.round(rows.ids)
-    assert all(map(torch.equal, weights(alone), weights(busy)))
-
-
 def test_each_hook_stands_where_it_says(rng):
     shown = defaultdict(list)
 
@@ -68,23 +53,27 @@ def test_each_hook_stands_where_it_says(rng):
         """Zeroes what crosses, flips labels and penalises; what it was shown is kept."""
 
         def embedding(self, h, context):
-            shown["embedding"].append((h.shape, context))
+            shown["embedding"].append(context)
             return torch.zeros_like(h)
 
         def received(self, g, h, context):
-            shown["received"].append((g, h, context))
+            shown["received"].append(context)
+            assert (g == 0).all()  # what came
+            assert (h != 0).any()  # the activations, before they were zeroed
             return g
 
         def labels(self, y, logits, context):
-            shown["labels"].append((y.clone(), context))
+            shown["labels"].append(context)
+            assert torch.equal(y, rows.labels)
             return 1 - y
 
         def penalty(self, embeddings, y):
-            shown["penalty"].append(([h.shape for h in embeddings], y.clone()))
+            shown["penalty"].append(y.clone())
             return 10.0 + 0.0 * sum(h.sum() for h in embeddings)
 
         def gradient(self, g, y, context):
-            shown["gradient"].append((y.clone(), context))
+            shown["gradient"].append(context)
+            assert torch.equal(y, 1 - rows.labels)
             return torch.zeros_like(g)
 
     rows, carried = table(rng, parties=("a", "b")), []
@@ -94,43 +83,17 @@ def test_each_hook_stands_where_it_says(rng):
     counts = {name: len(calls) for name, calls in shown.items()}
     assert counts == {"embedding": 2, "labels": 1, "penalty": 1, "gradient": 2, "received": 2}
     assert list(counts) == ["embedding", "labels", "penalty", "gradient", "received"]
-    for party, (shape, context) in zip("ab", shown["embedding"], strict=True):
-        assert shape == (64, 8)
+    for party, context in zip("ab", shown["embedding"], strict=True):
         assert torch.equal(context.columns.numeric, rows.features[party].numeric)
-    ((y, at_label),), ((shapes, penalised),) = shown["labels"], shown["penalty"]
-    assert torch.equal(y, rows.labels)
-    assert at_label.columns is None  # the label party owns no columns here
-    assert shapes == [(64, 8), (64, 8)]
-    for labels in (penalised, done.training.labels, *(y for y, _ in shown["gradient"])):
+    for labels in (*shown["penalty"], done.training.labels):
         assert torch.equal(labels, 1 - rows.labels)
-    for g, h, _ in shown["received"]:
-        assert (g == 0).all()  # what came
-        assert (h != 0).any()  # the activations, before they were zeroed
-    for *_, context in shown["embedding"] + shown["labels"] + shown["gradient"] + shown["received"]:
+    for context in shown["embedding"] + shown["labels"] + shown["gradient"] + shown["received"]:
         assert torch.equal(context.ids, rows.ids)
         assert context.epoch == 2
     assert done.training.penalty == 10.0
     assert all((values == 0).all() for message in carried for values in message.tensors.values())
     after = [p for party in split.parties for p in party.bottom.parameters()]
     assert all(map(torch.equal, bottoms, after))  # a zero gradient teaches nothing
-
-
-def test_what_a_party_learns_from_is_what_its_own_defense_makes_of_the_gradient(rng):
-    """A local penalty P = sum |h|^2 / 2 adds its gradient h; the label party never sees it."""
-
-    class Shrink(NonLabelDefense):
-        def received(self, g, h, context):
-            return g + h
-
-    rows = table(rng, parties=("a", "b"))
-    split, whole = session(rows, defenses=(Shrink(),), optimizer=Sgd(lr=0.1)), session(rows, optimizer=Sgd(lr=0.1))
-    split.round(rows.ids)
-    outs, logits = whole_network(whole, rows)
-    (classification_loss(logits, rows.labels) + sum(out["f2"].square().sum() / 2 for out in outs.values())).backward()
-    for party in (*whole.parties, whole.label_party):
-        party.optimizer.step()
-    for ours, reference in zip(weights(split), weights(whole), strict=True):
-        assert torch.allclose(ours, reference, atol=1e-6)
 
 
 def test_a_party_whose_gradient_is_withheld_does_not_learn_and_goes_on_afterwards(rng):

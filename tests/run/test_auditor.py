@@ -129,6 +129,7 @@ def test_an_attack_that_follows_rows_sees_every_round_and_others_see_the_audited
     audited = Audited(data, {"echo": Echo(1), "few": Follower(60)}, audited=2)
     assert len(audited.attack("echo").asked) == 2
     names = audited.names(torch.cat([*audited.batches]))
+    assert audited.auditor.name_key > 2**32  # or who guesses it knows the ids
     assert set(audited.attack("few").met) <= set(names.tolist())
     assert len(audited.attack("few").met) > 20
     assert audited.auditor.wants(1) == {Gradients}  # a round that is not audited: for the follower alone

@@ -21,10 +21,7 @@ EPOCH = STEPS * 4 + 2 * 2  # messages of an epoch: two parties, up and down, and
 
 @options
 class Hoarder(Adversary):
-    """Learns from the sum of all gradients so far. Nobody else does.
-
-    A second paragraph, which no report shows.
-    """
+    """Learns from the sum of all gradients so far. Nobody else does."""
 
     def __post_init__(self):
         self.sums = {}
@@ -80,20 +77,6 @@ def test_the_honest_run_stands_beside_and_is_the_run_without_an_adversary(whole,
 
 
 @pytest.mark.slow
-def test_the_manifest_says_who_cheats_and_whose_attacks_are_active(whole):
-    manifest, honest = (json.loads((folder / "manifest.json").read_text()) for folder in (whole, whole / "honest"))
-    text = "Learns from the sum of all gradients so far. Nobody else does."
-    assert manifest["adversary"] == {"hoarder": {"party": "b", "text": text}}
-    assert honest["adversary"] == {}
-    for name in ("norm", "spectral"):
-        threat = manifest["threats"][name]
-        assert (threat["active"], threat["level"]) == (True, "active")
-        assert threat["text"].startswith("An active attacker at a non-label party, who knows: ")
-        assert threat["text"].endswith(f" Party b cheats: {text}")
-    assert not any(threat["active"] or "cheats" in threat["text"] for threat in honest["threats"].values())
-
-
-@pytest.mark.slow
 def test_both_runs_go_on_where_they_were_stopped(whole, tmp_path):
     expected, honest = results(whole), results(whole / "honest")
     run = tmp_path / "run"
@@ -133,7 +116,7 @@ def test_a_label_party_that_cheats_makes_a_threat_active_and_stops_and_goes_on_t
     manifest = json.loads((whole / "manifest.json").read_text())
     threat = manifest["threats"]["fsha"]
     assert (threat["level"], threat["role"], threat["active"]) == ("active", "label party", True)
-    assert " Party label cheats: Send, in place of gradients of the loss, those of a critic" in threat["text"]
+    assert threat["text"].endswith("into a space that its decoder reads (FSHA).")  # the first paragraph of two
     assert manifest["threats"]["norm"]["level"] == "messages only"  # of a party that does not cheat
     assert manifest["adversary"]["fsha"]["party"] == "label"
     assert manifest["skipped"] == {}

@@ -12,7 +12,7 @@ from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.marvell import Marvell
 from vflbench.errors import UserError
 from vflbench.models.networks import Mlp, WideDeep
-from vflbench.models.optimizers import Adam, Optimizer, Sgd
+from vflbench.models.optimizers import Optimizer, Sgd
 from vflbench.protocols.federated_lr import FederatedLr
 from vflbench.run.settings import Audit, Settings, choose_device
 from vflbench.run.setup import FOR_MANY_CLASSES
@@ -62,14 +62,6 @@ def test_auto_audits_a_15th_but_five_at_least_and_twenty_at_most():
         assert Audit().audited(steps) == audited
         assert Audit(batches=7).audited(steps) == min(7, steps)
         assert Audit(batches="all").audited(steps) == steps
-
-
-@pytest.mark.slow
-def test_no_model_beats_the_planted_bayes_auc_and_a_good_one_comes_near(tmp_path):
-    dataset, optimizer = Synthetic(rows=15_000, vocabulary=300), Adam(lr=3e-3)
-    summary = run_in(tmp_path, dataset=dataset, model=WideDeep(width=32), optimizer=optimizer, attacks={})
-    assert 0.76 < summary["test_auc"] < 0.82
-    assert summary["facts"]["bayes_auc"] == pytest.approx(0.8, abs=1e-4)
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from vflbench.metrics.inversion import Recogniser
 from vflbench.metrics.reconstruction import CHANCE, ReconstructionTable
 from vflbench.results.schema import GUESSES, OF_THE_TRUTH
 from vflbench.run import grade_reconstruction
-from vflbench.run.attackers import auxiliary_rows
 from vflbench.run.grade_reconstruction import ReconstructionGrader as Grader
 
 SIDE = 8
@@ -182,16 +181,6 @@ def test_columns_of_a_table_are_told_apart():
     assert abs(figures["a", "none", "mean"]["r2"]) < 0.2
     assert figures["a", "none", "true"]["id_accuracy"] == 1
     assert examples["inversion/a/f2/answer"].shape == (20, 4)
-
-
-def test_auxiliary_rows_are_held_out_rows_in_no_order():
-    data = Digits().load(torch.Generator().manual_seed(0))
-    drawn = auxiliary_rows(data.test, 50, 3)
-    known, held_out = drawn.columns["a"].numeric, data.test.all()
-    assert known.shape == (50, 64)
-    place = [(held_out.features["a"].numeric == row).all(1).nonzero()[0, 0] for row in known]
-    assert held_out.labels[torch.stack(place)].tolist() == drawn.labels.tolist()
-    assert not torch.equal(known, data.test.sample(50).features["a"].numeric[:50])
 
 
 @pytest.mark.slow

@@ -8,21 +8,13 @@ from support.audited import scripted
 from support.builders import run_in, session, table
 from torch import nn
 
-from vflbench import Adversary, Compression, Embeddings, Gradients, Model, Role, Scores, UserError
+from vflbench import Adversary, Gradients, Model, Scores, UserError
 from vflbench.attacks.norm import Norm
 from vflbench.data.synthetic import Synthetic
-from vflbench.defenses.vector_quantize import VectorQuantize
 from vflbench.options import options
 from vflbench.protocols.adversaries import LabelAdversary
 
 SMALL = {"dataset": Synthetic(rows=700, vocabulary=100)}
-
-
-def erase(view):
-    """Write zeros into the codebook by which embeddings were compressed."""
-    for layers in view[Compression].encoded.values():
-        for encoded in layers.values():
-            encoded.code.words.zero_()
 
 
 class Peeper(torch.Tensor):
@@ -39,17 +31,6 @@ class Peeper(torch.Tensor):
 def peep(view):
     layers = view[Gradients].layers
     return Scores(view.ids, {layer: torch.rand(len(g), 2).as_subclass(Peeper) for layer, g in layers.items()})
-
-
-@pytest.mark.slow
-def test_facts_about_compression_are_copies(tmp_path):
-    defenses = {"vector_quantize": VectorQuantize(learn_batches=2)}
-    eraser = scripted(Embeddings, Compression, threat={"role": Role.LABEL}, batch=erase)
-    alone, erased = (
-        run_in(tmp_path / str(len(attacks)), attacks=attacks, defenses=defenses, **SMALL)
-        for attacks in ({"norm": Norm()}, {"norm": Norm(), "eraser": eraser})
-    )
-    assert (alone["test_auc"], alone["leak_auc"]) == (erased["test_auc"], erased["leak_auc"])
 
 
 @pytest.mark.slow

@@ -145,15 +145,6 @@ def test_adam_steps_are_scaled_not_the_gradients_that_adam_would_normalise():
     assert bool((ratio[1:] > 1.3).all() and (ratio <= 5.001).all())
 
 
-@pytest.mark.parametrize("optimizer", [Sgd(lr=0.1), Adam(), LazyAdam(kernel="torch")])
-def test_without_a_ratio_it_is_honest(rows, optimizer):
-    honest, idle = (session(rows, optimizer=optimizer, adversaries=a) for a in ({}, {"it": MaliciousOptimizer(gamma=0.0)}))
-    for _ in range(3):
-        honest.round(rows.ids)
-        idle.round(rows.ids)
-    assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(weights(honest), weights(idle), strict=True))
-
-
 def context(rows):
     return Context(torch.arange(rows), None, 0, torch.Generator().manual_seed(0))
 
