@@ -1,5 +1,6 @@
 """Optimizer: what every entry of configs/optimizer builds, and each party attaches to its network; Adam and SGD."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -50,10 +51,8 @@ class Adam(Optimizer):
     weight_decay: WeightDecay = 0.0
 
     def attach(self, network: nn.Module) -> AdamSteps:
-        betas = (self.beta1, self.beta2)
-        return AdamSteps(
-            network.parameters(), lr=self.lr, betas=betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
-        )
+        rates: dict[str, Any] = {"lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.eps}
+        return AdamSteps(network.parameters(), **rates, weight_decay=self.weight_decay, fused=True)
 
 
 @options
@@ -79,12 +78,13 @@ def attach(optimizer: Optimizer, network: nn.Module) -> Stepper:
 
 
 def load_state(stepper: Stepper, state: dict[str, Any]) -> None:
-    """`load_state_dict`, and a check of what it has taken: torch's kernels believe the shapes that a file claims.
+    """`load_state_dict`, and a check of what it has taken: torch's kernels believe the shapes that a file claims. What torch
+    takes as it is, is copied.
 
     Raises ValueError where a tensor doesn't fit its parameter, or an option is of another type than it was.
     """
     if not isinstance(stepper, optim.Optimizer):
-        stepper.load_state_dict(state)
+        stepper.load_state_dict(copy.deepcopy(state))
         return
     before = [{key: type(value) for key, value in group.items()} for group in stepper.param_groups]
     stepper.load_state_dict(state)
@@ -103,3 +103,4 @@ def load_state(stepper: Stepper, state: dict[str, Any]) -> None:
                 or (value.shape != parameter.shape and not (name == "step" and value.dim() == 0))
             ):
                 raise ValueError(f"the optimiser's {name} is {tuple(value.shape)} for a parameter {tuple(parameter.shape)}")
+        values.update({name: value.clone() for name, value in values.items() if isinstance(value, Tensor)})

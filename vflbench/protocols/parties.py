@@ -109,9 +109,9 @@ def learned(network: nn.Module, optimizer: Stepper) -> dict[str, Any]:
 
 
 def relearn(network: nn.Module, optimizer: Stepper, state: Mapping[str, Any]) -> None:
-    """Restore what `learned` returned. All tensors are copied, also those of the optimiser, which torch would share."""
+    """Restore what `learned` returned. All tensors are copied."""
     network.load_state_dict(state["network"])
-    load_state(optimizer, copy.deepcopy(state["optimizer"]))
+    load_state(optimizer, state["optimizer"])
 
 
 class Sender:

@@ -148,7 +148,7 @@ class BuiltRun:
         self.auditor.restore(state["attacks"])
         self.session.wire.restore(state["traffic"])
         self.results = EPOCHS.validate_python(state["results"])
-        self.epoch = state["epoch"] and Epoch(**state["epoch"])
+        self.epoch = state["epoch"] and Epoch(**copy.deepcopy(state["epoch"]))  # a tensor of the file would keep it mapped
         numbers = [result.epoch for result in self.results] + ([] if self.epoch is None else [self.epoch.number])
         if numbers != list(range(len(numbers))):
             raise ValueError("its epochs are not those of a run")
