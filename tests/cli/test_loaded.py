@@ -47,7 +47,7 @@ def test_help_and_mistakes_load_nothing_that_trains_or_draws(tmp_path):
 # What takes long to import, or much memory, and a run of ours does without.
 UNUSED = (
     *("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes", "sympy", "mpmath", "scipy.stats"),
-    *("altair", "vl_convert", "pandas", "sklearn", "flint", "pulp", "ortools", "networkx", "tensorboard", "mlflow"),
+    *("altair", "vl_convert", "pandas", "sklearn", "flint", "pulp", "networkx", "tensorboard", "mlflow"),
 )
 
 RUNS = (  # of those that are later, what an attack or a data set needs
