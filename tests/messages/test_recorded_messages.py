@@ -188,32 +188,15 @@ def test_shards_in_any_number_read_as_they_were_written(tmp_path):
         check(write(tmp_path / f"{seed}", MANIFEST, shards, {}), batches)
 
 
-def test_step_ten_comes_after_step_two_whatever_the_names_of_files_and_tensors(tmp_path):
-    one = {step: Told(0, step, np.arange(2), {"gradient/f2": np.full((2, 3), step, "<f4")}) for step in (0, 2, 10, 100)}
-    by_name = {}  # steps as they stand in the names, without metadata
-    for step, batch in one.items():
-        by_name |= {f"{step}/ids": batch.ids, f"{step}/gradient/f2": batch.values["gradient/f2"]}
-    in_one = {"a-0.safetensors": safetensors_bytes(by_name)}
-    in_many = {f"a-{200 - step}.safetensors": as_safetensors([batch]) for step, batch in one.items()}
-    for number, shards in enumerate((in_one, in_many)):
-        recording = RecordedMessages(write(tmp_path / str(number), MANIFEST, shards, {}))
-        assert recording.epochs == {0: [0, 2, 10, 100]}
-        for round_ in recording.rounds(0):
-            assert round_.facts["a"][Gradients].layers["f2"].unique().tolist() == [round_.step]
-
-
-def test_the_end_of_an_epoch_is_told_from_its_first_step(tmp_path):
-    first = Told(1, 0, np.arange(2), {"embedding/f2": np.zeros((2, 3), "<f4")})
-    end = Told(1, 0, np.arange(5), {"embedding/f2": np.ones((5, 3), "<f4")}, "end")
-    content = as_safetensors([end, first])
-    recording = RecordedMessages(write(tmp_path / "r", MANIFEST, {"a-0.safetensors": content}, {}))
-    assert recording.epochs == {1: [0]}
-    (round_,) = recording.rounds(1)
-    assert round_.facts["a"][Embeddings].layers["f2"].sum() == 0
-    again = recording.end_of_epoch(1)
-    assert again.ids.tolist() == [0, 1, 2, 3, 4]
-    assert again.facts["a"][Embeddings].layers["f2"].sum() == 15
-    assert recording.end_of_epoch(0) is None
+def test_without_metadata_steps_are_as_they_stand_in_the_names_and_ten_comes_after_two(tmp_path):
+    by_name = {}
+    for step in (0, 2, 10, 100):
+        by_name |= {f"{step}/ids": np.arange(2), f"{step}/gradient/f2": np.full((2, 3), step, "<f4")}
+    shards = {"a-0.safetensors": safetensors_bytes(by_name)}
+    recording = RecordedMessages(write(tmp_path / "r", MANIFEST, shards, {}))
+    assert recording.epochs == {0: [0, 2, 10, 100]}
+    for round_ in recording.rounds(0):
+        assert round_.facts["a"][Gradients].layers["f2"].unique().tolist() == [round_.step]
 
 
 def test_a_kind_that_one_party_or_batch_lacks_was_withheld(tmp_path):
