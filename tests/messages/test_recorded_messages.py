@@ -8,17 +8,8 @@ import torch
 from support.recordings_by_hand import Told, as_safetensors, manifest_of, safetensors_bytes, write
 from torch import Tensor
 
-from vflbench.messages.facts import (
-    Embeddings,
-    Gradients,
-    LocalModel,
-    PartyFeatures,
-    Predictions,
-    Rules,
-    Schema,
-    SummedGradients,
-    Updates,
-)
+from vflbench import Embeddings, Gradients, LocalModel, PartyFeatures, Predictions, SummedGradients, Updates
+from vflbench.messages.facts import Rules, Schema
 from vflbench.messages.recording_format import (
     FACTS,
     PartyLayers,

@@ -1,18 +1,99 @@
-"""Levels of knowledge in a run: references beside attacks, rows of audited batches at the end of an epoch, the probe."""
+import math
+import shutil
 
+import numpy as np
 import pytest
 import torch
-from support.audited import scripted
-from support.builders import run_in
+from support.audited import Audited, clicks, scripted
+from support.builders import every_attack, run_in
+from support.picture_files import write_idx, write_mnist
 
 from vflbench import Gradients, Known, LocalModel, Scores
 from vflbench.attacks.cosine import Cosine
 from vflbench.attacks.norm import Norm
+from vflbench.data.pictures import Digits, Mnist
 from vflbench.data.synthetic import Synthetic
+from vflbench.errors import UserError
 from vflbench.metrics.leak import LeakTable
 from vflbench.models.networks import WideDeep
+from vflbench.run.attackers import (
+    auxiliary_rows,
+    draw_canaries,
+    draw_known,
+    draw_one_of_each,
+    draw_positives,
+    rows_of_another_source,
+)
 from vflbench.run.grade_scores import FOLLOWED, ProbeRows
 from vflbench.run.settings import Audit, Settings
+
+
+def insider(known_rows, kept):
+    """An attack that answers with what it knows: right for known rows, 0 for others. kept: what it was shown."""
+
+    def answer(view):
+        known = view[Known]
+        kept.append((view.step, view.ids, known))
+        scores = torch.zeros(len(view.ids))
+        for name, label in zip(known.ids.tolist(), known.labels.tolist(), strict=True):
+            scores[view.ids == name] = 2.0 * label - 1
+        return Scores(view.ids, {"at the end" if view.step is None else "in batches": scores})
+
+    return scripted(Gradients, max_classes=math.inf, threat={"known_rows": known_rows}, batch=answer, epoch=answer)
+
+
+def test_known_rows_of_a_batch_are_drawn_among_those_that_qualify(rng):
+    labels = torch.randint(4, (200,), generator=rng)
+    drawn = [draw_one_of_each(labels, 4, rng) for _ in range(50)]
+    assert all(labels[places].tolist() == [0, 1, 2, 3] for places in drawn)
+    assert len({tuple(places.tolist()) for places in drawn}) > 45
+    assert draw_one_of_each(labels, 5, rng).tolist() == []
+    canary = torch.arange(200) % 2 == 0
+    positives = draw_positives(labels, canary, 1000, rng)
+    assert sorted(positives.tolist()) == ((labels != 0) & ~canary).nonzero()[:, 0].tolist()
+    assert len(draw_positives(labels, canary, 3, rng)) == 3
+
+
+def test_known_rows_stay_the_same_are_never_scored_and_change_no_score_of_others():
+    few, many, rounds = [], [], {"epochs": 2, "steps": 6, "canaries": 200}
+    hinted, insiders = every_attack("hints", "averaging"), {"few": insider(20, few), "many": insider(100, many)}
+    audited, alone = (Audited(clicks(), attacks, **rounds) for attacks in (insiders | hinted, hinted))
+    for kept, count in ((few, 20), (many, 100)):
+        known = kept[0][2]
+        assert len(kept) == 2 * 6 + 2
+        assert all(torch.equal(known.ids, one.ids) and torch.equal(known.labels, one.labels) for _, _, one in kept)
+        assert len(known.ids.unique()) == count
+        assert torch.equal(known.labels, audited.labels(known.ids))
+        assert set(known.labels.tolist()) == {0, 1}
+        assert not audited.canaries.find(audited.ids(known.ids))[0].any()
+        met = torch.cat([ids for step, ids, _ in kept if step is not None])
+        assert torch.isin(known.ids, met).any(), "some of them are in the rounds, or the test shows nothing"
+    assert torch.equal(few[0][2].ids, many[0][2].ids[:20])
+    # It is right about each row that it knows and silent about others: were one of those scored, it would show.
+    of_insiders = [leak for leak in audited.leaks if leak.attack not in hinted]
+    assert {(leak.layer, leak.raw.mean, leak.estimates["auc"][0].error) for leak in of_insiders} == {
+        ("in batches", 0.5, 0.0),
+        ("at the end", 0.5, 0.0),
+    }
+    assert [leak.raw for leak in audited.leaks if leak.attack in hinted] == [leak.raw for leak in alone.leaks]
+
+
+def test_few_known_rows_show_every_class():
+    data = Digits().load(torch.Generator().manual_seed(0))
+    nobody = draw_canaries(data.train, 0, torch.Generator())
+    for seed in range(20):
+        known = draw_known(data.train, 30, torch.Generator().manual_seed(seed), nobody)
+        assert known.labels[:10].tolist() == list(range(10))
+        assert len(known.ids[:30].unique()) == 30
+        assert torch.equal(known.labels, data.aligned().labels(known.ids))
+        assert int(known.among(data.train.all().ids, 10).sum()) == 10
+    data = Synthetic(rows=8000, vocabulary=300).load(torch.Generator().manual_seed(0))
+    few, many = (draw_known(data.train, most, torch.Generator().manual_seed(0), nobody).ids for most in (20, 100))
+    assert torch.equal(few[:20], many[:20]), "what another attack knows changes which rows an attack knows"
+
+
+# Levels of knowledge in a run: references beside attacks, rows of audited batches at the end of an epoch, the probe.
+
 
 SMALL = {"dataset": Synthetic(rows=3000, vocabulary=300), "model": WideDeep(bottom_layers=2, top_layers=1, width=16)}
 
@@ -87,3 +168,58 @@ def test_the_probe_of_followed_rows_hears_an_attack_that_follows_fewer_than_othe
     (leak,) = table.leaks()
     assert leak.layer == FOLLOWED
     assert leak.two_sided.mean > 0.99
+
+
+# Auxiliary rows: never those that are trained on or graded; from another source where asked to.
+
+
+def seeded():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run on 50 of 60 rows in the folder `mine`: the dataset, and training rows."""
+    write_mnist(tmp_path / "mine", seed=1)
+    dataset = Mnist(path=str(tmp_path / "mine"), rows=50)
+    return dataset, dataset.load(seeded()).train
+
+
+def rows_at(path, run):
+    return rows_of_another_source(run[0], str(path), run[1], seeded())
+
+
+def test_rows_of_another_folder_are_read_by_the_same_loader_and_encoded_alike(tmp_path, run):
+    pixels, labels = write_mnist(tmp_path / "other", rows=70, seed=2)
+    others = rows_at(tmp_path / "other", run)
+    assert len(others) == 70
+    drawn = auxiliary_rows(others, 70, 0)
+    assert drawn.columns["a"].numeric.shape == (70, 100)
+    expected = torch.as_tensor(pixels).flatten(1).float() / 255
+    place = torch.cdist(drawn.columns["a"].numeric, expected).argmin(dim=1)
+    torch.testing.assert_close(drawn.columns["a"].numeric, expected[place])
+    assert drawn.labels.tolist() == [int(labels[row]) for row in place]
+    assert place.tolist() != sorted(place.tolist())
+
+
+def test_rows_of_the_run_among_others_are_left_out(tmp_path, run):
+    """Wherever they stand in the file: an attacker must not hold rows that it is graded on."""
+    both = zip(write_mnist(tmp_path / "mixed", rows=90, seed=2), write_mnist(tmp_path / "mine", seed=1), strict=True)
+    for name, parts in zip(("images-idx3", "labels-idx1"), both, strict=True):
+        write_idx(tmp_path / "mixed" / f"t10k-{name}-ubyte", np.concatenate(parts))
+    others = rows_at(tmp_path / "mixed", run)
+    drawn = auxiliary_rows(others, 1000, 0)
+    trained = {row.numpy().tobytes() for row in run[1].all().features["a"].numeric}
+    assert len(drawn.labels) == len(others) == 100  # and ten that the run does not read
+    assert not any(row.numpy().tobytes() in trained for row in drawn.columns["a"].numeric)
+
+
+def test_rows_of_the_run_other_columns_and_a_source_that_is_not_there_are_refused(tmp_path, run):
+    shutil.copytree(tmp_path / "mine", tmp_path / "copy")
+    write_mnist(tmp_path / "other", side=12, seed=2)
+    problems = {"mine": "rows of the run itself", "copy": "rows of the run itself", "other": "the dataset's columns"}
+    for source, problem in (problems | {"nowhere": "it can't be read"}).items():
+        with pytest.raises(UserError, match=f"audit.auxiliary_path.*{problem}"):
+            rows_at(tmp_path / source, run)
+    with pytest.raises(UserError, match="reads no path"):
+        rows_at(tmp_path, (Digits(), run[1]))
