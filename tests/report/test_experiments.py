@@ -38,16 +38,10 @@ def texts(table):
 
 
 def attacked(folder, seed, *, direct, completion, **options):
-    leaks = [
-        leak("direct", "f1", direct - 0.1),
-        leak("direct", "f2", direct),
-        leak("direct", "h1", 1.0, visible=False),
-        leak("spectral", "f2", 0.3, message="embedding"),
-        leak("completion", "f2", completion, message="embedding"),
-        leak("completion (own columns)", "features", 0.55, message="none"),
-        leak("probe", "gradients", 0.8, message="none"),
-        leak("probe", "embeddings", 0.9, message="none"),
-    ]
+    leaks = [leak("direct", "f1", direct - 0.1), leak("direct", "f2", direct), leak("direct", "h1", 1.0, visible=False)]
+    leaks += [leak("spectral", "f2", 0.3, message="embedding"), leak("completion", "f2", completion, message="embedding")]
+    references = (("completion (own columns)", "features", 0.55), ("probe", "gradients", 0.8), ("probe", "embeddings", 0.9))
+    leaks += [leak(name, place, value, message="none") for name, place, value in references]
     facts = {"threats": THREATS, "cut_layers": {"a": ["f2"]}}
     return write_run(folder, seed=seed, leaks=leaks, **{"config": {"attack": ATTACKS}, "facts": facts, **options})
 
@@ -203,8 +197,6 @@ def test_every_experiment_states_what_it_shows_its_source_and_its_cost_also_in_t
 
 
 def test_what_is_published_has_its_experiment_and_its_data(experiments):
-    beside = json.loads((config_folder() / "experiment" / "published_values.json").read_text())
-    assert {name for name, e in experiments.items() if e.data} == {*beside} & {*experiments}
-    sumkl = experiments["bytedance_sumkl"]
-    chosen = experiments["quantification_table1"].dataset
-    assert (sumkl.values[0].number, sumkl.is_sweep, chosen) == (0.04, True, "bernoulli")
+    published = json.loads((config_folder() / "experiment" / "published_values.json").read_text())
+    assert {name for name, e in experiments.items() if e.data} == {*published} & {*experiments}
+    assert (experiments["bytedance_sumkl"].is_sweep, experiments["quantification_table1"].dataset) == (True, "bernoulli")

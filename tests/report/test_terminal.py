@@ -99,16 +99,13 @@ def test_alarms_come_first_and_are_red_on_a_terminal_alone(shown):
     assert rest(coloured)[0].startswith("\033[1;31mALARM")
 
 
-@pytest.mark.parametrize(
-    ("found", "text"),
-    [
+def test_label_privacy_says_what_was_spent_and_what_canaries_prove(shown):
+    for changed, text in (
         ({}, "privacy  label DP with eps = 1; 270 canaries prove eps at least 0.338\n"),
         ({"violated": True, "epsilon_low": 1.7}, "prove eps at least 1.7: VIOLATED"),
         ({"canaries": 0, "epsilon_low": None}, "not checked, as there are no canaries"),
-    ],
-)
-def test_label_privacy_says_what_was_spent_and_what_canaries_prove(shown, found, text):
-    assert text in shown(**CASES["label privacy"] | {"privacy": PRIVACY | found})
+    ):
+        assert text in shown(**CASES["label privacy"] | {"privacy": PRIVACY | changed})
 
 
 def test_an_auc_above_the_ceiling_of_label_privacy_is_said_to_be_no_alarm(shown, tmp_path):

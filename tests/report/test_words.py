@@ -32,50 +32,32 @@ def run_of(worst=None, *, facts=None, levels=None, changed=(), **summary):
     return Run(Path("run"), {}, known, Manifest.model_validate(manifest))
 
 
+READ = [leak("norm", "f2", 0.912), leak("norm", "h1", 1.0, visible=False)]
+READ += [leak("spectral", "f2", 0.21, message="embedding") | {"net": {"mean": 0.6}}]
+KNOWN = {"levels": {"known labels": reading("completion", features_only=0.84)}, "facts": {"threats": LABELS}}
 NOTHING = "No attack on messages could be scored, so this audit says nothing about what they give away."
 SENTENCES = {
     "a leak, a coin, other messages by attacks of no more knowledge, the model": (
-        {
-            "worst": reading(),
-            "leaks": [
-                leak("norm", "f2", 0.912),
-                leak("spectral", "f2", 0.21, message="embedding") | {"net": {"mean": 0.6}},
-                leak("norm", "h1", 1.0, visible=False),
-            ],
-        },
+        {"worst": reading(), "leaks": READ},
         "Gradients at the cut give 91 % of label pairs away (AUC 0.91; a coin 0.50); embeddings 79 %; the model itself 0.79 "
         "on new rows.",
     ),
     "known labels, and what own columns read alone": (
-        {
-            "worst": reading("completion", message="embedding"),
-            "leaks": [leak("spectral", "f2", 0.6)],
-            "levels": {"known labels": reading("completion", features_only=0.84)},
-            "facts": {"threats": LABELS},
-        },
+        {"worst": reading("completion", message="embedding"), "leaks": [leak("spectral", "f2", 0.6)], **KNOWN},
         "Embeddings at the cut give 91 % of label pairs away (AUC 0.91 with 100 known labels; a coin 0.50; own columns "
         "alone 0.84); gradients 60 %; the model itself 0.79 on new rows.",
     ),
     "three classes": (
         {
             "worst": reading("completion", 0.9896, figure="macro AUC", message="embedding"),
-            "leaks": [
-                leak(attack, "f2", None, message=message) | {"classes": {"ami": interval(ami), "macro_auc": interval(macro)}}
-                for attack, message, ami, macro in (
-                    ("completion", "embedding", 0.87, 0.99),
-                    ("kmeans", "gradient", 0.4, 0.2),
-                )
-            ],
+            "leaks": [leak("kmeans", "f2", None) | {"classes": {"ami": interval(0.4), "macro_auc": interval(0.2)}}],
         },
         "Embeddings at the cut give 99 % of label pairs away, each class against the rest (macro AUC 0.99; a coin 0.50); "
         "gradients 80 %; the model itself 0.79 on new rows.",
     ),
     "no score": ({"unscored": {"norm": "one class"}, "facts": {"kind": "audit"}}, NOTHING),
     "a model that learned nothing is said first": (
-        {
-            "worst": reading(value=0.53, low=0.5, high=0.58),
-            "leaks": [leak("spectral", "f2", 0.52, message="embedding")],
-        }
+        {"worst": reading(value=0.53, low=0.5, high=0.58), "leaks": [leak("spectral", "f2", 0.52, message="embedding")]}
         | {"test_auc": 0.45, "test_auc_low": 0.37, "test_auc_high": 0.52},
         "The model learned nothing (test AUC 0.45, 0.37 to 0.52; a coin 0.50): a low leak is no protection here. No attack "
         "that ran ranks the labels significantly better than a coin: the strongest, norm on gradients at the cut, reads AUC "

@@ -152,9 +152,7 @@ class Stream(io.StringIO):
         return super().write(text)
 
 
-@pytest.mark.parametrize(
-    ("gone", "shown"), [(False, True), (True, True), (False, False)], ids=["read", "gone", "of a sweep"]
-)
+@pytest.mark.parametrize(("gone", "shown"), [(False, True), (True, True), (False, False)])
 def test_lines_go_to_stderr_where_there_is_no_terminal_and_none_of_a_run_of_a_sweep(monkeypatch, gone, shown):
     stream, meter = Stream(), Meter()
     stream.gone = gone

@@ -51,16 +51,10 @@ def write_run(folder, *, defense=None, seed=0, test_auc=0.76, leaks=None, norm=0
     """
     folder.mkdir(parents=True)
     choices = {"dataset": summary.pop("dataset", "criteo"), "experiment": summary.pop("experiment", None)}
-    options = {
-        "dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "train.txt"},
-        "model": {"_target_": "vflbench.models.networks.WideDeep", "bottom_layers": 2},
-        "attack": {"norm": {"_target_": "vflbench.attacks.norm.Norm"}},
-        "defense": defense or {},
-        "epochs": 2,
-        "seed": seed,
-        **(config or {}),
-    }
-    (folder / "config.yaml").write_text(yaml.safe_dump(options))
+    options = {"defense": defense or {}, "attack": {"norm": {"_target_": "vflbench.attacks.norm.Norm"}}, "epochs": 2}
+    options |= {"dataset": {"_target_": "vflbench.data.clicklogs.Criteo", "path": "train.txt"}, "seed": seed}
+    options |= {"model": {"_target_": "vflbench.models.networks.WideDeep", "bottom_layers": 2}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(options | (config or {})))
     data = {"fingerprint": "f" * 64, "train_rows": 9000, "test_rows": 1000, "classes": 2, "path": "x/train.txt"}
     manifest = {"format": 1, "vflbench": "0.1.0", "data": data, "batch_size": 64, "versions": {"numpy": "2"}}
     manifest |= {"choices": choices, **({} if facts is None else {**FACTS, **facts})}
@@ -73,9 +67,9 @@ def write_run(folder, *, defense=None, seed=0, test_auc=0.76, leaks=None, norm=0
         "train_auc": test_auc,
         "test_log_loss": 0.5,
         "seconds": 2.5,
-        "failed": None,
+        "leaks": leaks,
     }
-    results |= {"leaks": leaks, "guarantees": dict.fromkeys(defense or {})}
+    results |= {"failed": None, "guarantees": dict.fromkeys(defense or {})}
     results |= {"bytes_sent": {"embedding": 1_000_000, "gradient": 500_000}}
     (folder / "summary.json").write_text(json.dumps(results | summary))
     rows = [f"{epoch},test,,,,,auc,{(test_auc or 0) - 0.01 * (1 - epoch)},,,\n" for epoch in range(2)]
@@ -98,10 +92,8 @@ def marvell(sumkl, ceiling=None):
     promise = {"claim": "a claim", "messages": 4, "error_one_message": 0.3, "error_all_messages": 0.1}
     promise |= {"leak_auc_one_message": ceiling, "leak_auc_all_messages": None if ceiling is None else min(1, ceiling + 0.1)}
     options = {"_target_": "vflbench.defenses.marvell.Marvell", "sumkl": sumkl, "error_bound": None, "power": None}
-    return {
-        "defense": {"marvell": options},
-        "guarantees": {"marvell": None if ceiling is None or math.isinf(sumkl) else promise},
-    }
+    has_none = ceiling is None or math.isinf(sumkl)
+    return {"defense": {"marvell": options}, "guarantees": {"marvell": None if has_none else promise}}
 
 
 def sweep(root, seeds=3):
