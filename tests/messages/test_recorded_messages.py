@@ -9,15 +9,8 @@ from support.recordings_by_hand import Told, as_safetensors, manifest_of, safete
 from torch import Tensor
 
 from vflbench import Embeddings, Gradients, LocalModel, PartyFeatures, Predictions, SummedGradients, Updates
+from vflbench.messages import recording_format as files
 from vflbench.messages.facts import Rules, Schema
-from vflbench.messages.recording_format import (
-    FACTS,
-    PartyLayers,
-    RecordingManifest,
-    packed,
-    write_batch_file,
-    write_manifest,
-)
 from vflbench.messages.recordings import RecordedMessages, write_private
 from vflbench.messages.threat import PrivateBatch, Role
 
@@ -53,10 +46,10 @@ TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 def written(folder, parties, facts, ids, rules=None, **place):
     """The facts of each party as they are read back, alone in their recording."""
-    write_manifest(folder, RecordingManifest(classes=2, parties=parties, rules=rules))
+    files.write_manifest(folder, files.RecordingManifest(classes=2, parties=parties, rules=rules))
     for party, of_party in facts.items():
-        tensors = {name: values for fact in of_party for name, values in packed(fact).items()}
-        write_batch_file(folder, party, ids, tensors, **{"epoch": 0, "step": 0, **place})
+        tensors = {name: values for fact in of_party for name, values in files.packed(fact).items()}
+        files.write_batch_file(folder, party, ids, tensors, **{"epoch": 0, "step": 0, **place})
     recording = RecordedMessages(folder)
     (again,) = recording.rounds(place.get("epoch", 0))
     return again
@@ -77,10 +70,10 @@ def test_every_recordable_fact_reads_back_bit_for_bit(seed, tmp_path):
         Predictions(reals(rng, rows, 1)),
         Updates(RULES, *theta[:3], {"b": theta[3]}),
     ]
-    assert {type(fact) for fact in known} == set(FACTS.values())
+    assert {type(fact) for fact in known} == set(files.FACTS.values())
     ids = torch.tensor([-(2**63), 2**63 - 1, 0, -1])[:rows]
     folder = tmp_path / "new"
-    again = written(folder, {"a": PartyLayers(widths)}, {"a": known}, ids, RULES, epoch=3, step=12_345_678)
+    again = written(folder, {"a": files.PartyLayers(widths)}, {"a": known}, ids, RULES, epoch=3, step=12_345_678)
     assert (again.epoch, again.step, again.training, again.private) == (3, 12_345_678, None, None)
     assert torch.equal(again.ids, ids)
     for fact in known:
@@ -93,7 +86,7 @@ def test_half_and_double_precision_keep_their_values_and_are_named(dtype, tmp_pa
     """Attacks compute in float32, which has each value of the halves; of float64 what float32 makes of it."""
     exact = torch.tensor([[1.0, -0.0], [0.1, 6e-5], [1 / 3, -65504.0]], dtype=torch.float64).to(dtype)
     facts = {"a": [Embeddings({"f": exact}), Gradients({"f": -exact})]}
-    again = written(tmp_path / "r", {"a": PartyLayers({"f": 2})}, facts, torch.arange(3))
+    again = written(tmp_path / "r", {"a": files.PartyLayers({"f": 2})}, facts, torch.arange(3))
     assert bits(again.facts["a"][Embeddings].layers["f"]) == bits(exact.float())
     assert bits(again.facts["a"][Gradients].layers["f"]) == bits(-exact.float())
     assert RecordedMessages(tmp_path / "r").coverage["a"].types == {str(dtype).removeprefix("torch.")}
@@ -102,7 +95,7 @@ def test_half_and_double_precision_keep_their_values_and_are_named(dtype, tmp_pa
 def test_functions_are_left_out_and_sparse_gradients_become_dense(tmp_path):
     slope = torch.tensor([[0.0, 2.0], [0.0, 0.0]])
     known = [LocalModel(dict), SummedGradients({"table": slope.to_sparse()}), Gradients({"f": torch.ones(3, 1)})]
-    again = written(tmp_path / "r", {"a": PartyLayers({"f": 1})}, {"a": known}, torch.arange(3))
+    again = written(tmp_path / "r", {"a": files.PartyLayers({"f": 1})}, {"a": known}, torch.arange(3))
     assert set(again.facts["a"]) == {SummedGradients, Gradients}
     assert torch.equal(again.facts["a"][SummedGradients].parameters["table"], slope)
 
@@ -110,7 +103,7 @@ def test_functions_are_left_out_and_sparse_gradients_become_dense(tmp_path):
 def test_a_private_batch_reads_back(tmp_path):
     private = PrivateBatch("a+b", torch.rand(4, 3).double(), torch.tensor([-1.0, 1, 1, -1]), torch.arange(4))
     facts = {"a": [Gradients({"f": torch.ones(3, 1)})]}
-    written(tmp_path / "r", {"a": PartyLayers({"f": 1})}, facts, torch.arange(3), epoch=1, step=2)
+    written(tmp_path / "r", {"a": files.PartyLayers({"f": 1})}, facts, torch.arange(3), epoch=1, step=2)
     write_private(tmp_path / "r", 1, 2, private)
     (again,) = RecordedMessages(tmp_path / "r").rounds(1)
     assert parts_of(again.private) == parts_of(private)

@@ -10,7 +10,6 @@ from vflbench.data.pictures import Digits
 from vflbench.data.synthetic import BreastCancer, Synthetic
 from vflbench.defenses.label_dp import LabelDp
 from vflbench.defenses.label_gdp import LabelGdp
-from vflbench.defenses.marvell import Marvell
 from vflbench.metrics.canary import Guesses
 from vflbench.models.networks import Mlp
 from vflbench.models.optimizers import Adam
@@ -156,19 +155,3 @@ def test_a_promise_that_is_kept_is_not_suspected_though_features_tell_the_labels
     assert privacy["epsilon"] == (5.0 if defense.fresh_every_epoch else 1.0)
     readers = {(k["attack"], k["layer"]) for k in summary["leaks"] if k["visible"] and k["attack"] != "probe"}
     assert len(privacy["tried"]) == 1 + len(readers)
-
-
-@pytest.mark.slow
-def test_the_ledger_of_a_run_counts_epochs_and_defenses(tmp_path):
-    chain = {"once": LabelDp(eps=2.0), "anew": LabelDp(eps=0.5, fresh_every_epoch=True), "marvell": Marvell()}
-    summary = run_in(tmp_path / "run", defenses=chain, settings=settings(3, batches=2))
-    privacy = summary["privacy"]
-    assert [{k: v for k, v in release.items() if v is not None} for release in privacy["releases"]] == [
-        {"defense": "once", "mechanism": "randomized_response", "epsilon": 2.0, "times": 1},
-        {"defense": "anew", "mechanism": "randomized_response", "epsilon": 0.5, "times": 3},
-    ]
-    assert privacy["epsilon"] == pytest.approx(3.5)
-    assert 3 < privacy["epsilon_at_delta"] <= 3.5
-    assert summary["guarantees"]["marvell"]["messages"] == 3
-    assert summary["guarantees"]["once"]["leak_auc_all_messages"] == pytest.approx(0.8808, abs=1e-4)
-    assert privacy["canaries"] == 64

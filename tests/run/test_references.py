@@ -16,14 +16,7 @@ from vflbench.data.synthetic import Synthetic
 from vflbench.errors import UserError
 from vflbench.metrics.leak import LeakTable
 from vflbench.models.networks import WideDeep
-from vflbench.run.attackers import (
-    auxiliary_rows,
-    draw_canaries,
-    draw_known,
-    draw_one_of_each,
-    draw_positives,
-    rows_of_another_source,
-)
+from vflbench.run import attackers
 from vflbench.run.grade_scores import FOLLOWED, ProbeRows
 from vflbench.run.settings import Audit, Settings
 
@@ -44,14 +37,14 @@ def insider(known_rows, kept):
 
 def test_known_rows_of_a_batch_are_drawn_among_those_that_qualify(rng):
     labels = torch.randint(4, (200,), generator=rng)
-    drawn = [draw_one_of_each(labels, 4, rng) for _ in range(50)]
+    drawn = [attackers.draw_one_of_each(labels, 4, rng) for _ in range(50)]
     assert all(labels[places].tolist() == [0, 1, 2, 3] for places in drawn)
     assert len({tuple(places.tolist()) for places in drawn}) > 45
-    assert draw_one_of_each(labels, 5, rng).tolist() == []
+    assert attackers.draw_one_of_each(labels, 5, rng).tolist() == []
     canary = torch.arange(200) % 2 == 0
-    positives = draw_positives(labels, canary, 1000, rng)
+    positives = attackers.draw_positives(labels, canary, 1000, rng)
     assert sorted(positives.tolist()) == ((labels != 0) & ~canary).nonzero()[:, 0].tolist()
-    assert len(draw_positives(labels, canary, 3, rng)) == 3
+    assert len(attackers.draw_positives(labels, canary, 3, rng)) == 3
 
 
 def test_known_rows_stay_the_same_are_never_scored_and_change_no_score_of_others():
@@ -80,15 +73,15 @@ def test_known_rows_stay_the_same_are_never_scored_and_change_no_score_of_others
 
 def test_few_known_rows_show_every_class():
     data = Digits().load(torch.Generator().manual_seed(0))
-    nobody = draw_canaries(data.train, 0, torch.Generator())
+    nobody = attackers.draw_canaries(data.train, 0, torch.Generator())
     for seed in range(20):
-        known = draw_known(data.train, 30, torch.Generator().manual_seed(seed), nobody)
+        known = attackers.draw_known(data.train, 30, torch.Generator().manual_seed(seed), nobody)
         assert known.labels[:10].tolist() == list(range(10))
         assert len(known.ids[:30].unique()) == 30
         assert torch.equal(known.labels, data.aligned().labels(known.ids))
         assert int(known.among(data.train.all().ids, 10).sum()) == 10
     data = Synthetic(rows=8000, vocabulary=300).load(torch.Generator().manual_seed(0))
-    few, many = (draw_known(data.train, most, torch.Generator().manual_seed(0), nobody).ids for most in (20, 100))
+    few, many = (attackers.draw_known(data.train, most, torch.Generator().manual_seed(0), nobody).ids for most in (20, 100))
     assert torch.equal(few[:20], many[:20]), "what another attack knows changes which rows an attack knows"
 
 
@@ -186,14 +179,14 @@ def run(tmp_path):
 
 
 def rows_at(path, run):
-    return rows_of_another_source(run[0], str(path), run[1], seeded())
+    return attackers.rows_of_another_source(run[0], str(path), run[1], seeded())
 
 
 def test_rows_of_another_folder_are_read_by_the_same_loader_and_encoded_alike(tmp_path, run):
     pixels, labels = write_mnist(tmp_path / "other", rows=70, seed=2)
     others = rows_at(tmp_path / "other", run)
     assert len(others) == 70
-    drawn = auxiliary_rows(others, 70, 0)
+    drawn = attackers.auxiliary_rows(others, 70, 0)
     assert drawn.columns["a"].numeric.shape == (70, 100)
     expected = torch.as_tensor(pixels).flatten(1).float() / 255
     place = torch.cdist(drawn.columns["a"].numeric, expected).argmin(dim=1)
@@ -208,7 +201,7 @@ def test_rows_of_the_run_among_others_are_left_out(tmp_path, run):
     for name, parts in zip(("images-idx3", "labels-idx1"), both, strict=True):
         write_idx(tmp_path / "mixed" / f"t10k-{name}-ubyte", np.concatenate(parts))
     others = rows_at(tmp_path / "mixed", run)
-    drawn = auxiliary_rows(others, 1000, 0)
+    drawn = attackers.auxiliary_rows(others, 1000, 0)
     trained = {row.numpy().tobytes() for row in run[1].all().features["a"].numeric}
     assert len(drawn.labels) == len(others) == 100  # and ten that the run does not read
     assert not any(row.numpy().tobytes() in trained for row in drawn.columns["a"].numeric)
