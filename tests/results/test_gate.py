@@ -122,13 +122,10 @@ def test_the_interval_says_whether_a_leak_was_seen_or_ruled_out():
     assert (judged("AMI", -0.01, 0.19), judged("macro AUC", 0.5, 1.0)) == ("none", "unknown")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "leak", "leak_auc", "leak_auc=", "leak=0.5", "leak_auc=x", "leak_auc=nan", "leak_auc=1.1", "leak_auc=-1"]
-)
+@pytest.mark.parametrize("text", ["", "leak_auc", "leak_auc=", "leak=0.5", "leak_auc=x", "leak_auc=nan", "leak_auc=1.1"])
 def test_what_is_no_threshold_is_refused_in_a_line(text):
-    with pytest.raises(UserError, match="--fail-above") as error:
+    with pytest.raises(UserError, match=r"^--fail-above.*\Z"):
         Gate.parse(text)
-    assert "\n" not in str(error.value)
 
 
 def test_the_documentation_has_every_key():

@@ -23,11 +23,16 @@ from vflbench.results.table import read_metrics
 LOSS = [MetricRow(0, "train", metric="loss", value=1.0)]
 
 
-def test_summary_comes_last_and_is_strict_json(tmp_path):
+def test_summary_comes_last_and_is_strict_json_and_the_loss_log_is_written_whole_where_there_are_lines(tmp_path):
     recorder = Recorder(tmp_path, "", {"seed": 0})
     recorder.begin(device="cpu")
     assert json.loads((tmp_path / "manifest.json").read_text())["end"] is None
+    recorder.write_losses([])
     assert not (tmp_path / "summary.json").exists()
+    assert not (tmp_path / "loss.log").exists()
+    for lines in (["epoch 0"], ["epoch 0", "epoch 1"]):
+        recorder.write_losses(iter(lines))
+        assert (tmp_path / "loss.log").read_text().splitlines() == lines
     recorder.finish(Summary(test_auc=math.nan, leaks=[LeakRecord(coin=math.inf)], train_auc=0.1 + 0.2))
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["end"] >= manifest["start"]
@@ -67,16 +72,6 @@ def test_resuming_cuts_metrics_back_and_keeps_the_first_start(tmp_path, capsys):
     assert manifest["resumed"][0]["changed"] == ["torch 2 then, 3 now"]
     assert "going on before epoch 1, step 7" in (tmp_path / "train.log").read_text()
     assert "torch 2 then, 3 now" in capsys.readouterr().out
-
-
-def test_the_loss_log_is_written_whole_and_only_where_there_are_lines(tmp_path):
-    recorder = Recorder(tmp_path, "", {})
-    recorder.begin()
-    recorder.write_losses([])
-    assert not (tmp_path / "loss.log").exists()
-    for lines in (["epoch 0"], ["epoch 0", "epoch 1"]):
-        recorder.write_losses(iter(lines))
-        assert (tmp_path / "loss.log").read_text().splitlines() == lines
 
 
 def test_an_honest_run_of_another_version_is_not_the_one_beside_this_run(tmp_path):

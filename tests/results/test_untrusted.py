@@ -17,7 +17,7 @@ from vflbench.report.pictures import read_pictures
 from vflbench.results.folder import MOST_BYTES, Unreadable, cleaned, leave_error, read_error, read_run_config, read_summary
 from vflbench.results.recorder import Recorder
 from vflbench.results.runs import entries, read_run
-from vflbench.results.schema import MetricRow, Summary
+from vflbench.results.schema import FORMAT, MetricRow, Summary
 from vflbench.results.table import load
 
 
@@ -26,6 +26,7 @@ def test_aliases_and_infinity_are_options_of_runs(tmp_path):
     assert read_run_config(tmp_path) == {key: [1, 2.5, math.inf, None, True, True] for key in "ac"}
 
 
+FACTS = ("cut_layers", "layers", "threats", "skipped", "adversary")
 BAD_FILES = {
     "a bomb": ("config.yaml", BOMB, "too many aliases"),
     "itself as a value": ("config.yaml", "a: &a {b: {c: *a}}", "Circular"),
@@ -41,6 +42,9 @@ BAD_FILES = {
     "a mapping for a list": ("summary.json", '{"leaks": {}}', "leaks is "),
     "utf-16": ("manifest.json", '{"kind": "audit"}'.encode("utf-16"), "another version"),
     "no mapping": ("manifest.json", "[1]", "valid dictionary"),
+    "a newer version": ("manifest.json", f'{{"format": {FORMAT + 1}, "threats": "x"}}', "another version of vflbench made"),
+    "no version": ("manifest.json", '{"threats": {}}', "another version of vflbench made"),
+    **{f"numbers in {key}": ("manifest.json", f'{{"format": 1, "{key}": {{"x": 3}}}}', key) for key in FACTS},
 }
 """What -> the file, its content, and why it isn't read."""
 
@@ -51,7 +55,7 @@ def test_a_file_that_cannot_be_trusted_is_refused_in_one_line(tmp_path, case):
     folder = write_run(tmp_path / "run")
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     odd = read_run(folder)
-    assert odd.kind == "unreadable"
+    assert (odd.kind, odd.path) == ("unreadable", folder)
     assert re.search(rf"^{name} can't be read: .*{reason}", odd.reason)
     assert odd.reason.isprintable()
     assert len(odd.reason) < 400
