@@ -72,21 +72,22 @@ def with_sums(alpha, beta, rows):
     return [x for x in same if beta is None or labellings(x, beta)]
 
 
-def explaining(thetas, updates, rate, rows, slack):
+def explaining(thetas, updates, rate, rows, slack, sent=None):
     """Indices into `all_batches` of those whose summed gradients answer every model. None if there are too many to try.
 
         update = -rate (alpha theta / 4 - beta / 2)
 
-    thetas, updates: (n, d), of summed gradients. slack: absolute distance that an update may be off.
+    thetas, updates: (n, d), of summed gradients. slack: absolute distance that an update may be off. sent: (n, d) bool.
     """
     columns = thetas.shape[1]
     if number_of_batches(rows, columns, labelled=True) > MOST_BATCHES:
         return None
     table = all_batches(rows, columns)
     left = np.arange(len(table.x))
-    for theta, update in zip(thetas, updates, strict=True):
+    for t, (theta, update) in enumerate(zip(thetas, updates, strict=True)):
         predicted = -rate * (table.alpha[left] @ theta / 4 - table.beta[left] / 2)
-        left = left[(np.abs(predicted - update) <= slack).all(axis=1)]
+        off = np.abs(predicted - update)
+        left = left[(off <= slack if sent is None else (off <= slack) | ~sent[t]).all(axis=1)]
     return left.tolist()
 
 

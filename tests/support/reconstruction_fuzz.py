@@ -6,7 +6,7 @@ all batches that explain every message (consistent_batches.py), larger ones agai
 
     binary                    random models, some with several other participants
     mixed                     real-valued columns, -1/+1 columns, counts 0 to 3, beside binary columns
-    noisy                     noise, and float32
+    selective, noisy          partly sent updates (random or the largest coordinates); noise, and float32
     zero                      gradient descent from theta = 0
     asynchronous              two or three local steps a round, rates from 1e-8 to 4
 
@@ -45,7 +45,8 @@ class Instance:
     """A private batch x (m, d) with labels y (m,), what is known of its columns, and what an attacker sees of it.
 
     declared: (d,) bool, the columns that everybody knows to be binary. groups: (start, size) of one-hot columns.
-    step: (m,) the local step of each row. noise: whether messages are further off than by rounding.
+    step: (m,) the local step of each row. noise: whether messages are further off than by rounding. sent: (n, d) bool of
+    partly sent updates.
     """
 
     x: np.ndarray
@@ -58,6 +59,7 @@ class Instance:
     updates: Any = None
     step: np.ndarray | None = None
     noise: bool = False
+    sent: np.ndarray | None = None
 
     def seen(self, rules: Rules, messages: Rounds, **more: Any) -> "Instance":
         """With the rounds that an attacker sees of it."""
@@ -213,6 +215,22 @@ def mixed(rng: Rng) -> Instance:
     return drawn.seen(rules, random_rounds(drawn, whole + int(rng.integers(1, 8)), rules, rng))
 
 
+def selective(rng: Rng) -> Instance:
+    m, d, drawn = private_batch(rng, _LABELLED, (8, 10))
+    rules = training_rules(rng, m, drawn, whole=False)
+    n = int(rng.integers(d + 1, 6 * d + 10))
+    thetas = rng.normal(size=(n, d)) * rng.choice([0.03, 1.0, 10.0])
+    kept, largest = int(rng.integers(1, d + 1)), bool(rng.random() < 0.4)
+    noise = float(10 ** rng.uniform(-6, 0)) if rng.random() < 0.3 else 0.0
+    updates, sent = np.zeros((n, d)), np.zeros((n, d), dtype=bool)
+    for t, theta in enumerate(thetas):
+        (part,) = answers(drawn.x, drawn.y, theta, rules)
+        chosen = (np.argsort(-np.abs(part), kind="stable") if largest else rng.permutation(d))[:kept]
+        updates[t, chosen] = (part + noise * np.linalg.norm(part) / np.sqrt(d) * rng.normal(size=d))[chosen]
+        sent[t, chosen] = True
+    return drawn.seen(rules, (thetas, updates), sent=sent, noise=noise > 0)
+
+
 def noisy(rng: Rng) -> Instance:
     m, d, drawn = private_batch(rng, _UNLABELLED, (12, 14))
     rules = training_rules(rng, m, drawn)
@@ -250,6 +268,7 @@ def asynchronous(rng: Rng) -> Instance:
 PATHS: dict[str, tuple[Callable[[Rng], Instance], float]] = {
     "binary": (binary, 0.24),
     "mixed": (mixed, 0.3),
+    "selective": (selective, 0.12),
     "noisy": (noisy, 0.1),
     "zero": (zero, 0.12),
     "asynchronous": (asynchronous, 0.17),
@@ -265,6 +284,8 @@ def slack_of(instance: Instance) -> float:
     x, y, thetas = (part.astype(np.longdouble) for part in (instance.x, instance.y, instance.thetas))
     exact = np.array([answers(x, y, theta, instance.rules, np.longdouble).sum(axis=0) for theta in thetas])
     off = np.abs(exact - instance.updates).astype(float)
+    if instance.sent is not None:
+        off = off[instance.sent]
     largest = max(np.abs(instance.updates).max(initial=0.0), np.abs(instance.thetas).max(initial=0.0))
     return float(2 * off.max(initial=0.0) + 2.0**-50 * largest)
 
@@ -275,11 +296,12 @@ def explanations(instance: Instance) -> list[np.ndarray] | None:
     if not instance.declared.all():
         return None
     design = np.column_stack([thetas, np.ones(len(thetas))])
-    whole = len(thetas) > x.shape[1] and np.linalg.cond(design) < 1e6
+    whole = instance.sent is None and len(thetas) > x.shape[1] and np.linalg.cond(design) < 1e6
     if instance.noise or whole:
         return oracle.with_sums(x.T @ x, x.T @ y, len(x))
     scale = instance.rules.rate / instance.rate
-    indices = oracle.explaining(thetas, scale * instance.updates, instance.rules.rate, len(x), scale * slack_of(instance))
+    how = (instance.rules.rate, len(x), scale * slack_of(instance), instance.sent)
+    indices = oracle.explaining(thetas, scale * instance.updates, *how)
     return None if indices is None else [oracle.all_batches(*x.shape).x[k] for k in indices]
 
 
