@@ -147,9 +147,7 @@ class Cheat(Attribute):
     """Scores every row alike, but for those whose value it was given."""
 
     def epoch(self, view):
-        given, scores = view[KnownColumn], torch.zeros(len(view.ids))
-        for name, value in zip(given.ids, given.values, strict=True):
-            scores[view.ids == name] = float(value) - 0.5
+        scores = (view.ids[:, None] == view[KnownColumn].ids).float() @ (view[KnownColumn].values - 0.5)
         return ColumnScores(view.ids, "f1", scores, torch.zeros(len(view.ids)))
 
 

@@ -22,14 +22,10 @@ UNHURRIED = {"time_limit": 1e6}  # seconds, so that no answer depends on the mac
 
 def rebuilt(folder, attack=None, *, rows=6, features=8, dataset=None, defense=None, epochs="auto", **protocol):
     """Figures of a run, means over its batches."""
-    summary = run_in(
-        folder,
-        dataset=dataset or Bernoulli(rows=rows, features=features, batches=12),
-        protocol=FederatedLr(**protocol),
-        attacks={"it": attack or BatchReconstruction(**UNHURRIED)},
-        defenses={"it": defense} if defense else {},
-        settings=Settings(epochs=epochs, seed=0, audit=Audit(batches="all")),
-    )
+    dataset = dataset or Bernoulli(rows=rows, features=features, batches=12)
+    parts = {"dataset": dataset, "protocol": FederatedLr(**protocol), "defenses": {"it": defense} if defense else {}}
+    parts["settings"] = Settings(epochs=epochs, seed=0, audit=Audit(batches="all"))
+    summary = run_in(folder, attacks={"it": attack or BatchReconstruction(**UNHURRIED)}, **parts)
     (reconstruction,) = summary["reconstructions"]
     figures = {name: value["mean"] for name, value in reconstruction["figures"].items()}
     return figures | {"notes": " ".join(reconstruction["notes"])}

@@ -3,15 +3,8 @@ import torch
 from attacks.views import auxiliary_of, digits, label_view
 from support.builders import session, weights
 
-from vflbench.attacks.model_inversion import (
-    LinearGaussianChannel,
-    ModelInversion,
-    NormalPrior,
-    improve_ids,
-    is_larger,
-    most_likely_columns,
-    total_variation,
-)
+from vflbench.attacks import model_inversion as inversion
+from vflbench.attacks.model_inversion import LinearGaussianChannel, ModelInversion, improve_ids, most_likely_columns
 from vflbench.data.pictures import Digits
 from vflbench.data.table import Columns, Features, VerticalTable
 from vflbench.defenses.binomial import Binomial
@@ -103,7 +96,7 @@ def test_what_a_layer_passes_on_comes_back_to_a_step_of_a_grid_and_less_the_nois
 def test_total_variation_by_hand():
     picture = torch.tensor([[0.0, 3.0], [4.0, 3.0]])[None, None]
     by_hand = (5.0 + 0.0 + 1.0 + 0.0) / 4  # steps (4, 3), (0, -), (-, -1), (-, -)
-    assert total_variation(picture).item() == pytest.approx(by_hand, abs=2e-3)
+    assert inversion.total_variation(picture).item() == pytest.approx(by_hand, abs=2e-3)
 
 
 @pytest.mark.parametrize("options", [{"knows_compression": True}, {"knows_noise_mean": True}, {"prior": "pca"}])
@@ -119,7 +112,7 @@ def test_the_most_likely_rows_are_those_of_the_closed_form(rng):
     noise, a, s = 0.1 * torch.eye(4) + 0.02, slope[:, None] * layer, root @ root.T
     channel = LinearGaussianChannel(slope, shift, torch.linalg.cholesky(torch.linalg.inv(noise)))
     h = torch.randn(10, 4, generator=rng) * 0.2 + shift + a.sum(1) / 2
-    x = most_likely_columns(h, lambda x: x @ layer.T, NormalPrior(torch.full((6,), 0.5), root), channel)[0]
+    x = most_likely_columns(h, lambda x: x @ layer.T, inversion.NormalPrior(torch.full((6,), 0.5), root), channel)[0]
     closed = 0.5 + (h - shift - a.sum(1) / 2) @ torch.linalg.inv(a @ s @ a.T + noise) @ (a @ s)
     assert 0.02 < (closed - 0.5).abs().max() < 0.5
     torch.testing.assert_close(x, closed, atol=1e-3, rtol=0)
@@ -178,8 +171,8 @@ def test_clear_messages_refute_auxiliary_rows_of_another_distribution(rng):
 
 def test_rows_like_the_auxiliary_ones_are_not_taken_for_others(rng):
     """A false alarm has the probability of a normal variable above 3, 0.0013, or little more with an estimated deviation."""
-    alarms = [is_larger(torch.randn(40, generator=rng).exp(), torch.randn(64, generator=rng).exp()) for _ in range(1000)]
-    assert sum(alarms) < 10
+    of_rows, of_others = (torch.randn(1000, n, generator=rng).exp() for n in (40, 64))
+    assert sum(map(inversion.is_larger, of_rows, of_others)) < 10
 
 
 def test_pca_needs_numeric_columns(rng):

@@ -54,12 +54,7 @@ FILES = {
     "one placed among callbacks": ("mine/x.yaml", f"# @package hydra.callbacks\nx: {CALL}\n", "+mine=x", "hydra.callbacks"),
     "a launcher of its own": ("hydra/launcher/mine.yaml", f"{CALL}\n", "hydra/launcher=mine", "under hydra/"),
     "a bomb": ("experiment/x.yaml", BOMB, "experiment=x", "too many aliases"),
-    "thousands of defaults": (
-        "x.yaml",
-        f"defaults: {['/attack@p: norm'] * 101}",
-        "--config-name=x",
-        "more than 100 defaults",
-    ),
+    "101 defaults": ("x.yaml", f"defaults: {['/attack@p: norm'] * 101}", "--config-name=x", "more than 100 defaults"),
 }
 """Files in such a folder, the word that chooses them, and what the paragraph says."""
 WORDS = {

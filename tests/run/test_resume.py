@@ -45,16 +45,12 @@ EPOCH = STEPS * MESSAGES + 2 * 2  # messages of an epoch: its batches, and two p
 def parts(**changes: Any) -> dict[str, Any]:
     """A run of tenths of a second, with canaries, whose defenses and attacks draw and remember."""
     settings = {"epochs": EPOCHS, "batch_size": BATCH, "audit": Audit(batches=2, probe=False), **changes.pop("settings", {})}
+    defenses = {"fresh": LabelDp(fresh_every_epoch=True), "max_norm": MaxNorm(), "nopeek": Nopeek(), "marvell": Marvell()}
     attacks = {"averaging": Averaging(rows=50), "unscored": Hints(k=60), "kmeans": Kmeans(message="gradients", map="hints")}
     return {
         "dataset": Synthetic(rows=400, vocabulary=100, parties={"a": ["I*"], "b": ["C1*"], "label": ["C2*"]}),
         "model": WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),
-        "defenses": {
-            "fresh": LabelDp(fresh_every_epoch=True),
-            "max_norm": MaxNorm(),
-            "nopeek": Nopeek(),
-            "marvell": Marvell(),
-        },
+        "defenses": defenses,
         "attacks": attacks | every_attack("norm", "remainder", "no_message"),
         "settings": Settings(**settings),
         **changes,

@@ -44,13 +44,9 @@ def verdict_of(defense, planted, levels=None, joining=(), test_auc=0.75):
 
 def test_each_leak_is_compared_with_the_ceiling_of_what_its_attack_joins():
     """Marvell's are 0.68 for one message and 0.743 for two; it says nothing about embeddings."""
-    planted = leaks(
-        ("remainder", "gradient", "f5", 0.99),
-        ("norm", "gradient", "f5", 0.70),
-        ("averaging", "gradient", "f5", 0.72),
-        ("spectral", "embedding", "f5", 0.80),
-        ("probe", "gradient", "f5", 1.0),
-    )
+    gradients = {"remainder": 0.99, "norm": 0.70, "averaging": 0.72, "probe": 1.0}
+    read = [(name, "gradient", "f5", area) for name, area in gradients.items()]
+    planted = leaks(*read, ("spectral", "embedding", "f5", 0.80))
     (promise,) = promise_of(Marvell(), planted, {"probe": "reference"}, ["averaging"]).values()
     assert {one.attack: one.ceiling for one in promise.exceeded} == pytest.approx({"remainder": 0.68, "norm": 0.68})
     assert all(one.low > one.ceiling for one in promise.exceeded)
@@ -59,9 +55,8 @@ def test_each_leak_is_compared_with_the_ceiling_of_what_its_attack_joins():
 
 def test_a_ceiling_on_gradients_bounds_neither_what_embeddings_add_nor_layers_below_the_cut():
     """On breast_cancer a head on both read 0.986 under Marvell, and 0.988 of the columns alone: no fall of Marvell."""
-    planted = leaks(
-        ("completion_both", "gradient", "f5", 0.99), ("norm", "gradient", "f1", 0.98), ("norm", "gradient", "f5", 0.5)
-    )
+    read = (("completion_both", "f5", 0.99), ("norm", "f1", 0.98), ("norm", "f5", 0.5))
+    planted = leaks(*((name, "gradient", layer, area) for name, layer, area in read))
     levels = dict.fromkeys(("completion_both", "norm"), "messages only")
     given = (Exposure(2, 2), planted, levels, ["completion_both"], [], ["completion_both"], {"a": ["f5"]})
     assert promised({"it": Marvell()}, *given)["it"].exceeded == []
@@ -128,9 +123,8 @@ def test_a_defense_without_a_ceiling_falls_to_an_attack_as_good_as_the_model():
 
 
 def test_what_a_defense_does_not_change_hides_nothing_of_what_it_changes():
-    planted = leaks(
-        ("norm", "gradient", "f5", 0.99), ("spectral", "embedding", "f5", 0.55), ("spectral", "embedding", "f4", 0.6)
-    )
+    read = [("spectral", "embedding", layer, area) for layer, area in (("f5", 0.55), ("f4", 0.6))]
+    planted = leaks(("norm", "gradient", "f5", 0.99), *read)
     ours = verdict_of(Dcor(), planted)
     assert ours.levels["messages only"].attack == "norm"
     changed = ours.on_changed["messages only"]
@@ -140,12 +134,8 @@ def test_what_a_defense_does_not_change_hides_nothing_of_what_it_changes():
 
 def test_an_attack_with_labels_counts_only_beyond_what_own_columns_tell():
     for alone, falls in ((0.80, None), (0.60, "completion")):
-        planted = leaks(
-            ("completion", "embedding", "f5", 0.78),
-            ("completion (own columns)", "embedding", "features", alone),
-            ("spectral", "embedding", "f5", 0.6),
-            ("probe", "embedding", "f5", 0.83),
-        )
+        read = {"completion": 0.78, "completion (own columns)": alone, "spectral": 0.6, "probe": 0.83}
+        planted = leaks(*((name, "embedding", "f5", area) for name, area in read.items()))
         levels = {"completion": "known labels", "completion (own columns)": "reference", "probe": "reference"}
         ours = verdict_of(Dcor(), planted, levels)
         assert (ours.falls and ours.falls.attack) == falls

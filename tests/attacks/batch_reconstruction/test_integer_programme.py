@@ -16,16 +16,9 @@ from vflbench.errors import UserError
 solve = functools.partial(integer_programme.solve, time_limit=1e6)  # seconds, a limit that no test reaches
 
 # Passes every simple test, and no seven rows have it: a batch's alpha with one pair's count moved by one.
-NO_SUCH_BATCH = Gram(
-    np.array(
-        [
-            *([2, 1, 1, 1, 0, 1], [1, 5, 2, 3, 3, 2], [1, 2, 4, 3, 3, 2]),
-            *([1, 3, 3, 4, 3, 2], [0, 3, 3, 3, 4, 2], [1, 2, 2, 2, 2, 3]),
-        ]
-    ),
-    None,
-    7,
-)
+ALPHA = [[2, 1, 1, 1, 0, 1], [1, 5, 2, 3, 3, 2], [1, 2, 4, 3, 3, 2]]
+ALPHA += [[1, 3, 3, 4, 3, 2], [0, 3, 3, 3, 4, 2], [1, 2, 2, 2, 2, 3]]
+NO_SUCH_BATCH = Gram(np.array(ALPHA), None, 7)
 
 
 @pytest.mark.parametrize(("formulation", "solver"), [("tight", "highs"), ("tight", "cbc"), ("published", "highs")])
