@@ -8,7 +8,7 @@ from defenses.contexts import drawing
 from support.builders import session, table, weights
 
 from vflbench.defenses.alibi import Alibi
-from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense, WithheldError
+from vflbench.defenses.base import LabelDefense, NonLabelDefense, ParticipantDefense
 from vflbench.defenses.batch_average import BatchAverage
 from vflbench.defenses.binomial import Binomial
 from vflbench.defenses.cae import Cae
@@ -226,15 +226,3 @@ def test_a_party_learns_from_what_received_leaves_and_an_attacker_sees_what_arri
     assert torch.equal(*arrived)
     torch.testing.assert_close(party.layer_gradients["f2"], arrived[0] + 0.3 * h)
     assert not torch.equal(weights(plain)[0], weights(shrinking)[0])
-
-
-def test_a_withheld_gradient_is_not_sent_and_its_party_does_not_learn(rng):
-    class Silent(LabelDefense):
-        def gradient(self, g, y, context):
-            raise WithheldError("it is too telling")
-
-    rows = table(rng, rows=12)
-    split = session(rows, defenses=[Silent()])
-    before = weights(split)[0]
-    assert split.round(rows.ids).training.notes == ("no gradient is sent to party a: it is too telling",)
-    assert torch.equal(weights(split)[0], before)

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from vflbench.errors import UserError
 from vflbench.models.lazy_adam import LazyAdam
 from vflbench.models.networks import Cnn, Logistic, Mlp, WideDeep
-from vflbench.models.optimizers import Adam
 from vflbench.numerics.pixels import pixel_names
 
 
@@ -111,25 +110,3 @@ def test_it_learns_what_logistic_regression_learns(rng):
     ours = started.predict(rows.ids)[:, 0]
     theirs = torch.tensor(LogisticRegression(C=1e4).fit(x, rows.labels).decision_function(x), dtype=ours.dtype)
     assert torch.corrcoef(torch.stack([ours, theirs]))[0, 1] > 0.999
-
-
-def test_a_frozen_copy_stays_what_the_model_was(rng):
-    for optimizer in (Adam(lr=0.1), LazyAdam(lr=0.1, kernel="torch")):
-        rows = table(rng)
-        started = session(rows, model=WideDeep(bottom_layers=2, width=8, wide=True), optimizer=optimizer)
-        (party,) = started.parties
-        block = rows.features["a"]
-        for _ in range(2):
-            started.round(rows.ids[:20])
-        before = {name: h.detach().clone() for name, h in party.bottom(block.numeric, block.categorical).items()}
-        frozen = party.bottom.frozen()
-        for _ in range(3):
-            started.round(rows.ids[20:60])
-        x = block.numeric.clone().requires_grad_()
-        after = frozen(x, block.categorical)
-        for name, h in before.items():
-            torch.testing.assert_close(after[name], h)
-        assert not torch.allclose(party.bottom(block.numeric, block.categorical)["f2"], before["f2"]), optimizer
-        after["f2"].sum().backward()
-        assert x.grad.abs().sum() > 0, optimizer
-        assert all(p.grad is None for p in frozen.parameters())

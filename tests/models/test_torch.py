@@ -1,4 +1,4 @@
-"""Two torch modules of a user's own: what they get, what is read of them, and what is refused."""
+"""Torch modules of a user's own: what they get, what is read of them, and what is refused."""
 # ruff: noqa: ARG001, ARG005 - forwards that ignore what they get
 
 import pytest
@@ -9,8 +9,10 @@ from torch.nn import functional as F
 
 from vflbench.errors import UserError
 from vflbench.messages.facts import Embeddings, Gradients, LocalModel, PeerModels
+from vflbench.models.base import Model
 from vflbench.models.optimizers import Adam, Sgd
 from vflbench.models.torch import Torch
+from vflbench.options import options
 from vflbench.protocols.parties import classification_loss
 
 FACTS = frozenset({Embeddings, Gradients})
@@ -196,14 +198,15 @@ class Ids(nn.Module):
 
 def test_categories(rng):
     rows = table(rng, parties=("a", "label"))
-    for options, inputs in (({}, 10), ({"embedding_dim": 2}, 6), ({"categories": "codes"}, 4)):
-        split = session(rows, model=pair(Plain, **options))
+    for changes, inputs in (({}, 10), ({"embedding_dim": 2}, 6), ({"categories": "codes"}, 4)):
+        split = session(rows, model=pair(Plain, **changes))
         assert split.parties[0].bottom.module.net[0].in_features == inputs
         split.round(rows.ids)
     codes = session(rows, model=pair(nn.Identity, categories="codes"))
     block = rows.features["a"]
     expected = torch.cat([block.numeric, block.categorical.float()], 1)
     assert torch.equal(codes.parties[0].predict(rows.ids).tensors["cut"], expected)
+    codes.round(rows.ids)  # without parameters, there is nothing to learn
     session(rows, model=pair(Ids, categories="ids")).round(rows.ids)
     session(numeric_table(rng), model=pair(Ids, categories="ids")).round(torch.arange(9))
     with pytest.raises(UserError, match=r"^model.categories=refuse: a party holds 2 categorical columns"):
@@ -273,13 +276,13 @@ def test_options_that_a_constructor_does_not_take_are_refused_before_anything_is
         def __init__(self, inputs, *, hidden):
             raise AssertionError
 
-    for options, problem in {
+    for given, problem in {
         (("depth", 3),): r"unexpected keyword argument 'depth'|missing a required argument: 'hidden'",
         (("depth", 3), ("hidden", 1)): r"unexpected keyword argument 'depth'; .*Calls has inputs, hidden",
         (): r"missing a required .*'hidden'; .* only inputs, .* filled in",
     }.items():
         with pytest.raises(ValueError, match=problem):
-            pair(Calls, bottom_options=dict(options))
+            pair(Calls, bottom_options=dict(given))
     with pytest.raises(ValueError, match="one may be -1"):
         pair(Plain, shape=[-1, -1])
 
@@ -390,3 +393,73 @@ def test_predictions_and_watching_change_nothing(rng):
         busy.parties[0].activations_of(rows.ids)
         busy.round(rows.ids, watch=FACTS | {LocalModel, PeerModels})
     assert all(map(torch.equal, weights(alone), weights(busy)))
+
+
+class Both(nn.Module):
+    """Takes numeric and categorical columns; returns layers, and a linear part."""
+
+    def __init__(self, numeric, cardinalities, outputs):
+        super().__init__()
+        self.first, self.cut, self.wide = Ids(numeric, cardinalities), nn.Linear(4, 5), nn.Linear(numeric, outputs)
+
+    def forward(self, numeric, categorical):
+        hidden = torch.relu(self.first(numeric, categorical))
+        return {"hidden": hidden, "embedding": self.cut(hidden), "wide": self.wide(numeric)}
+
+
+class PairTop(Joined):
+    """Gets embeddings side by side; returns activations and logits."""
+
+    def forward(self, x):
+        hidden = torch.relu(self.first(x))
+        return {"top1": hidden}, self.last(hidden)
+
+
+@options
+class Own(Model):
+    """make_bottom: (numeric, cardinalities, outputs) -> module. make_top: (inputs, outputs) -> module."""
+
+    make_bottom: object = Both
+    make_top: object = lambda inputs, outputs: PairTop([inputs], outputs)
+
+    def bottom(self, numeric, cardinalities, outputs, rng):
+        return self.make_bottom(len(numeric), cardinalities, outputs)
+
+    def top(self, inputs, outputs, rng):
+        return self.make_top(inputs, outputs)
+
+
+def test_training_a_model_of_ones_own_in_parts_is_training_the_whole(rng):
+    """Each module called as plain torch would call it, and back-propagated through as one network."""
+    rows = table(rng, parties=("a", "b", "label"), classes=3)
+    split, whole = (session(rows, model=Own(), optimizer=Sgd(lr=0.5)) for _ in range(2))
+    bottoms = [*(party.bottom for party in whole.parties), whole.label_party.bottom]
+    blocks = zip(bottoms, rows.features.values(), strict=True)
+    layers = [bottom.module(block.numeric, block.categorical) for bottom, block in blocks]
+    _, deep = whole.label_party.top.module(torch.cat([of_party["embedding"] for of_party in layers], 1))
+    loss = classification_loss(deep + sum(of_party["wide"] for of_party in layers), rows.labels)
+    loss.backward()
+    for party in (*whole.parties, whole.label_party):
+        party.optimizer.step()
+    assert split.round(rows.ids).training.loss == pytest.approx(loss.item(), rel=1e-6)
+    for ours, reference in zip(weights(split), weights(whole), strict=True):
+        assert torch.allclose(ours, reference, atol=1e-6)
+
+
+def test_dropout_is_drawn_anew_in_each_round_and_goes_on_where_it_stood(rng):
+    model = Own(
+        make_bottom=lambda numeric, *_: nn.Sequential(nn.Linear(numeric, 6), nn.Dropout(0.5)),
+        make_top=lambda inputs, outputs: nn.Sequential(nn.Dropout(0.2), nn.Linear(inputs, outputs)),
+    )
+    rows = table(rng, parties=("a", "b", "label"), sizes=())
+    split, other = (session(rows, model=model) for _ in range(2))
+    watch = frozenset({Embeddings})
+    masks = [split.round(rows.ids, watch=watch).facts["a"][Embeddings].layers["cut"] == 0 for _ in range(2)]
+    assert not torch.equal(*masks)
+    assert 0.3 < masks[0].double().mean() < 0.7
+    other.restore(split.state())
+    drawing = [[*(p.bottom for p in one.parties), one.label_party.top, one.label_party.bottom] for one in (split, other)]
+    for ours, theirs in zip(*drawing, strict=True):
+        theirs.rng.set_state(ours.rng.get_state())  # as `Generators` restores it
+    assert split.round(rows.ids).training.loss == other.round(rows.ids).training.loss
+    assert not (split.parties[0].predict(rows.ids).tensors["cut"] == 0).any()  # none is dropped
