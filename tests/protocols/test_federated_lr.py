@@ -3,7 +3,7 @@ import math
 
 import pytest
 import torch
-from support.builders import TappedWire, figures, run_in, setup_of, table
+from support.builders import run_in, setup_of, table
 
 from vflbench.data.synthetic import Bernoulli
 from vflbench.defenses.base import ParticipantDefense
@@ -11,12 +11,10 @@ from vflbench.defenses.chain import Chain
 from vflbench.defenses.gaussian import Gaussian
 from vflbench.defenses.max_norm import MaxNorm
 from vflbench.defenses.selective_update import SelectiveUpdate
-from vflbench.engines.base import Engine, Local
 from vflbench.errors import UserError
 from vflbench.messages.facts import PartyFeatures, Schema, Updates
 from vflbench.messages.threat import Role
 from vflbench.messages.wire import Kind
-from vflbench.options import options
 from vflbench.protocols.adversaries import Adversary
 from vflbench.protocols.adversaries.fsha import Fsha
 from vflbench.protocols.federated_lr import AGGREGATOR, FederatedLr, Participant, gradient, signs, taylor_loss
@@ -148,21 +146,6 @@ def test_a_session_goes_on_where_another_stood(rng):
     for ids in second:
         assert session.round(ids).training.loss == other.round(ids).training.loss
     assert torch.equal(session.model, other.model)
-
-
-@options
-class Letters(Engine):
-    """Sender and receiver of a message share no memory."""
-
-    def wire(self):
-        return TappedWire(copy.deepcopy)
-
-
-def test_a_run_is_the_same_where_parties_share_no_memory(tmp_path):
-    parts = {"dataset": Bernoulli(rows=4, features=5, batches=10), "protocol": FederatedLr(), "attacks": {}}
-    for engine in (Local(), Letters()):
-        run_in(tmp_path / type(engine).__name__, **parts, engine=engine, settings=Settings(epochs=3, audit=Audit(batches=2)))
-    assert figures(tmp_path / "Local") == figures(tmp_path / "Letters")
 
 
 def test_what_does_not_fit_is_refused(tmp_path, rng):
