@@ -143,10 +143,7 @@ MISTAKES = [
     ("live", "vflbench audit live: it is the folder of a run; what it recorded is in live/recording"),
     ("live/recording epochs=3", "epochs: there is no such option"),
     ("live/recording attack=spectrl", "attack=spectrl: there is no such choice; did you mean spectral?"),
-    (
-        "live/recording attack.cosine.z=3",
-        "attack.cosine.z: there is no such option here; attack=cosine has these options: k",
-    ),
+    ("live/recording attack.cosine.z=3", "attack.cosine.z: there is no such option here; attack=cosine has these options"),
     ("live/recording recording=x", "recording: it is given as RECORDING"),
     ("live/recording --fail-above leak=0.5", "did you mean leak_auc"),
     ("live/recording --fail-above leak_auc=nan", "the threshold must be a number from 0 to 1"),

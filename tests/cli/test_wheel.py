@@ -33,13 +33,8 @@ def test_the_wheel_brings_its_configs_and_runs_in_an_empty_folder(tmp_path):
         "sys.argv = ['vflbench', *sys.argv[2:]]; from vflbench.cli.main import main; main()"
     )
     options = ["train", "dataset.rows=2000", "dataset.vocabulary=300", "epochs=1", "hydra.run.dir=out"]
-    run = subprocess.run(
-        [sys.executable, "-P", "-c", code, str(site), *options],
-        cwd=empty,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-    )
+    command, environment = [sys.executable, "-P", "-c", code, str(site), *options], {**os.environ, "PYTHONPATH": str(site)}
+    run = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert json.loads((empty / "out" / "summary.json").read_text())["epochs"] == 1
     assert json.loads((empty / "out" / "manifest.json").read_text())["git_commit"] is None

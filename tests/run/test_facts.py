@@ -36,13 +36,9 @@ def test_the_manifest_holds_layers_threats_and_what_could_not_be_attacked(tmp_pa
     curious = scripted(LocalModel, threat={"known_rows": 7}, **silent)
     attacks = {"norm": Norm(), "hints": Hints(k=60), "curious": curious}
     attacks["elsewhere"] = scripted(Updates, threat={"role": Role.PARTICIPANT})
-    manifest, summary = manifest_of(
-        tmp_path,
-        64,
-        dataset=Synthetic(rows=400, vocabulary=100, parties={"x": ["I*"], "y": ["C1*"], "label": ["C2*"]}),
-        model=WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True),
-        attacks=attacks,
-    )
+    dataset = Synthetic(rows=400, vocabulary=100, parties={"x": ["I*"], "y": ["C1*"], "label": ["C2*"]})
+    model = WideDeep(bottom_layers=2, top_layers=1, width=8, wide=True)
+    manifest, summary = manifest_of(tmp_path, 64, dataset=dataset, model=model, attacks=attacks)
     assert manifest["cut_layers"] == {"x": ["f2", "wide"], "y": ["f2", "wide"]}
     assert manifest["layers"] == {"x": ["f1", "f2"], "y": ["f1", "f2"], "label": ["f1", "f2", "h1"]}
     assert manifest["adversary"] == {}
