@@ -51,8 +51,8 @@ def avazu(folder: Path) -> None:
 
 
 def pictures(folder: Path) -> None:
-    for place in ("MNIST", "mnist", "FashionMNIST/raw", "fashion-mnist"):
-        write_mnist(folder / place, PICTURES, SIDE, part="train")
+    for seed, place in enumerate(("MNIST", "mnist", "FashionMNIST/raw", "fashion-mnist")):
+        write_mnist(folder / place, PICTURES, SIDE, part="train", seed=seed)
     write_folder(folder / "cifar-10-batches-bin", cifar10_files(40))
     write_archive(folder / "cifar-100-python.tar.gz", "cifar-100-python", cifar100_files(python=True))
 
