@@ -1,5 +1,6 @@
 """Every choice builds, and every file has its partners: one name, four places."""
 
+import ast
 import copy
 import inspect
 import math
@@ -180,15 +181,22 @@ def test_settings_in_yaml_are_the_defaults_of_the_classes():
 
 
 def test_one_name_four_places():
-    """attack=spectral: configs/attack/spectral.yaml, vflbench/attacks/spectral.py, Spectral, and a test that imports it.
+    """attack=spectral: configs/attack/spectral.yaml, vflbench/attacks/spectral.py, Spectral, a test of that name.
 
-    An attack or defense may be a folder of modules that names its class.
+    An attack or defense may be a folder of modules that names its class. Small defenses, and adversaries, may share a test
+    file, whose first lines then name each of them.
     """
     for group, room in {"attack": "attacks", "defense": "defenses", "adversary": "protocols/adversaries"}.items():
         names, package = {*CHOICES[group]} - EMPTY - SETS, f"vflbench.{room.replace('/', '.')}"
-        tests = "".join(file.read_text() for file in (ROOT / "tests" / room).rglob("*.py"))
+        files = [file.read_text() for file in (ROOT / "tests" / room).rglob("*.py")]
+        tests, heads = "".join(files), "".join(ast.get_docstring(ast.parse(file)) or "" for file in files)
         for choice in (choice for choice in EVERY if choice.group == group and choice.name in names):
             assert re.search(rf"\b{re.escape(package)}\.{choice.name}\b", tests), choice
+            named = (
+                list((ROOT / "tests" / room).rglob(f"test_{choice.name}.py"))
+                or (ROOT / "tests" / room / choice.name).is_dir()
+            )
+            assert named or (group != "attack" and f"`{choice.name}`" in heads), choice
             class_name = "".join(word.capitalize() for word in choice.name.split("_"))
             assert choice.node["_target_"] == f"{package}.{choice.name}.{class_name}"
             assert "Source: " in (inspect.getdoc(choice.cls) or ""), choice

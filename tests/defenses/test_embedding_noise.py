@@ -1,4 +1,4 @@
-"""Noise on embeddings, of real numbers and of the whole numbers of a quantized one."""
+"""Noise on embeddings: of real numbers (`embedding_noise`), and of the whole numbers of a quantized one (`binomial`)."""
 
 import math
 

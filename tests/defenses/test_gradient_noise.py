@@ -1,4 +1,5 @@
-"""Noise on gradients by `gaussian` and `max_norm`, and what participants make of their updates and orders."""
+"""Noise on gradients by `gaussian` and `max_norm`, and what participants make of their updates and
+orders: `selective_update` and `shuffle`."""
 
 import math
 

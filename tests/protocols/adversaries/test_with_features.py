@@ -1,4 +1,7 @@
-"""Parties with features that cheat: what a deviation reaches, and the published deviations."""
+"""Parties with features that cheat: what a deviation reaches, and the published deviations.
+
+By `embedding_extension` and `malicious_optimizer`.
+"""
 
 import copy
 
